@@ -1,0 +1,81 @@
+"""Audit MLflow models for scores inflated by leaked dependency between clusters."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mlflow_b3.version import __version__
+
+if TYPE_CHECKING:
+    from mlflow_b3.auditing import audit
+    from mlflow_b3.datasets import Clinic, make_clinic
+    from mlflow_b3.errors import B3Error, FitError, InputError, ModelError, TrackingError
+    from mlflow_b3.estimation.estimates import Estimate, estimate
+    from mlflow_b3.estimation.leakage_share import P0Search, search_p0
+    from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
+    from mlflow_b3.findings import Finding
+    from mlflow_b3.hypothesis import LeakageTest, leakage_test
+    from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
+    from mlflow_b3.reporting.report import AuditReport
+    from mlflow_b3.tracking.recording import record
+
+__all__ = [
+    "AuditReport",
+    "B3Error",
+    "Clinic",
+    "Estimate",
+    "Finding",
+    "FitError",
+    "FragmentLosses",
+    "InputError",
+    "LeakageTest",
+    "LossCurve",
+    "ModelError",
+    "P0Search",
+    "Sensitivity",
+    "TrackingError",
+    "__version__",
+    "audit",
+    "estimate",
+    "leakage_test",
+    "make_clinic",
+    "record",
+    "search_p0",
+    "sensitivity",
+]
+
+# Names are imported when first used: `import mlflow_b3` stays fast in plugins and on the shell.
+_HOMES = {
+    "AuditReport": "reporting.report",
+    "B3Error": "errors",
+    "Clinic": "datasets",
+    "Estimate": "estimation.estimates",
+    "Finding": "findings",
+    "FitError": "errors",
+    "FragmentLosses": "measurement.curve",
+    "InputError": "errors",
+    "LeakageTest": "hypothesis",
+    "LossCurve": "measurement.curve",
+    "ModelError": "errors",
+    "P0Search": "estimation.leakage_share",
+    "Sensitivity": "estimation.sensitivity",
+    "TrackingError": "errors",
+    "audit": "auditing",
+    "estimate": "estimation.estimates",
+    "leakage_test": "hypothesis",
+    "make_clinic": "datasets",
+    "record": "tracking.recording",
+    "search_p0": "estimation.leakage_share",
+    "sensitivity": "estimation.sensitivity",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mlflow_b3' has no attribute {name!r}")
+    value = getattr(import_module(f"mlflow_b3.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

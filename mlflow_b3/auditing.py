@@ -1,0 +1,194 @@
+"""`audit`: the whole flow, from a model and a table to a report."""
+
+from typing import Any
+
+import numpy as np
+
+from mlflow_b3.claims import make_claim
+from mlflow_b3.conclusions import conclude
+from mlflow_b3.data import AuditData, prepare, read_table
+from mlflow_b3.errors import InputError, choose
+from mlflow_b3.estimation.estimates import METHODS
+from mlflow_b3.folds import fold_findings, make_folds, summarize_folds
+from mlflow_b3.hypothesis import LeakageTest, leakage_test
+from mlflow_b3.losses import Loss, constant_loss, resolve_loss
+from mlflow_b3.measurement.campaign import Campaign
+from mlflow_b3.refit import AuditedModel, load_model, without_autologging
+from mlflow_b3.reporting.findings import audit_findings
+from mlflow_b3.reporting.report import AuditReport, Settings
+from mlflow_b3.version import __version__
+
+SCHEMES = ("subset", "replace")
+
+
+def audit(
+    model: Any,
+    data: Any,
+    *,
+    target: str,
+    cluster: str,
+    loss: Any = None,
+    p0: Any = None,
+    p0_validation: float | None = None,
+    cluster_error: Any = None,
+    split_rate: Any = None,
+    folds: Any = None,
+    method: str = "auto",
+    scheme: str = "subset",
+    threshold: float | None = None,
+    budget: int | str | None = None,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    backend: str | None = None,
+    progress: bool | None = None,
+) -> AuditReport:
+    """Find out whether a model's score is inflated by leaked dependency, and by how much.
+
+    Parameters
+    ----------
+    model : str or estimator
+        "models:/name/3", "models:/name@alias", "models:/m-…", "runs:/id/path", or an estimator.
+    data : DataFrame or path
+        The rows the model was, or could have been, trained on; .csv or .parquet.
+    target, cluster : str
+        Columns with what is predicted and with the noisy cluster id.
+    loss : str or callable, optional
+        "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
+        default), "absolute"; or `(target, prediction) → losses`.
+    p0 : number or (low, high), optional
+        Share of the training rows of a fold that belong to validation clusters.
+    p0_validation : number, optional
+        With `p0`: share of the validation rows that belong to training clusters. By default as
+        many rows as leaked the other way; 0 is the papers' one-directional case.
+    cluster_error : number or (low, high), optional
+        Share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
+    split_rate : number or (low, high), optional
+        Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
+    folds : int, splitter or list of splits, optional
+        One cluster left out at a time up to ten clusters, else five folds of whole clusters.
+    method : {"auto", "power", "basis"}
+    scheme : {"subset", "replace"}
+        Draw resampled training sets without replacement at full size, or with replacement as the
+        papers do.
+    threshold : number, optional
+        The loss at which the model fails, for the tipping points; by default that of the best
+        constant prediction.
+    budget : int or str, optional
+        Number of refits (420 by default), or a time such as "10m". With a time the numbers depend
+        on the speed of the machine.
+    seed : int
+        Same seed, same numbers, whatever the number of workers.
+    n_jobs, backend : optional
+        As in `joblib.Parallel`.
+    progress : bool, optional
+        Show a progress bar; by default on a terminal only.
+
+    Returns
+    -------
+    AuditReport
+    """
+    claim = make_claim(
+        p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
+    )
+    choose("method", method, METHODS)
+    choose("scheme", scheme, SCHEMES)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed={seed!r} must be a whole number from 0.")
+    if threshold is not None and not np.isfinite(threshold):
+        raise InputError(f"threshold={threshold!r} must be a finite number.")
+    audited, table, chosen = _prepare(model, data, target, cluster, loss)
+    splits = make_folds(table, folds, seed=int(seed))
+    summaries = summarize_folds(splits, table)
+    if claim.pattern == "rows":
+        claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
+    campaign = Campaign(
+        data=table,
+        learner=audited.learner,
+        loss=chosen,
+        folds=splits,
+        scheme=scheme,
+        seed=int(seed),
+        budget=budget,
+        n_jobs=n_jobs,
+        backend=backend,
+        progress=progress,
+    )
+    with without_autologging():
+        measured, counts = campaign.measure()
+    settings = Settings(
+        model=audited.name,
+        uri=audited.uri,
+        run_id=audited.run_id,
+        model_id=audited.model_id,
+        refit=audited.learner.route,
+        task=audited.learner.task,
+        loss=chosen.name,
+        loss_bound=chosen.bound,
+        target=target,
+        cluster=cluster,
+        features=table.feature_names,
+        method="power" if method == "auto" else method,
+        scheme=scheme,
+        pattern=claim.pattern,
+        claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+        seed=int(seed),
+        fits=counts.done,
+        n_rows=table.n_rows,
+        n_clusters=table.n_clusters,
+        data_digest=table.digest,
+        version=__version__,
+    )
+    limit = (
+        threshold
+        if threshold is not None
+        else constant_loss(chosen, table.target, audited.learner.task)
+    )
+    report = conclude(measured, claim, summaries, settings, limit)
+    findings = [*table.findings, *fold_findings(splits, table, audited.learner.task)]
+    findings += audit_findings(report, counts)
+    return AuditReport(**{**vars(report), "findings": tuple(findings)})
+
+
+def run_leakage_test(
+    model: Any,
+    data: Any,
+    *,
+    target: str,
+    cluster: str,
+    loss: Any = None,
+    folds: Any = None,
+    budget: int | str | None = None,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+) -> LeakageTest:
+    """Run the leakage test of a model alone; see `audit` for the parameters."""
+    audited, table, chosen = _prepare(model, data, target, cluster, loss)
+    campaign = Campaign(
+        data=table,
+        learner=audited.learner,
+        loss=chosen,
+        folds=make_folds(table, folds, seed=seed),
+        seed=seed,
+        budget=budget,
+        n_jobs=n_jobs,
+        progress=progress,
+    )
+    with without_autologging():
+        losses, _ = campaign.measure_test()
+    return leakage_test(losses[0], losses[1], clusters=losses[2])
+
+
+def _prepare(
+    model: Any, data: Any, target: str, cluster: str, loss: Any
+) -> tuple[AuditedModel, AuditData, Loss]:
+    audited = load_model(model)
+    chosen = resolve_loss(loss, audited.learner.task)
+    table = prepare(
+        read_table(data),
+        target=target,
+        cluster=cluster,
+        task=audited.learner.task,
+        inputs=audited.inputs,
+    )
+    return audited, table, chosen

@@ -1,0 +1,118 @@
+"""What the user says about the leakage, with its pattern and its source."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.estimates import as_range
+from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
+from mlflow_b3.folds import FoldSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A range of leakage of one pattern.
+
+    Attributes
+    ----------
+    pattern : {"rows", "fragments", "unknown"}
+    source : {"p0", "cluster_error", "split_rate", "none"}
+        The argument it was given by.
+    low, high : float
+        In the units of that argument.
+    p0_validation : float or None
+        With source `p0`: the share of V̂ that belongs to the training side; None means as many
+        rows as leaked the other way.
+    """
+
+    pattern: str
+    source: str
+    low: float = 0.0
+    high: float = 0.0
+    p0_validation: float | None = None
+
+    def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
+        """Return the leak shares of every fold at a value in the claim's units (rows only)."""
+        if self.source == "cluster_error":
+            return shares_by_fold(value, folds)
+        return [self._fold_shares(value, fold) for fold in folds]
+
+    def _fold_shares(self, value: float, fold: FoldSummary) -> LeakShares:
+        back = self.p0_validation
+        if back is None:
+            back = value * fold.n_training / fold.n_validation
+            if value + back >= 1:
+                raise InputError(
+                    f"p0={value:g} is impossible in a fold of {fold.n_training} training and "
+                    f"{fold.n_validation} validation rows when as many rows leak back: "
+                    f"p0_validation would be {back:.2f}. Give a smaller p0, or p0_validation=0 if "
+                    "rows leak into training only."
+                )
+        return LeakShares(p0=value, p0_validation=back)
+
+    def seen(self, value: float, folds: Sequence[FoldSummary]) -> float:
+        """Return the share of seen validation rows at a split rate (fragments only)."""
+        return seen_share(value, folds)
+
+
+def make_claim(
+    *,
+    p0: Any = None,
+    p0_validation: float | None = None,
+    cluster_error: Any = None,
+    split_rate: Any = None,
+) -> Claim:
+    """Turn the audit's arguments into one claim; several of them are an error.
+
+    Each argument belongs to a pattern (misplaced rows or split clusters), and their shares mean
+    different things: mixing them over-corrects wildly.
+    """
+    if p0 == "grid":
+        p0 = None
+    given = {
+        name: value
+        for name, value in (
+            ("p0", p0),
+            ("cluster_error", cluster_error),
+            ("split_rate", split_rate),
+        )
+        if value is not None
+    }
+    if len(given) > 1:
+        raise InputError(
+            f"{' and '.join(given)} cannot be given together: p0 and cluster_error describe "
+            "misplaced rows, split_rate describes split clusters. Give the one you have evidence "
+            "for."
+        )
+    if p0_validation is not None and "p0" not in given:
+        raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
+    if not given:
+        return Claim(pattern="unknown", source="none")
+    ((source, value),) = given.items()
+    if isinstance(value, str):
+        raise InputError(
+            f"{source}={value!r} is not usable; give a number, a pair (low, high)"
+            + (", or 'grid' when nothing is known." if source == "p0" else ".")
+        )
+    low, high = as_range(source, value)
+    pattern = "fragments" if source == "split_rate" else "rows"
+    return Claim(pattern=pattern, source=source, low=low, high=high, p0_validation=p0_validation)
+
+
+def shares_by_fold(cluster_error: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
+    """Return the leak shares of every fold under a uniform cluster error."""
+    return [
+        shares_of_cluster_error(cluster_error, fold.n_training, fold.n_validation) for fold in folds
+    ]
+
+
+def mean_shares(shares: Sequence[LeakShares], weights: Sequence[float]) -> LeakShares:
+    """Return the mean of the folds' shares, weighted by validation rows."""
+    return LeakShares(
+        p0=float(np.dot([share.p0 for share in shares], weights)),
+        p0_validation=float(np.dot([share.p0_validation for share in shares], weights)),
+    )

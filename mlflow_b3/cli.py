@@ -1,0 +1,260 @@
+"""The command line: `mlflow-b3 audit | test | demo`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlflow_b3.errors import B3Error, InputError
+from mlflow_b3.version import __version__
+
+INPUT_ERROR = 2
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]
+    """A number, or a range written as LOW,HIGH; an empty text is nothing."""
+
+    name = "SHARE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | tuple[float, float] | None:
+        """Parse the text."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        if not value.strip():
+            return None
+        try:
+            numbers = tuple(float(part) for part in value.split(","))
+        except ValueError:
+            numbers = ()
+        if len(numbers) == 1:
+            return numbers[0]
+        if len(numbers) == 2:
+            return numbers[0], numbers[1]
+        return self.fail(f"{value!r} is not a number or LOW,HIGH", param, ctx)
+
+
+class Optional(click.ParamType):  # type: ignore[type-arg]
+    """Another type, where an empty text is nothing: MLproject parameters cannot be left out."""
+
+    def __init__(self, inner: Callable[[str], Any], name: str) -> None:
+        self.inner = inner
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse the text."""
+        if not isinstance(value, str):
+            return value
+        if not value.strip():
+            return None
+        try:
+            return self.inner(value)
+        except ValueError:
+            return self.fail(f"{value!r} is not a {self.name.lower()}", param, ctx)
+
+
+TEXT = Optional(str, "TEXT")
+NUMBER = Optional(float, "NUMBER")
+WHOLE = Optional(int, "INTEGER")
+
+SHARED_OPTIONS = [
+    click.option("--model-uri", type=TEXT, help="MLflow model to audit, such as models:/name/3."),
+    click.option("--data", type=TEXT, help="Table with its rows: a .csv or .parquet file."),
+    click.option("--target", type=TEXT, help="Column that the model predicts."),
+    click.option("--cluster", type=TEXT, help="Column with the (noisy) cluster id."),
+    click.option(
+        "--loss",
+        type=TEXT,
+        help="zero_one, log, brier or hinge for classifiers; squared or absolute for regressors.",
+    ),
+    click.option("--folds", type=WHOLE, help="Number of folds of whole clusters."),
+    click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
+    click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
+    click.option(
+        "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
+    ),
+]
+
+
+def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(SHARED_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.group()
+@click.version_option(__version__, prog_name="mlflow-b3")
+def main() -> None:
+    """Audit MLflow models for scores inflated by leaked dependency between clusters.
+
+    Exit codes: 0 pass, 1 fail, 2 usage or input error, 3 inconclusive.
+    """
+
+
+@main.command(name="audit")
+@_shared
+@click.option("--p0", type=Share(), help="Share of training rows from validation clusters.")
+@click.option(
+    "--p0-validation",
+    type=NUMBER,
+    help="With --p0: share of validation rows from training clusters; 0 for one direction.",
+)
+@click.option("--cluster-error", type=Share(), help="Share of rows with a wrong cluster id.")
+@click.option("--split-rate", type=Share(), help="Share of rows whose true cluster was split.")
+@click.option(
+    "--method", type=TEXT, default="auto", show_default=True, help="auto, power or basis."
+)
+@click.option(
+    "--scheme",
+    type=TEXT,
+    default="subset",
+    show_default=True,
+    help="Resample without replacement (subset) or with it (replace).",
+)
+@click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
+@click.option("--output", type=TEXT, help="Also write the report to this .json, .md or .txt file.")
+@click.option("--record/--no-record", default=True, help="Write the audit to MLflow (the default).")
+def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
+    """Audit a logged model; without a model, run the embedded demonstration."""
+    with _input_errors():
+        writer = _writer(output)
+        subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
+        given = {name: value for name, value in options.items() if value is not None}
+        if not any(subject.values()):
+            _demonstrate(writer, **_demo_options(given))
+            return
+        _require(subject)
+        from mlflow_b3.auditing import audit
+        from mlflow_b3.tracking.recording import audit_and_record
+
+        run_id = None
+        model, data = subject.pop("model_uri"), subject.pop("data")
+        if record:
+            report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
+        else:
+            report = audit(model, data, **subject, **given, progress=True)
+        click.echo(str(report))
+        writer(report)
+        if run_id is not None:
+            click.echo("\n" + where_to_look(run_id))
+
+
+@main.command(name="test")
+@_shared
+def test_command(**options: Any) -> None:
+    """Run the leakage test alone: does the learner profit from leaked rows?"""
+    with _input_errors():
+        subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
+        _require(subject)
+        from mlflow_b3.auditing import run_leakage_test
+        from mlflow_b3.reporting.text import explain_test
+
+        given = {name: value for name, value in options.items() if value is not None}
+        model, data = subject.pop("model_uri"), subject.pop("data")
+        click.echo(explain_test(run_leakage_test(model, data, **subject, **given, progress=True)))
+
+
+@main.command(name="demo")
+@click.option(
+    "--pattern",
+    type=click.Choice(["rows", "fragments"]),
+    default="rows",
+    show_default=True,
+    help="Misplace single records, or split patients in two.",
+)
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
+)
+def demo_command(**options: Any) -> None:
+    """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
+    with _input_errors():
+        _demonstrate(lambda _: None, **options)
+
+
+def where_to_look(run_id: str) -> str:
+    """Return where an audit is found in MLflow's UI."""
+    import mlflow
+
+    uri = mlflow.get_tracking_uri()
+    run = mlflow.MlflowClient().get_run(run_id)
+    page = f"#/experiments/{run.info.experiment_id}/runs/"
+    parent = run.data.tags.get("mlflow.parentRunId")
+    lines = ["Where to look in MLflow"]
+    if not uri.startswith("http"):
+        lines.append(f"  start the UI:     mlflow ui --backend-store-uri {uri}")
+        uri = "http://127.0.0.1:5000"
+    if parent:
+        lines.append(f"  the audited run:  {uri}/{page}{parent}")
+    lines.append(f"  this audit:       {uri}/{page}{run_id}")
+    lines.append(f"  its report:       {uri}/{page}{run_id}/artifacts/b3/report.md")
+    return "\n".join(lines)
+
+
+def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
+    from mlflow_b3.demo import run_demo
+
+    click.echo("No model was given: auditing a simulated clinic whose truth is known.\n")
+    demo = run_demo(**options, progress=True)
+    click.echo(demo.summary())
+    writer(demo.report)
+    click.echo("\n" + where_to_look(demo.run_id))
+
+
+def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that the demonstration takes; others would silently do nothing."""
+    rates = [
+        name for name in ("p0", "p0_validation", "cluster_error", "split_rate") if name in given
+    ]
+    if rates:
+        raise InputError(
+            f"{', '.join(rates)} was given without a model; the demonstration knows its own damage. "
+            "Give model_uri, data, target and cluster, or leave it out."
+        )
+    return given
+
+
+def _require(subject: dict[str, Any]) -> None:
+    missing = [name for name, value in subject.items() if not value]
+    if missing:
+        raise InputError(
+            f"{', '.join(missing)} missing: an audit needs a model, its data, and the names of the "
+            "target and cluster columns."
+        )
+
+
+def _writer(output: str | None) -> Callable[[Any], None]:
+    if not output:
+        return lambda _: None
+    path = Path(output)
+    if path.suffix not in (".json", ".md", ".txt"):
+        raise InputError(f"output={output!r} must end in .json, .md or .txt.")
+    if not path.parent.is_dir():
+        raise InputError(f"output={output!r}: the folder {str(path.parent)!r} does not exist.")
+
+    def write(report: Any) -> None:
+        from mlflow_b3.reporting.text import to_markdown
+
+        texts = {
+            ".json": report.to_json,
+            ".md": lambda: to_markdown(report),
+            ".txt": lambda: str(report),
+        }
+        path.write_text(texts[path.suffix]() + "\n", encoding="utf-8")
+
+    return write
+
+
+class _input_errors:  # noqa: N801 - reads as a statement
+    """Print the package's errors without a traceback and exit with 2."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, B3Error):
+            click.echo(f"mlflow-b3: {error}", err=True)
+            sys.exit(INPUT_ERROR)

@@ -1,0 +1,165 @@
+"""What follows from the measured losses: the numbers of an audit's report."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from mlflow_b3.claims import Claim, mean_shares, shares_by_fold
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.bounds import check_shape
+from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
+from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
+from mlflow_b3.estimation.intervals import CONFIDENCE
+from mlflow_b3.estimation.leakage_share import search_p0
+from mlflow_b3.estimation.sensitivity import Sensitivity, trace
+from mlflow_b3.estimation.unmixing import Extrapolation, unmix
+from mlflow_b3.folds import FoldSummary
+from mlflow_b3.hypothesis import leakage_test
+from mlflow_b3.measurement.assembly import Measurement
+from mlflow_b3.reporting.report import AuditReport, Settings
+
+#: The cluster errors and split rates of the sensitivity curves.
+ERRORS = tuple(np.linspace(0, 0.5, 26).round(4).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Headline:
+    e0: float | None
+    interval: tuple[float, float]
+    p0: float | None
+    guaranteed: float | None = None
+    estimate: Estimate | None = None
+
+
+def conclude(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    threshold: float | None,
+) -> AuditReport:
+    """Draw every conclusion of an audit from what was measured; findings are left to be added."""
+    by_rows = _rows_sensitivity(measured, folds, settings)
+    by_fragments = _fragment_sensitivity(measured, folds, settings)
+    headline = _headline(measured, claim, folds, settings, by_rows, by_fragments)
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, measured.curve.degrees_of_freedom or 1))
+    reach = quantile * measured.loco_stderr
+    without, leaked, clusters = measured.test_losses
+    estimate = headline.estimate
+    return AuditReport(
+        e0=headline.e0,
+        e0_interval=headline.interval,
+        e0_guaranteed=headline.guaranteed,
+        p0=headline.p0,
+        p0_source=claim.source,
+        loco=measured.loco,
+        loco_interval=(measured.loco - reach, measured.loco + reach),
+        iid=measured.iid,
+        inflation=None if headline.e0 is None else headline.e0 - measured.loco,
+        curve=measured.curve,
+        leaked=estimate.leaked if estimate else None,
+        losses=estimate.losses if estimate else None,
+        residual=estimate.residual if estimate else None,
+        shape=check_shape(_problem(measured, 0.0, folds)),
+        search=search_p0(measured.curve, settings.method, bound=settings.loss_bound),
+        sensitivity=by_rows,
+        fragments=measured.fragments,
+        fragment_sensitivity=by_fragments,
+        threshold=threshold,
+        tipping_p0=None if threshold is None else by_rows.tipping_point(threshold),
+        tipping_cluster_error=_tipping_error(by_rows, threshold),
+        tipping_split_rate=_tipping_error(by_fragments, threshold),
+        test=leakage_test(without, leaked, clusters=clusters),
+        folds=folds,
+        findings=(),
+        settings=settings,
+    )
+
+
+def _tipping_error(curve: Sensitivity | None, threshold: float | None) -> float | None:
+    return None if curve is None or threshold is None else curve.tipping_error(threshold)
+
+
+def _problem(
+    measured: Measurement, cluster_error: float, folds: tuple[FoldSummary, ...]
+) -> Extrapolation:
+    return unmix(
+        measured.curve,
+        shares_by_fold(cluster_error, folds),
+        fold_curves=measured.fold_curves,
+        weights=measured.weights,
+    )
+
+
+def _rows_sensitivity(
+    measured: Measurement, folds: tuple[FoldSummary, ...], settings: Settings
+) -> Sensitivity:
+    def point(p0: float) -> tuple[float, tuple[float, float]]:
+        error = ERRORS[shares.index(p0)]
+        result = solve(
+            _problem(measured, error, folds),
+            mean_shares(shares_by_fold(error, folds), weights),
+            method=settings.method,
+            bound=settings.loss_bound,
+        )
+        return result.e0, result.interval
+
+    weights = measured.weights
+    shares = [mean_shares(shares_by_fold(error, folds), weights).p0 for error in ERRORS]
+    return trace(point, shares, pattern="rows", error=ERRORS)
+
+
+def _fragment_sensitivity(
+    measured: Measurement, folds: tuple[FoldSummary, ...], settings: Settings
+) -> Sensitivity | None:
+    losses = measured.fragments
+    if losses is None:
+        return None
+
+    def point(share: float) -> tuple[float, tuple[float, float]]:
+        result = estimate_fragments(losses, share, share, bound=settings.loss_bound)
+        return result.e0, result.interval
+
+    shares = [seen_share(rate, folds) for rate in ERRORS]
+    return trace(point, shares, pattern="fragments", error=ERRORS)
+
+
+def _headline(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    by_rows: Sensitivity,
+    by_fragments: Sensitivity | None,
+) -> _Headline:
+    if claim.pattern == "unknown":
+        both = [by_rows, *([by_fragments] if by_fragments else [])]
+        low, high = min(s.low[0] for s in both), max(s.high[-1] for s in both)
+        return _Headline(e0=None, interval=(low, high), p0=None)
+    if claim.pattern == "fragments":
+        if measured.fragments is None:
+            raise InputError("split_rate needs clusters with at least two rows; there are none.")
+        seen = [claim.seen(value, folds) for value in (claim.low, claim.high)]
+        mixture = estimate_fragments(measured.fragments, *seen, bound=settings.loss_bound)
+        return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
+
+    def problem(value: float) -> Extrapolation:
+        return unmix(
+            measured.curve,
+            claim.shares(value, folds),
+            fold_curves=measured.fold_curves,
+            weights=measured.weights,
+        )
+
+    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
+    result = estimate_range(
+        problem, claim.low, claim.high, shares, method=settings.method, bound=settings.loss_bound
+    )
+    return _Headline(
+        e0=result.e0,
+        interval=result.interval,
+        p0=shares.p0,
+        guaranteed=result.guaranteed,
+        estimate=result,
+    )

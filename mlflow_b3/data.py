@@ -1,0 +1,312 @@
+"""Tables in: read, checked with all problems named at once, and fingerprinted."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mlflow_b3.errors import InputError, closest
+from mlflow_b3.findings import Finding
+
+MINIMUM_ROWS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInputs:
+    """What a model wants to be given, as far as it says so.
+
+    Attributes
+    ----------
+    columns : tuple of str or None
+        Names of the feature columns in the model's order; None when it does not say.
+    dtypes : mapping of str to str
+        The dtype that the model's signature gives a column.
+    count : int or None
+        Number of features, known even for models trained on bare arrays.
+    as_array : bool
+        The model was trained on an array without column names and is given one again.
+    """
+
+    columns: tuple[str, ...] | None = None
+    dtypes: Mapping[str, str] | None = None
+    count: int | None = None
+    as_array: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditData:
+    """A checked table: features, target and cluster of every row.
+
+    Attributes
+    ----------
+    features : pandas.DataFrame or numpy.ndarray
+        What the learner is trained on, one row per record.
+    target : numpy.ndarray
+        What it predicts.
+    clusters : numpy.ndarray
+        The cluster of each row as a whole number from 0.
+    names : tuple of str
+        The cluster id as it stood in the table, by that number.
+    digest : str
+        36 characters that change with any value, name or order in the table.
+    """
+
+    features: Any
+    target: NDArray[Any]
+    clusters: NDArray[np.intp]
+    names: tuple[str, ...]
+    target_name: str
+    cluster_name: str
+    feature_names: tuple[str, ...]
+    digest: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.target)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of distinct cluster ids."""
+        return len(self.names)
+
+    def take(self, rows: NDArray[np.intp]) -> Any:
+        """Return the features of some rows, in the given order."""
+        return self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]
+
+
+def read_table(data: Any) -> pd.DataFrame:
+    """Return `data` as a DataFrame.
+
+    Parameters
+    ----------
+    data : DataFrame, path of a .csv or .parquet file, or an MLflow pandas dataset
+    """
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, (str, Path)):
+        return _read_file(Path(data))
+    frame = getattr(data, "df", None)  # mlflow.data.PandasDataset
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    raise InputError(
+        f"data={type(data).__name__} cannot be read; give a pandas DataFrame, the path of a "
+        ".csv or .parquet file, or a dataset made by mlflow.data.from_pandas."
+    )
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"data={str(path)!r} has an unknown ending; use one of {list(readers)}.")
+    if not path.is_file():
+        raise InputError(
+            f"data={str(path)!r} is not a file here (the current folder is {str(Path.cwd())!r})."
+        )
+    try:
+        return reader(path)  # type: ignore[no-any-return, operator]
+    except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
+        raise InputError(f"data={str(path)!r} cannot be read: {error}") from error
+
+
+def digest_table(frame: pd.DataFrame) -> str:
+    """Return 36 hexadecimal digits over names, dtypes, values and their order.
+
+    The row labels do not count. 36 is the longest digest that MLflow stores.
+    """
+    sha = hashlib.sha256()
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        sha.update(f"{name}\x1f{dtype}\x1e".encode())
+    sha.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return sha.hexdigest()[:36]
+
+
+def prepare(
+    frame: pd.DataFrame, *, target: str, cluster: str, task: str, inputs: ModelInputs
+) -> AuditData:
+    """Check a table against a model and split it into features, target and clusters.
+
+    Every problem with the columns is collected and reported in one `InputError`.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    target, cluster : str
+        Names of the target column and of the (noisy) cluster id column. They are features only
+        where the model's signature names them.
+    task : {"classification", "regression"}
+    inputs : ModelInputs
+        The columns, order and dtypes that the model was trained with.
+    """
+    frame = frame.rename(columns=str)
+    problems = _shape_problems(frame, target, cluster)
+    names = _feature_names(frame, target, cluster, inputs, problems)
+    present = [name for name in names if name in frame.columns]
+    problems += _target_problems(frame, target, task) + _cluster_problems(frame, cluster)
+    problems += _value_problems(frame, present)
+    features = _cast(frame[present], inputs.dtypes or {}, problems) if present else frame[present]
+    if problems:
+        raise InputError.from_problems("data", problems)
+    codes, labels = pd.factorize(frame[cluster], sort=False)
+    return AuditData(
+        features=features.to_numpy() if inputs.as_array else features.reset_index(drop=True),
+        target=frame[target].to_numpy(),
+        clusters=np.asarray(codes, dtype=np.intp),
+        names=tuple(str(label) for label in labels),
+        target_name=target,
+        cluster_name=cluster,
+        feature_names=tuple(present),
+        digest=digest_table(frame),
+        findings=tuple(_findings(features, codes)),
+    )
+
+
+def _shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]:
+    columns = [str(name) for name in frame.columns]
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:  # everything below would be ambiguous
+        raise InputError(f"data: column names {doubled} occur more than once; rename or drop them.")
+    problems = []
+    for argument, name in (("target", target), ("cluster", cluster)):
+        if name not in frame.columns:
+            problems.append(
+                f"{argument}={name!r} is not a column.{closest(str(name), columns)} "
+                f"The columns are {_shortened(columns)}."
+            )
+    if target == cluster:
+        problems.append(f"target and cluster are the same column, {target!r}.")
+    if len(frame) < MINIMUM_ROWS:
+        problems.append(f"{len(frame)} rows are too few to audit; {MINIMUM_ROWS} is the least.")
+    return problems
+
+
+def _shortened(names: Sequence[str], most: int = 20) -> str:
+    listed = ", ".join(map(repr, names[:most]))
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def _feature_names(
+    frame: pd.DataFrame, target: str, cluster: str, inputs: ModelInputs, problems: list[str]
+) -> list[str]:
+    others = [str(name) for name in frame.columns if name not in (target, cluster)]
+    if inputs.columns is not None:
+        problems += [
+            f"the model's feature {name!r} is not a column.{closest(name, others)}"
+            for name in inputs.columns
+            if name not in frame.columns
+        ]
+        return list(inputs.columns)
+    if inputs.count is not None and inputs.count != len(others):
+        problems.append(
+            f"the model was trained on {inputs.count} unnamed features, but the table has "
+            f"{len(others)} columns beside target and cluster: {_shortened(others)}. Keep just "
+            "the features, in the order of training."
+        )
+    if not others:
+        problems.append("there is no column beside target and cluster to predict from.")
+    return others
+
+
+def _target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
+    if target not in frame.columns:
+        return []
+    values = frame[target]
+    missing = int(values.isna().sum())
+    if missing:
+        return [f"target {target!r} is missing in {missing} rows; drop or fill them."]
+    if values.nunique() < 2:
+        return [f"target {target!r} has the same value in every row; there is nothing to predict."]
+    if task == "regression":
+        if not pd.api.types.is_numeric_dtype(values):
+            return [f"target {target!r} has dtype {values.dtype}, but the model is a regressor."]
+        if not np.isfinite(values.to_numpy(dtype=float)).all():
+            return [f"target {target!r} has infinite values; drop those rows."]
+    return []
+
+
+def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
+    if cluster not in frame.columns:
+        return []
+    missing = int(frame[cluster].isna().sum())
+    if missing:
+        return [
+            f"cluster {cluster!r} is missing in {missing} rows; give each such row an id of its "
+            "own if nothing is known about it, or drop the rows."
+        ]
+    if frame[cluster].nunique() == 1:
+        return [f"cluster {cluster!r} has one value only; at least two clusters are needed."]
+    return []
+
+
+def _value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    problems = []
+    for name in names:
+        column = frame[name]
+        if column.dtype == object and not column.map(pd.api.types.is_hashable).all():
+            problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
+        if pd.api.types.is_float_dtype(column):
+            infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
+            if infinite:
+                problems.append(f"feature {name!r} is infinite in {infinite} rows.")
+    return problems
+
+
+def _cast(features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str]) -> pd.DataFrame:
+    changed = {}
+    for name, dtype in dtypes.items():
+        if name not in features.columns or str(features[name].dtype) == dtype:
+            continue
+        try:
+            changed[name] = features[name].astype(dtype)  # type: ignore[call-overload]
+        except (ValueError, TypeError) as error:
+            problems.append(
+                f"feature {name!r} has dtype {features[name].dtype}, which cannot become the "
+                f"{dtype} of the model's signature: {error}"
+            )
+    return features.assign(**changed) if changed else features
+
+
+def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
+    found = []
+    constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
+    hashes = {
+        str(name): int(pd.util.hash_pandas_object(features[name], index=False).sum())
+        for name in features.columns
+    }
+    first: dict[int, str] = {}
+    repeated = [
+        name
+        for name, value in hashes.items()
+        if first.setdefault(value, name) != name and features[name].equals(features[first[value]])
+    ]
+    if constant or repeated:
+        parts = [f"constant: {_shortened(constant)}"] if constant else []
+        parts += [f"same values as an earlier column: {_shortened(repeated)}"] if repeated else []
+        found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
+    missing = {str(name): int(features[name].isna().sum()) for name in features.columns}
+    missing = {name: count for name, count in missing.items() if count}
+    if missing:
+        found.append(
+            Finding(
+                code="B310",
+                message=f"missing values are passed to the learner as they are: {missing}.",
+            )
+        )
+    sizes = np.bincount(clusters)
+    singles = int((sizes == 1).sum())
+    if 2 * singles > len(sizes):
+        found.append(
+            Finding(
+                code="B311",
+                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows tell "
+                "nothing about dependency within clusters.",
+            )
+        )
+    return found

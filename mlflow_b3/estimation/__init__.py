@@ -1,0 +1,1 @@
+"""From measured losses to the loss on new clusters."""

@@ -1,0 +1,116 @@
+"""What is guaranteed, and the checks of the shape that the guarantee rests on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.estimation.unmixing import Extrapolation
+from mlflow_b3.results import Result
+
+REJECTED_Z = 1.96
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeCheck(Result):
+    """Whether the measured curve is decreasing and convex.
+
+    Attributes
+    ----------
+    slope_z, curvature_z : float
+        z-scores of the slope of a line and of the curvature of a parabola through the curve.
+    """
+
+    slope_z: float
+    curvature_z: float
+
+    @property
+    def decreasing(self) -> bool:
+        """False when the curve rises beyond its noise: leaked rows hurt."""
+        return self.slope_z <= REJECTED_Z
+
+    @property
+    def convex(self) -> bool:
+        """False when the curve bends downwards beyond its noise."""
+        return self.curvature_z >= -REJECTED_Z
+
+
+def check_shape(problem: Extrapolation) -> ShapeCheck:
+    """Test slope and curvature of the measured curve against its whole covariance."""
+    return ShapeCheck(slope_z=_z(problem, 1), curvature_z=_z(problem, 2))
+
+
+def _z(problem: Extrapolation, order: int) -> float:
+    """Return the z-score of the highest coefficient of a polynomial fitted to the curve."""
+    if len(problem.exposure) < order + 1:
+        return 0.0
+    row = _map(problem.exposure, problem.stderr, order)[order]
+    error = float(np.sqrt(row @ problem.covariance @ row))
+    value = float(row @ problem.loss)
+    # a noise-free curve has no error to compare with, only rounding
+    return value / error if error > 1e-12 * max(1.0, float(np.abs(problem.loss).max())) else 0.0
+
+
+def _map(exposure: Array, stderr: Array, order: int) -> Array:
+    """Return the linear map from losses to the coefficients of a weighted polynomial fit."""
+    design = np.vander(exposure, order + 1, increasing=True) / stderr[:, None]
+    return np.asarray(np.linalg.pinv(design) / stderr)
+
+
+def guaranteed_bound(problem: Extrapolation) -> float:
+    """Return the lower bound on e_0 that needs two levels, no tuning and no degree.
+
+    For a decreasing and convex curve every secant lies below it outside of its two levels, so
+
+        e_0 ≥ b(0) + |x*|·(b(0) - b(x_m))/x_m
+
+    with the largest measured level x_m. With one direction and x_m = 1 this is
+    e_0 ≥ (LOCO - p0·e_in)/(1 - p0). It holds up to the noise of the two losses, which the lower
+    end of the interval accounts for.
+
+    Returns
+    -------
+    float
+        The bound; LOCO itself when the curve has a single level.
+    """
+    first, last = float(problem.loss[0]), float(problem.loss[-1])
+    reach = float(problem.exposure[-1] - problem.exposure[0])
+    if reach <= 0:
+        return first
+    distance = float(problem.exposure[0]) - problem.target
+    return first + max(0.0, distance * (first - last) / reach)
+
+
+def lower_limit(problem: Extrapolation, confidence: float) -> float:
+    """Return a simultaneous lower confidence limit for e_0 of a decreasing and convex curve.
+
+    Lines through the first r levels lie below a convex curve to the left of these levels, so each
+    of them, read at x*, underestimates e_0; so does b(0) itself. The limit is the largest of
+    their values less c standard errors, with c the quantile of the joint maximum.
+    """
+    rows = [np.eye(len(problem.exposure))[0]]
+    for count in range(2, len(problem.exposure) + 1):
+        part = slice(0, count)
+        row = np.zeros(len(problem.exposure))
+        line = _map(problem.exposure[part], problem.stderr[part], 1)
+        row[part] = line[0] + line[1] * problem.target
+        rows.append(row)
+    weights = np.array(rows)
+    values = weights @ problem.loss
+    covariance = weights @ problem.covariance @ weights.T
+    errors = np.sqrt(np.diag(covariance))
+    critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
+    return float(np.max(values - critical * errors))
+
+
+def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:
+    rng = np.random.default_rng(0)  # an integral, not an experiment: always the same points
+    scale = np.where(errors > 0, errors, 1.0)
+    correlation = covariance / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(correlation)
+    root = vectors * np.sqrt(np.clip(values, 0, None))
+    normal = rng.standard_normal((20_000, len(errors))) @ root.T
+    if np.isfinite(freedom):
+        normal = normal / np.sqrt(rng.chisquare(freedom, size=(20_000, 1)) / freedom)
+    return float(np.quantile(normal.max(axis=1), level))

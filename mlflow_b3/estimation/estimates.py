@@ -1,0 +1,218 @@
+"""`estimate`: the loss on new clusters from a loss curve and a leaked share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlflow_b3.errors import InputError, choose
+from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, guaranteed_bound
+from mlflow_b3.estimation.intervals import interval
+from mlflow_b3.estimation.power import PowerFit, fit_power
+from mlflow_b3.estimation.published import BasisFit, fit_basis
+from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
+from mlflow_b3.measurement.curve import LossCurve
+from mlflow_b3.results import Result
+
+METHODS = ("auto", "power", "basis")
+BASIS_ORDER = 2
+MOST_LOSSES = 1001
+
+Number = float | int
+Range = Number | tuple[Number, Number]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Result):
+    """The loss on new clusters, with everything that qualifies it.
+
+    Attributes
+    ----------
+    e0 : float
+        e_0, bias-corrected; not always more accurate than the uncorrected loss. At most the
+        largest possible loss.
+    interval : tuple of float
+        95 % interval that contains noise, extrapolation and the range of p0.
+    guaranteed : float or None
+        Lower bound that needs only a decreasing and convex curve; None where that is rejected.
+    losses : tuple of float
+        e_j at each of `leaked`.
+    leaked : tuple of int
+        j: number of leaked rows in training; all from 0 on, or 1001 of them when there are more.
+    residual : float
+        ‖fitted curve - measured curve‖₂, as in the papers.
+    method : str
+        The method that was used: `power` or `basis`.
+    shares : LeakShares
+        The leaked shares; the middle where a range was given.
+    shape : ShapeCheck
+    extrapolated : float
+        The part of the interval's width above e_0 that refits and data cannot remove, because it
+        comes from extrapolating: 0 to 1.
+    """
+
+    e0: float
+    interval: tuple[float, float]
+    guaranteed: float | None
+    losses: tuple[float, ...]
+    leaked: tuple[int, ...]
+    residual: float
+    method: str
+    shares: LeakShares
+    shape: ShapeCheck
+    extrapolated: float
+
+
+def estimate(
+    curve: LossCurve,
+    p0: Range,
+    method: str = "auto",
+    *,
+    p0_validation: Number = 0.0,
+    order: int = BASIS_ORDER,
+    bound: float | None = None,
+) -> Estimate:
+    """Estimate e_0, the loss on new clusters, from a measured loss curve.
+
+    Parameters
+    ----------
+    curve : LossCurve
+    p0 : float or (low, high)
+        p_T: the share of rows in T̂ that belong to the validation clusters.
+    method : {"auto", "power", "basis"}
+        `auto` is `power`.
+    p0_validation : float
+        p_V: the share of rows in V̂ that belong to the training clusters. It needs the curve's
+        `training_loss`.
+    order : int
+        Order of the polynomial of `basis`.
+    bound : float, optional
+        The largest possible loss M; it limits the interval.
+
+    References
+    ----------
+    .. [1] Barnes, M. and Dubrawski, A. (2017). The binomial block bootstrap estimator for
+       evaluating loss on dependent clusters. UAI 2017.
+    .. [2] Barnes, M. and Dubrawski, A. (2019). On the interaction effects between prediction and
+       clustering. AISTATS 2019. arXiv:1807.06713.
+    """
+    low, high = as_range("p0", p0)
+
+    def problem(share: float) -> Extrapolation:
+        return unmix(curve, LeakShares(p0=share, p0_validation=float(p0_validation)))
+
+    shares = LeakShares(p0=(low + high) / 2, p0_validation=float(p0_validation))
+    return estimate_range(problem, low, high, shares, method=method, order=order, bound=bound)
+
+
+def estimate_range(
+    problem: Callable[[float], Extrapolation],
+    low: float,
+    high: float,
+    shares: LeakShares,
+    *,
+    method: str = "auto",
+    order: int = BASIS_ORDER,
+    bound: float | None = None,
+) -> Estimate:
+    """Estimate in the middle of a range of shares, with an interval over all of it."""
+    middle = solve(problem((low + high) / 2), shares, method=method, order=order, bound=bound)
+    if low == high:
+        return middle
+    options = {"method": method, "order": order, "bound": bound}
+    ends = [solve(problem(end), shares, **options) for end in (low, high)]  # type: ignore[arg-type]
+    guaranteed = [end.guaranteed for end in ends]
+    return Estimate(
+        **{
+            **vars(middle),
+            "interval": (
+                min(end.interval[0] for end in ends),
+                max(end.interval[1] for end in ends),
+            ),
+            "guaranteed": None
+            if None in guaranteed
+            else min(g for g in guaranteed if g is not None),
+        }
+    )
+
+
+def solve(
+    problem: Extrapolation,
+    shares: LeakShares,
+    *,
+    method: str,
+    order: int = BASIS_ORDER,
+    bound: float | None = None,
+) -> Estimate:
+    """Estimate e_0 of one extrapolation problem."""
+    chosen = choose("method", method, METHODS)
+    shape = check_shape(problem)
+    if len(problem.exposure) < 2:
+        raise InputError("the curve has one level only; measure at least two.")
+    fit: PowerFit | BasisFit
+    if chosen == "basis":
+        if isinstance(order, bool) or not isinstance(order, int) or order < 0:
+            raise InputError(f"order={order!r} must be a whole number from 0.")
+        fit = fit_basis(problem, order)
+        weights = _read_at_target(problem, order)
+        ends = interval(
+            problem,
+            fit.e0,
+            ShapeCheck(slope_z=np.inf, curvature_z=0.0),
+            bound=bound,
+            noise_weights=weights,
+        )
+    else:
+        fit = fit_power(problem, slope_z=shape.slope_z)
+        weights = _read_at_target(problem, min(2, len(problem.exposure) - 1))
+        ends = interval(problem, fit.e0, shape, bound=bound, noise_weights=weights)
+    e0 = fit.e0 if bound is None else min(fit.e0, bound)
+    limit = problem.leakable
+    count = min(limit + 1, MOST_LOSSES)
+    leaked = np.unique(np.linspace(0, limit, count).round().astype(int))
+    trusted = shape.decreasing and shape.convex
+    return Estimate(
+        e0=e0,
+        interval=(min(ends[0], e0), max(e0, ends[1] if bound is None else min(ends[1], bound))),
+        guaranteed=guaranteed_bound(problem) if trusted else None,
+        losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
+        leaked=tuple(leaked.tolist()),
+        residual=float(np.linalg.norm(fit.at(problem.exposure) - problem.loss)),
+        method="basis" if chosen == "basis" else "power",
+        shares=shares,
+        shape=shape,
+        extrapolated=_extrapolated(problem, ends),
+    )
+
+
+def _read_at_target(
+    problem: Extrapolation, order: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the weights with which a polynomial fit reads the curve at x*."""
+    design = np.vander(problem.exposure, order + 1, increasing=True)
+    inverse = np.linalg.pinv(design / problem.stderr[:, None]) / problem.stderr
+    return np.asarray(problem.target ** np.arange(order + 1) @ inverse)
+
+
+def _extrapolated(problem: Extrapolation, ends: tuple[float, float]) -> float:
+    """Return 1 - (width without extrapolation)/(width of the interval), at least 0."""
+    width = ends[1] - ends[0]
+    at_zero = 2 * 1.96 * float(np.sqrt(problem.covariance[0, 0]))
+    return max(0.0, 1 - at_zero / width) if width > 0 else 0.0
+
+
+def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:
+    """Return (low, high) of a number or a pair; shares must lie in [0, 1)."""
+    try:
+        pair = (float(value), float(value))  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            low, high = value  # type: ignore[misc]
+            pair = (float(low), float(high))
+        except (TypeError, ValueError):
+            raise InputError(f"{name}={value!r} must be a number or a pair (low, high).") from None
+    except ValueError:
+        raise InputError(f"{name}={value!r} must be a number or a pair (low, high).") from None
+    if not 0 <= pair[0] <= pair[1] < 1:
+        raise InputError(f"{name}={value!r} must lie in [0, 1), low before high.")
+    return pair

@@ -1,0 +1,84 @@
+"""p0 from the loss curve alone: the papers' grid search, and what it cannot tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.estimates import BASIS_ORDER, Number, estimate
+from mlflow_b3.measurement.curve import LossCurve
+from mlflow_b3.results import Result
+
+GRID_STEPS = 50
+LARGEST_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class P0Search(Result):
+    """The residual profile of algorithm 2.
+
+    Attributes
+    ----------
+    p0 : tuple of float
+        The candidates.
+    residual : tuple of float
+        ‖fitted - measured‖₂ for each candidate.
+    p0_star : float
+        The candidate with the smallest residual, as the papers define it.
+    identified : tuple of float
+        The range of candidates that the data do not exclude: residual within the noise of the
+        smallest one, and e_0 not beyond the largest possible loss.
+    flat : bool
+        The profile does not tell candidates apart: `p0_star` is then no estimate of anything.
+    """
+
+    p0: tuple[float, ...]
+    residual: tuple[float, ...]
+    p0_star: float
+    identified: tuple[float, float]
+    flat: bool
+
+
+def search_p0(
+    curve: LossCurve,
+    method: str = "auto",
+    *,
+    p0: Sequence[Number] | None = None,
+    order: int = BASIS_ORDER,
+    bound: float | None = None,
+) -> P0Search:
+    """Search the leaked share whose fitted curve leaves the smallest residual.
+
+    Parameters
+    ----------
+    curve : LossCurve
+    method, order, bound
+        As in `estimate`.
+    p0 : sequence of float, optional
+        The candidates; 0 to 0.5 by default.
+
+    Notes
+    -----
+    What is measured depends on the injected share only; another candidate p0 relabels the axis
+    affinely, and polynomials stay polynomials. The residual of unconstrained solvers is therefore
+    the same for every candidate, and shape constraints exclude large ones at best. One set of
+    refits serves all candidates, so this costs as much as a single one.
+    """
+    grid = np.linspace(0, LARGEST_SHARE, GRID_STEPS + 1) if p0 is None else np.asarray(p0, float)
+    if grid.ndim != 1 or not len(grid) or (np.diff(grid) <= 0).any():
+        raise InputError("p0 must be a non-empty, increasing sequence of candidates in [0, 1).")
+    results = [estimate(curve, float(share), method, order=order, bound=bound) for share in grid]
+    residual = np.array([result.residual for result in results])
+    noise = float(np.linalg.norm(curve.stderr))
+    allowed = residual <= residual.min() + noise
+    if bound is not None:
+        allowed &= np.array([result.interval[0] <= bound for result in results])
+    kept = grid[allowed] if allowed.any() else grid[[int(np.argmin(residual))]]
+    return P0Search(
+        p0=tuple(grid.tolist()),
+        residual=tuple(residual.tolist()),
+        p0_star=float(grid[int(np.argmin(residual))]),
+        identified=(float(kept[0]), float(kept[-1])),
+        flat=bool(np.ptp(residual[allowed]) <= noise) if allowed.any() else False,
+    )

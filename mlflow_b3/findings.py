@@ -1,0 +1,55 @@
+"""Coded findings: what an audit noticed that its reader must know."""
+
+from dataclasses import dataclass
+
+from mlflow_b3.results import Result
+
+CODES: dict[str, str] = {
+    "B301": "few clusters",
+    "B302": "a class is missing from a fold",
+    "B303": "one-class resamples",
+    "B304": "leaked rows hurt",
+    "B305": "the loss curve is not convex",
+    "B306": "extrapolation dominates",
+    "B307": "the leaked share is not known",
+    "B308": "no profit from leakage was shown",
+    "B309": "constant or repeated feature columns",
+    "B310": "missing feature values",
+    "B311": "single-row clusters",
+    "B312": "refits failed",
+    "B313": "known clusters sit on both sides of a fold",
+    "B314": "the loss limit is exceeded",
+    "B315": "few refits",
+    "B316": "the learner warned",
+    "B317": "rows in no or several validation folds",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Result):
+    """One thing an audit noticed.
+
+    Attributes
+    ----------
+    code : str
+        A key of `CODES`; it keeps its meaning between versions.
+    message : str
+        What was seen, with its numbers, and what to do about it.
+    """
+
+    code: str
+    message: str
+
+    def __post_init__(self) -> None:
+        """Refuse a code that is not documented."""
+        if self.code not in CODES:
+            raise ValueError(f"finding code {self.code!r} is not in CODES")
+
+    @property
+    def title(self) -> str:
+        """The short name of the code."""
+        return CODES[self.code]
+
+    def __str__(self) -> str:
+        """Code, title and message on one line."""
+        return f"{self.code} ({self.title}): {self.message}"

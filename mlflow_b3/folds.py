@@ -1,0 +1,192 @@
+"""Clusters → folds, with their sizes and what they share."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
+
+from mlflow_b3.data import AuditData
+from mlflow_b3.errors import InputError
+from mlflow_b3.findings import Finding
+from mlflow_b3.results import Result
+
+LEAVE_ONE_OUT_UP_TO = 10
+DEFAULT_FOLDS = 5
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """One split: the rows of T̂ (training) and of V̂ (validation)."""
+
+    training: Rows
+    validation: Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldSummary(Result):
+    """Sizes of one fold, and how far cluster ids are shared by its two sides.
+
+    Attributes
+    ----------
+    n_training, n_validation : int
+        Rows on either side.
+    clusters_training, clusters_validation : int
+        Distinct cluster ids on either side.
+    shared_clusters : int
+        Cluster ids with rows on both sides: 0 unless the folds were given by the user.
+    shared_rows : float
+        Share of the validation rows whose cluster id also has training rows.
+    """
+
+    n_training: int
+    n_validation: int
+    clusters_training: int
+    clusters_validation: int
+    shared_clusters: int
+    shared_rows: float
+
+
+def make_folds(data: AuditData, folds: Any = None, *, seed: int = 0) -> tuple[Fold, ...]:
+    """Split the rows so that no cluster id has rows on both sides.
+
+    Parameters
+    ----------
+    data : AuditData
+    folds : int, splitter, sequence of (training rows, validation rows), or None
+        None leaves out one cluster at a time up to ten clusters, and makes five folds of whole
+        clusters, balanced by rows, beyond that. A number makes that many folds of whole
+        clusters. A splitter has scikit-learn's `split(X, y, groups)`. Given splits are audited
+        as they are, shared clusters included.
+    seed : int
+        Decides which clusters of equal size go together.
+    """
+    if folds is None:
+        few = data.n_clusters <= LEAVE_ONE_OUT_UP_TO
+        folds = LeaveOneGroupOut() if few else DEFAULT_FOLDS
+    if isinstance(folds, bool) or (isinstance(folds, (int, np.integer)) and folds < 2):
+        raise InputError(f"folds={folds!r}: at least two folds are needed.")
+    if isinstance(folds, (int, np.integer)):
+        if folds > data.n_clusters:
+            raise InputError(
+                f"folds={folds} is more than the {data.n_clusters} clusters of "
+                f"{data.cluster_name!r}; use at most {data.n_clusters} folds."
+            )
+        return _from_splits(_balanced(data, int(folds), seed), data)
+    if hasattr(folds, "split"):
+        try:
+            splits = list(folds.split(np.zeros((data.n_rows, 1)), data.target, data.clusters))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"folds={folds!r} cannot split this table: {error}") from error
+        return _from_splits(splits, data)
+    if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
+        return _from_splits(folds, data)
+    raise InputError(
+        f"folds={folds!r} is not usable; give a number, a scikit-learn splitter or a list of "
+        "(training rows, validation rows)."
+    )
+
+
+def _balanced(data: AuditData, count: int, seed: int) -> Iterable[tuple[Any, Any]]:
+    # GroupKFold fills folds greedily by cluster size and breaks ties by label: shuffled labels
+    # make the tie-breaking random without losing the balance that its shuffle=True gives up.
+    shuffled = np.random.default_rng(seed).permutation(data.n_clusters)
+    groups = shuffled[data.clusters]
+    return list(GroupKFold(count).split(np.zeros((data.n_rows, 1)), groups=groups))
+
+
+def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
+    made = []
+    problems = []
+    for number, split in enumerate(splits):
+        try:
+            training, validation = (_rows(side, data.n_rows) for side in split)
+        except (TypeError, ValueError) as error:
+            problems.append(f"fold {number}: {error}")
+            continue
+        if np.intersect1d(training, validation).size:
+            problems.append(f"fold {number}: the same rows are on both sides.")
+        made.append(Fold(training=training, validation=validation))
+    if not problems and len(made) < 1:
+        problems.append("no split was given.")
+    if problems:
+        raise InputError.from_problems("folds", problems)
+    return tuple(made)
+
+
+def _rows(side: Any, n_rows: int) -> Rows:
+    rows = np.asarray(side)
+    if rows.dtype == bool and len(rows) == n_rows:
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
+        raise ValueError("each side must be a non-empty list of row numbers or a row mask.")
+    if rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(f"row numbers must lie in 0 … {n_rows - 1}.")
+    if len(np.unique(rows)) != len(rows):
+        raise ValueError("a row number occurs twice on one side.")
+    return np.sort(rows).astype(np.intp)
+
+
+def summarize_folds(folds: tuple[Fold, ...], data: AuditData) -> tuple[FoldSummary, ...]:
+    """Return sizes and cluster overlap of every fold."""
+    summaries = []
+    for fold in folds:
+        training = np.unique(data.clusters[fold.training])
+        validation = data.clusters[fold.validation]
+        shared = np.intersect1d(training, validation)
+        summaries.append(
+            FoldSummary(
+                n_training=len(fold.training),
+                n_validation=len(fold.validation),
+                clusters_training=len(training),
+                clusters_validation=len(np.unique(validation)),
+                shared_clusters=len(shared),
+                shared_rows=float(np.isin(validation, shared).mean()),
+            )
+        )
+    return tuple(summaries)
+
+
+def fold_findings(folds: tuple[Fold, ...], data: AuditData, task: str) -> list[Finding]:
+    """Return what the reader must know about the folds themselves."""
+    found = []
+    summaries = summarize_folds(folds, data)
+    overlapping = [s for s in summaries if s.shared_clusters]
+    if overlapping:
+        worst = max(s.shared_rows for s in overlapping)
+        found.append(
+            Finding(
+                code="B313",
+                message=f"in {len(overlapping)} of {len(folds)} folds, clusters known to be one "
+                f"have rows on both sides (up to {worst:.0%} of the validation rows). The score "
+                "on these folds is inflated whatever the cluster error; split by cluster.",
+            )
+        )
+    scored = np.bincount(np.concatenate([f.validation for f in folds]), minlength=data.n_rows)
+    if (scored != 1).any():
+        found.append(
+            Finding(
+                code="B317",
+                message=f"{int((scored == 0).sum())} rows are in no validation fold and "
+                f"{int((scored > 1).sum())} in several.",
+            )
+        )
+    if task == "classification":
+        missing = [
+            number
+            for number, fold in enumerate(folds)
+            if not set(data.target[fold.validation]) <= set(data.target[fold.training])
+        ]
+        if missing:
+            found.append(
+                Finding(
+                    code="B302",
+                    message=f"in folds {missing} a class occurs in validation but not in "
+                    "training: the learner cannot predict it there.",
+                )
+            )
+    return found

@@ -1,0 +1,178 @@
+"""Losses per row, and which kind of prediction each of them needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.errors import InputError, ModelError, choose
+
+Array = NDArray[Any]
+SMALLEST_PROBABILITY = 1e-15
+
+
+class Predictor(Protocol):
+    """A trained model that can be asked for one or more kinds of prediction.
+
+    Attributes
+    ----------
+    classes : numpy.ndarray or None
+        The labels it can predict, in the order of the columns of `probability` and `decision`.
+    """
+
+    classes: Array | None
+
+    def predict(self, kind: str, X: Any) -> Array:
+        """Return the prediction of the kind `label`, `value`, `probability` or `decision`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A loss, applied row by row.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"label", "value", "probability", "decision"}
+        The kind of prediction that it compares the target with.
+    bound : float or None
+        The largest value it can take, M; None when there is none.
+    per_row : callable
+        `(target, prediction, classes) → losses`, one per row.
+    """
+
+    name: str
+    kind: str
+    bound: float | None
+    per_row: Callable[[Array, Array, Array | None], Array]
+
+    def evaluate(self, predictor: Predictor, X: Any, target: Array) -> NDArray[np.float64]:
+        """Return the loss of every row; a loss that is not finite is a `ModelError`."""
+        prediction = predictor.predict(self.kind, X)
+        losses = np.asarray(self.per_row(target, prediction, predictor.classes), dtype=float)
+        if losses.shape != (len(target),):
+            raise ModelError(
+                f"loss {self.name!r} returned shape {losses.shape} for {len(target)} rows; it "
+                "must return one number per row."
+            )
+        if not np.isfinite(losses).all():
+            raise ModelError(
+                f"loss {self.name!r} is not finite in {int((~np.isfinite(losses)).sum())} of "
+                f"{len(losses)} rows."
+            )
+        return losses
+
+
+def _one_hot(target: Array, classes: Array) -> NDArray[np.float64]:
+    return np.asarray(np.equal.outer(target, classes), dtype=float)
+
+
+def _zero_one(target: Array, label: Array, classes: Array | None) -> Array:  # noqa: ARG001
+    return np.asarray(np.asarray(label) != np.asarray(target))
+
+
+def _log(target: Array, probability: Array, classes: Array | None) -> Array:
+    assert classes is not None
+    given = (probability * _one_hot(target, classes)).sum(axis=1)
+    return np.asarray(-np.log(np.clip(given, SMALLEST_PROBABILITY, 1.0)))
+
+
+def _brier(target: Array, probability: Array, classes: Array | None) -> Array:
+    assert classes is not None
+    truth = _one_hot(target, classes)
+    unseen = 1.0 - truth.sum(axis=1)  # a class the model never saw: all its mass is wrong
+    return np.asarray((((probability - truth) ** 2).sum(axis=1) + unseen) / 2.0)
+
+
+def _hinge(target: Array, decision: Array, classes: Array | None) -> Array:
+    assert classes is not None
+    truth = _one_hot(target, classes)
+    if decision.ndim == 1:
+        sign = np.where(truth[:, -1] > 0, 1.0, -1.0)
+        return np.asarray(np.maximum(0.0, 1.0 - sign * decision))
+    own = (decision * truth).sum(axis=1)
+    rival = np.where(truth > 0, -np.inf, decision).max(axis=1)
+    return np.asarray(np.maximum(0.0, 1.0 - (own - rival)))
+
+
+def _squared(target: Array, value: Array, classes: Array | None) -> Array:  # noqa: ARG001
+    return np.asarray((np.asarray(target, float) - np.asarray(value, float)) ** 2)
+
+
+def _absolute(target: Array, value: Array, classes: Array | None) -> Array:  # noqa: ARG001
+    return np.asarray(np.abs(np.asarray(target, float) - np.asarray(value, float)))
+
+
+#: The losses with a name. `log` counts a probability of zero as 1e-15; `brier` is half the
+#: squared distance to the one-hot target, which for two classes is the usual (p - y)²; `hinge`
+#: for more than two classes is that of Crammer and Singer.
+CLASSIFICATION = {
+    "zero_one": Loss(name="zero_one", kind="label", bound=1.0, per_row=_zero_one),
+    "log": Loss(
+        name="log", kind="probability", bound=float(-np.log(SMALLEST_PROBABILITY)), per_row=_log
+    ),
+    "brier": Loss(name="brier", kind="probability", bound=1.0, per_row=_brier),
+    "hinge": Loss(name="hinge", kind="decision", bound=None, per_row=_hinge),
+}
+REGRESSION = {
+    "squared": Loss(name="squared", kind="value", bound=None, per_row=_squared),
+    "absolute": Loss(name="absolute", kind="value", bound=None, per_row=_absolute),
+}
+
+
+class _OwnLoss:
+    """A user's `(target, prediction) → losses`; a class so that it can travel to workers."""
+
+    def __init__(self, function: Callable[[Array, Array], Array]) -> None:
+        self.function = function
+
+    def __call__(self, target: Array, prediction: Array, classes: Array | None) -> Array:
+        del classes
+        return self.function(target, prediction)
+
+
+def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) -> Loss:
+    """Return the loss that a name, a callable or None stands for.
+
+    Parameters
+    ----------
+    loss : str, callable or None
+        None means `zero_one` for classification and `squared` for regression. A callable
+        `(target, prediction) → losses` is given predicted labels or values.
+    task : {"classification", "regression"}
+    """
+    known = CLASSIFICATION if task == "classification" else REGRESSION
+    if loss is None:
+        return next(iter(known.values()))
+    if callable(loss):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        kind = "label" if task == "classification" else "value"
+        return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss))
+    if loss in CLASSIFICATION or loss in REGRESSION:
+        if loss not in known:
+            raise InputError(
+                f"loss={loss!r} does not fit a {task} model; use one of {list(known)}."
+            )
+        return known[loss]
+    return known[choose("loss", loss, known)]
+
+
+def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
+    """Return the loss of the best constant prediction, the least a model must beat.
+
+    The most frequent label, the class shares, the mean or the median, as the loss asks; None for
+    a loss whose best constant is not known.
+    """
+    if task == "regression":
+        centre = np.median(target) if loss.name == "absolute" else np.mean(target)
+        return float(np.mean(loss.per_row(target, np.full(len(target), centre), None)))
+    classes, counts = np.unique(target, return_counts=True)
+    if loss.kind == "label":
+        guess = np.repeat(classes[[np.argmax(counts)]], len(target))
+        return float(np.mean(loss.per_row(target, guess, classes)))
+    if loss.kind == "probability":
+        shares = np.tile(counts / counts.sum(), (len(target), 1))
+        return float(np.mean(loss.per_row(target, shares, classes)))
+    return None

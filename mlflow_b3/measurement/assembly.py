@@ -1,0 +1,313 @@
+"""Puts the losses of single refits together: curves, standard errors, covariances."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.folds import Fold
+from mlflow_b3.measurement.curve import SHARPNESS, FragmentLosses, LossCurve, pooled
+from mlflow_b3.measurement.fits import Outcome
+from mlflow_b3.measurement.resampling import Resampler
+
+FEW_CLUSTERS = 10
+Array = NDArray[np.float64]
+#: Per validation row: loss without and with leakage in small training sets, and its cluster.
+TestLosses = tuple[Array, Array, NDArray[np.intp]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """All that was measured in one audit.
+
+    Attributes
+    ----------
+    curve : LossCurve
+        Pooled over the folds, weighted by validation rows.
+    fold_curves : tuple of LossCurve
+    weights : tuple of float
+        Share of the validation rows in each fold.
+    fragments : FragmentLosses or None
+        None when no cluster has two rows.
+    loco, loco_stderr : float
+        Mean loss on the folds as they are, and its standard error over clusters.
+    iid : float
+        Mean loss on folds that ignore the clusters.
+    test_losses : TestLosses
+    """
+
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+    weights: tuple[float, ...]
+    fragments: FragmentLosses | None
+    loco: float
+    loco_stderr: float
+    iid: float
+    test_losses: TestLosses
+
+
+class RowMeans:
+    """Mean loss of each of some rows over the refits that scored it, by level."""
+
+    def __init__(self, rows: NDArray[np.intp], n_levels: int) -> None:
+        self.rows = rows
+        self.sums = np.zeros((len(rows), n_levels))
+        self.counts = np.zeros((len(rows), n_levels))
+
+    def add(self, rows: NDArray[np.intp], level: int, losses: Array) -> None:
+        """Add the losses of one refit."""
+        where = np.searchsorted(self.rows, rows)
+        self.sums[where, level] += losses
+        self.counts[where, level] += 1
+
+    @property
+    def means(self) -> Array:
+        """Row means; NaN where a row was never scored."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.sums / self.counts)
+
+
+class FoldLosses:
+    """Collects the losses of one fold."""
+
+    def __init__(self, fold: Fold, n_levels: int) -> None:
+        self.fold = fold
+        self.validation = RowMeans(fold.validation, n_levels)
+        self.held_back = RowMeans(fold.training, n_levels)
+        self.seen = RowMeans(fold.validation, 1)
+        self.without = RowMeans(fold.validation, 1)
+        self.with_leak = RowMeans(fold.validation, 1)
+        self._fit_means: list[list[float]] = [[] for _ in range(n_levels)]
+        self._seen_means: list[float] = []
+
+    def add(self, outcome: Outcome, resampler: Resampler) -> None:
+        """Add one refit. Those on the fold as it is must come before all others."""
+        assert outcome.validation is not None
+        assert outcome.held_back is not None
+        task = outcome.task
+        draw = resampler.draw(task)
+        if task.purpose in ("loco", "rows"):
+            self.validation.add(draw.validation, task.level, outcome.validation)
+            self.held_back.add(draw.held_back, task.level, outcome.held_back)
+            self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
+        elif task.purpose == "fragments":
+            self.seen.add(draw.validation, 0, outcome.validation)
+            self._seen_means.append(self._excess(draw.validation, outcome.validation))
+        else:
+            side = self.without if task.purpose == "test-without" else self.with_leak
+            side.add(draw.validation, 0, outcome.validation)
+
+    def _excess(self, rows: NDArray[np.intp], losses: Array) -> float:
+        """Return a refit's mean loss less that of the same rows without injected leakage.
+
+        Refits score different rows; the difference takes out which rows they were.
+        """
+        where = np.searchsorted(self.fold.validation, rows)
+        base = self.validation.sums[where, 0] / self.validation.counts[where, 0]
+        return float(np.mean(losses - base)) if len(rows) else 0.0
+
+    @property
+    def fit_variances(self) -> Array:
+        """Variance over refits of the mean loss at each level; NaN with a single refit."""
+        return np.array([_variance(means) for means in self._fit_means])
+
+    @property
+    def seen_variance(self) -> float:
+        """Variance over refits of the mean loss on broken clusters."""
+        return _variance(self._seen_means)
+
+    @property
+    def fits(self) -> tuple[int, ...]:
+        """Number of refits at each level."""
+        return tuple(len(means) for means in self._fit_means)
+
+    @property
+    def seen_fits(self) -> int:
+        """Number of refits with broken clusters."""
+        return len(self._seen_means)
+
+
+def _variance(values: Sequence[float]) -> float:
+    return float(np.var(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def assemble(
+    folds: Sequence[FoldLosses],
+    iid_losses: Iterable[Array],
+    resampler: Resampler,
+) -> Measurement:
+    """Turn the collected losses into curves with their uncertainty.
+
+    The uncertainty of the losses over the choice of clusters is cluster-robust: with d_g the sum of
+    the deviations of the rows of cluster g from the mean, divided by the number of rows,
+    Σ = G/(G-1) · Σ_g d_g d_gᵀ, over levels and both sides at once. Below ten clusters single rows
+    take the place of clusters: the interval then speaks of new rows of these clusters.
+    """
+    clusters = resampler.clusters
+    sizes = np.array([len(fold.fold.validation) for fold in folds])
+    weights = sizes / sizes.sum()
+    few = len(np.unique(clusters)) < FEW_CLUSTERS
+    units = np.arange(len(clusters)) if few else clusters
+    lines = [_held_back_line(fold, resampler) for fold in folds]
+    curves = tuple(
+        _fold_curve(fold, line, resampler) for fold, line in zip(folds, lines, strict=True)
+    )
+    influence = sum(
+        _influence(fold, line, weight, units)
+        for fold, line, weight in zip(folds, lines, weights, strict=True)
+    )
+    used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
+    covariance = _robust(np.asarray(influence)[used])
+    curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters))
+    return Measurement(
+        curve=curve,
+        fold_curves=curves,
+        weights=tuple(float(weight) for weight in weights),
+        fragments=_fragments(folds, weights, units),
+        loco=curve.loss[0],
+        loco_stderr=float(np.sqrt(covariance[0, 0])),
+        iid=float(np.mean(np.concatenate(list(iid_losses)))),
+        test_losses=gather_test_losses(folds, clusters),
+    )
+
+
+def sharpness_of(clusters: NDArray[np.intp]) -> int:
+    """Return the highest power with which the loss curve can fall, from the cluster sizes.
+
+    A row with m - 1 others in its cluster meets J ~ Binomial(m - 1, r) of them in training at
+    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The size that 95 %
+    of the rows stay below stands for m, and 25 is the most.
+    """
+    sizes = np.bincount(clusters)[clusters]
+    return int(np.clip(np.quantile(sizes, 0.95) - 1, 1, SHARPNESS))
+
+
+def _held_back_line(fold: FoldLosses, resampler: Resampler) -> tuple[Array, Array]:
+    """Fit a line to the loss on T̂ ∖ T' over the levels; return it and its linear map.
+
+    T̂ ∖ T' is empty at level 0 when T' is all of T̂, and small at low levels; the loss there hardly
+    bends, so a line through all levels, weighted by rows, serves.
+    """
+    exposure = np.array(resampler.exposures)
+    counts = fold.held_back.counts.sum(axis=0)
+    mean = np.divide(
+        fold.held_back.sums.sum(axis=0), counts, out=np.zeros_like(counts), where=counts > 0
+    )
+    design = np.column_stack([np.ones_like(exposure), exposure])
+    weighted = design * counts[:, None]
+    hat = design @ np.linalg.pinv(weighted.T @ design) @ weighted.T
+    return hat @ mean, hat
+
+
+def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler) -> LossCurve:
+    n_train, n_validation = len(fold.fold.training), len(fold.fold.validation)
+    exhausted = 1.0 if resampler.scheme == "replace" else min(1.0, n_validation / n_train)
+    variances = fold.fit_variances
+    variances[0] = 0.0 if np.isnan(variances[0]) else variances[0]
+    known = variances[1:][np.isfinite(variances[1:])]  # failures may leave a level a single refit
+    variances[np.isnan(variances)] = known.max() if known.size else 0.0
+    return LossCurve(
+        injected=tuple(exposure * exhausted for exposure in resampler.exposures),
+        loss=tuple(np.nanmean(fold.validation.means, axis=0)),
+        stderr=tuple(np.sqrt(variances / np.array(fold.fits))),
+        n_train=n_train,
+        fits=fold.fits,
+        exhausted_at=exhausted,
+        training_loss=tuple(line[0]),
+    )
+
+
+def _influence(
+    fold: FoldLosses, line: tuple[Array, Array], weight: float, units: NDArray[np.intp]
+) -> Array:
+    """Return what each unit adds to the pooled losses and held-back losses, as deviations."""
+    n_units = int(units.max()) + 1
+    means = fold.validation.means
+    deviation = np.nan_to_num(means - np.nanmean(means, axis=0)) / len(means)
+    own = _by_unit(deviation, units[fold.validation.rows], n_units)
+    held = fold.held_back
+    totals = np.maximum(held.counts.sum(axis=0), 1)
+    ratio = held.sums.sum(axis=0) / totals
+    deviation = ((held.sums - ratio * held.counts) / totals) @ line[1].T
+    other = _by_unit(deviation, units[held.rows], n_units)
+    return weight * np.hstack([own, other])
+
+
+def _by_unit(values: Array, units: NDArray[np.intp], n_units: int) -> Array:
+    sums = np.zeros((n_units, values.shape[1]))
+    np.add.at(sums, units, values)
+    return sums
+
+
+def _robust(influence: Array) -> Array:
+    n_units = len(influence)
+    return np.asarray(n_units / max(1, n_units - 1) * influence.T @ influence)
+
+
+def _pool(
+    curves: Sequence[LossCurve], weights: Array, covariance: Array, freedom: int, sharpness: int
+) -> LossCurve:
+    shares = list(weights)
+    variance = pooled([[error**2 for error in c.stderr] for c in curves], [w**2 for w in shares])
+    return LossCurve(
+        injected=pooled([c.injected for c in curves], shares),
+        loss=pooled([c.loss for c in curves], shares),
+        stderr=tuple(np.sqrt(variance)),
+        n_train=round(sum(w * c.n_train for w, c in zip(shares, curves, strict=True))),
+        fits=tuple(min(c.fits[level] for c in curves if c.fits) for level in range(len(variance))),
+        exhausted_at=sum(w * c.exhausted_at for w, c in zip(shares, curves, strict=True)),
+        training_loss=pooled([c.training_loss or () for c in curves], shares),
+        covariance=tuple(map(tuple, covariance.tolist())),
+        degrees_of_freedom=freedom,
+        sharpness=sharpness,
+    )
+
+
+def _fragments(
+    folds: Sequence[FoldLosses], weights: Array, units: NDArray[np.intp]
+) -> FragmentLosses | None:
+    measured = [fold for fold in folds if fold.seen_fits > 1]
+    seen_rows = sum(int((fold.seen.counts > 0).sum()) for fold in measured)
+    if not seen_rows:
+        return None
+    n_units = int(units.max()) + 1
+    rows = sum(len(fold.fold.validation) for fold in folds)
+    seen_sum = sum(float(np.nansum(fold.seen.means)) for fold in measured)
+    loss = sum(
+        float(weight * np.mean(fold.validation.means[:, 0]))
+        for fold, weight in zip(folds, weights, strict=True)
+    )
+    seen = seen_sum / seen_rows
+    influence = np.zeros((n_units, 2))
+    for fold in folds:
+        deviation = np.column_stack(
+            [
+                (fold.validation.means[:, 0] - loss) / rows,
+                np.nan_to_num(fold.seen.means[:, 0] - seen) / seen_rows,
+            ]
+        )
+        influence += _by_unit(deviation, units[fold.fold.validation], n_units)
+    used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
+    variance = sum(
+        (float((fold.seen.counts > 0).sum()) / seen_rows) ** 2 * fold.seen_variance / fold.seen_fits
+        for fold in measured
+    )
+    return FragmentLosses(
+        loss=loss,
+        seen_loss=seen,
+        seen_stderr=float(np.sqrt(variance)),
+        covariance=tuple(map(tuple, _robust(influence[used]).tolist())),
+        degrees_of_freedom=len(used) - 1,
+        fits=min(fold.seen_fits for fold in measured),
+        broken_rows=seen_rows / rows,
+    )
+
+
+def gather_test_losses(folds: Sequence[FoldLosses], clusters: NDArray[np.intp]) -> TestLosses:
+    """Return the losses of the leakage test, row by row, with the row's cluster."""
+    without = np.concatenate([fold.without.means[:, 0] for fold in folds])
+    with_leak = np.concatenate([fold.with_leak.means[:, 0] for fold in folds])
+    owners = np.concatenate([clusters[fold.fold.validation] for fold in folds])
+    scored = np.isfinite(without) & np.isfinite(with_leak)
+    return without[scored], with_leak[scored], owners[scored]

@@ -1,0 +1,192 @@
+"""All refits of one audit: planned within a budget, run, and put together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+from tqdm import tqdm
+
+from mlflow_b3.data import AuditData
+from mlflow_b3.errors import FitError
+from mlflow_b3.folds import Fold
+from mlflow_b3.losses import Loss
+from mlflow_b3.measurement.assembly import (
+    FoldLosses,
+    Measurement,
+    TestLosses,
+    assemble,
+    gather_test_losses,
+)
+from mlflow_b3.measurement.fits import FitCounts, Outcome, Refitter, count_workers, run_fits
+from mlflow_b3.measurement.levels import (
+    STOCHASTIC_REPEATS,
+    TEST_PARTS,
+    FitPlan,
+    exposures,
+    fits_within,
+    least_fits,
+    parse_budget,
+    plan_fits,
+)
+from mlflow_b3.measurement.resampling import Resampler, Task, breakable
+from mlflow_b3.refit.interface import Learner
+
+MOST_IID_FOLDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """What is refitted, on which folds, and with which means.
+
+    Attributes
+    ----------
+    data, learner, loss, folds
+    scheme : {"subset", "replace"}
+    seed : int
+    budget : int, str or None
+        A number of refits, or a time such as "10m".
+    n_jobs, backend
+        As in `joblib.Parallel`.
+    progress : bool or None
+        Show a progress bar; None shows it on a terminal only.
+    """
+
+    data: AuditData
+    learner: Learner
+    loss: Loss
+    folds: tuple[Fold, ...]
+    scheme: str = "subset"
+    seed: int = 0
+    budget: int | str | None = None
+    n_jobs: int | None = None
+    backend: str | None = None
+    progress: bool | None = None
+
+    def measure(self) -> tuple[Measurement, FitCounts]:
+        """Run every refit of an audit."""
+        if parse_budget(self.budget)[1] is None:
+            self._plan(FitCounts())  # a budget that cannot work shows before the first refit
+        resampler = self._resampler()
+        collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
+        iid: list[NDArray[np.float64]] = []
+        counts = FitCounts()
+
+        def collect(outcome: Outcome) -> None:
+            if outcome.task.purpose == "iid":
+                assert outcome.validation is not None
+                iid.append(outcome.validation)
+            else:
+                collected[outcome.task.fold].add(outcome, resampler)
+
+        with self._bar() as bar:
+            # the folds as they are come first: what follows is measured against them
+            self._run(resampler, self._first_tasks(resampler), counts, collect, bar)
+            if any(fold.fits[0] == 0 for fold in collected) or not iid:
+                raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
+            plan = self._plan(counts)
+            tasks = self._curve_tasks(plan, resampler) + self._test_tasks(plan.test)
+            self._run(resampler, tasks, counts, collect, bar)
+        if any(0 in fold.fits for fold in collected):
+            raise FitError(f"all refits at one level failed:\n{counts.first_error}")
+        return assemble(collected, iid, resampler), counts
+
+    def measure_test(self) -> tuple[TestLosses, FitCounts]:
+        """Run the refits of the leakage test only."""
+        resampler = self._resampler()
+        collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
+        counts = FitCounts()
+        plan = self._plan(FitCounts())
+        with self._bar() as bar:
+            self._run(
+                resampler,
+                self._test_tasks(plan.test),
+                counts,
+                lambda outcome: collected[outcome.task.fold].add(outcome, resampler),
+                bar,
+            )
+        return gather_test_losses(collected, self.data.clusters), counts
+
+    def _resampler(self) -> Resampler:
+        count = min(MOST_IID_FOLDS, max(2, len(self.folds)))
+        splitter = KFold(count, shuffle=True, random_state=self.seed)
+        splits = splitter.split(np.zeros((self.data.n_rows, 1)))
+        return Resampler(
+            folds=self.folds,
+            iid_folds=tuple(Fold(training=t, validation=v) for t, v in splits),
+            clusters=self.data.clusters,
+            exposures=exposures(),
+            scheme=self.scheme,
+            seed=self.seed,
+        )
+
+    def _plan(self, counts: FitCounts) -> FitPlan:
+        """Return the plan; a time becomes a number of refits by the speed of those done so far."""
+        fits, seconds = parse_budget(self.budget)
+        folds, stochastic = len(self.folds), self.learner.stochastic
+        if seconds is not None and counts.done:
+            workers = count_workers(self.n_jobs)
+            fits = counts.done + fits_within(
+                seconds - counts.seconds / workers,
+                per_fit=counts.seconds / counts.done,
+                workers=workers,
+            )
+            fits = max(fits, least_fits(n_folds=folds, stochastic=stochastic))
+        return plan_fits(fits, n_folds=folds, stochastic=stochastic)
+
+    def _first_tasks(self, resampler: Resampler) -> list[Task]:
+        repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
+        loco = [
+            Task("loco", fold, 0, replicate)
+            for fold in range(len(self.folds))
+            for replicate in range(repeats)
+        ]
+        return loco + [Task("iid", fold, 0, 0) for fold in range(len(resampler.iid_folds))]
+
+    def _curve_tasks(self, plan: FitPlan, resampler: Resampler) -> list[Task]:
+        curve = [
+            Task("rows", fold, level, replicate)
+            for fold in range(len(self.folds))
+            for level in range(1, len(resampler.exposures))
+            for replicate in range(plan.rows)
+        ]
+        broken = [
+            Task("fragments", number, 0, replicate)
+            for number, fold in enumerate(self.folds)
+            if len(breakable(self.data.clusters[fold.validation]))
+            for replicate in range(plan.fragments)
+        ]
+        return curve + broken
+
+    def _test_tasks(self, rounds: int) -> list[Task]:
+        tasks = []
+        for fold in range(len(self.folds)):
+            for number in range(rounds):
+                tasks.append(Task("test-without", fold, 0, number))
+                tasks += [Task("test-with", fold, part, number) for part in range(TEST_PARTS)]
+        return tasks
+
+    def _bar(self) -> "tqdm[Any]":
+        hidden = None if self.progress is None else not self.progress
+        return tqdm(total=0, desc="refits", unit="fit", disable=hidden)
+
+    def _run(
+        self,
+        resampler: Resampler,
+        tasks: Sequence[Task],
+        counts: FitCounts,
+        collect: Callable[[Outcome], None],
+        bar: "tqdm[Any]",
+    ) -> None:
+        bar.total = (bar.total or 0) + len(tasks)
+        bar.refresh()
+        refitter = Refitter(
+            data=self.data, learner=self.learner, loss=self.loss, resampler=resampler
+        )
+        outcomes = run_fits(
+            refitter, tasks, counts, n_jobs=self.n_jobs, backend=self.backend, advance=bar.update
+        )
+        for outcome in outcomes:
+            collect(outcome)

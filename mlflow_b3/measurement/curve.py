@@ -1,0 +1,157 @@
+"""The measured losses: the curve over injected leakage, and the losses of broken clusters."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.results import Result
+
+Matrix = tuple[tuple[float, ...], ...]
+SHARPNESS = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCurve(Result):
+    """The mean loss b(π) on V̂ ∖ T' at several injected shares π of leaked rows.
+
+    Attributes
+    ----------
+    injected : tuple of float
+        π: the share of the training rows T' that was drawn from V̂ on purpose; increasing, in
+        [0, 1].
+    loss : tuple of float
+        b(π): mean loss on the rows of V̂ that are not in T'.
+    stderr : tuple of float
+        Standard errors of `loss` over the refits; 0 where a refit has nothing random.
+    n_train : int
+        n', the number of rows in T'.
+    fits : tuple of int, optional
+        Refits behind each level, per fold.
+    exhausted_at : float
+        The injected share at which all of V̂ would be in T': |V̂|/n' when T' is drawn without
+        replacement and V̂ is the smaller side, else 1.
+    training_loss : tuple of float, optional
+        Mean loss on T̂ ∖ T' at the same levels and from the same refits; needed for leakage in
+        both directions.
+    covariance : matrix, optional
+        Covariance of `loss`, or of `loss` followed by `training_loss`, over the choice of the
+        clusters (or rows), beyond `stderr`.
+    degrees_of_freedom : int, optional
+        Of `covariance`: the number of clusters (or rows) less one.
+    sharpness : int
+        The highest power k with which the curve may fall: no part of it falls faster than over
+        1/k of its range.
+    """
+
+    injected: tuple[float, ...]
+    loss: tuple[float, ...]
+    stderr: tuple[float, ...]
+    n_train: int
+    fits: tuple[int, ...] | None = None
+    exhausted_at: float = 1.0
+    training_loss: tuple[float, ...] | None = None
+    covariance: Matrix | None = None
+    degrees_of_freedom: int | None = None
+    sharpness: int = SHARPNESS
+
+    def __post_init__(self) -> None:
+        """Check the numbers, all problems at once, and make them plain."""
+        problems: list[str] = []
+        for name in ("injected", "loss", "stderr", "training_loss"):
+            values = getattr(self, name)
+            if values is not None:
+                object.__setattr__(self, name, _numbers(name, values, problems))
+        if self.fits is not None:
+            object.__setattr__(self, "fits", tuple(int(count) for count in self.fits))
+        if self.covariance is not None:
+            rows = tuple(tuple(float(value) for value in row) for row in self.covariance)
+            object.__setattr__(self, "covariance", rows)
+        if not problems:
+            problems += self._problems()
+        if problems:
+            raise InputError.from_problems("LossCurve", problems)
+
+    def _problems(self) -> list[str]:
+        problems = []
+        levels = len(self.injected)
+        for name in ("loss", "stderr", "training_loss", "fits"):
+            values = getattr(self, name)
+            if values is not None and len(values) != levels:
+                problems.append(f"{name} has {len(values)} values for {levels} levels.")
+        if levels == 0:
+            problems.append("there is no level; measure at π = 0 and at least one more.")
+        if any(not 0 <= share <= 1 for share in self.injected):
+            problems.append(f"injected={self.injected} must lie in [0, 1].")
+        if any(a >= b for a, b in pairwise(self.injected)):
+            problems.append("injected must increase; sort the levels and average repeated ones.")
+        if any(error < 0 for error in self.stderr):
+            problems.append("stderr must not be negative.")
+        if isinstance(self.n_train, bool) or self.n_train != int(self.n_train) or self.n_train < 1:
+            problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
+        if not 0 < self.exhausted_at <= 1:
+            problems.append(f"exhausted_at={self.exhausted_at!r} must lie in (0, 1].")
+        if self.sharpness < 1:
+            problems.append(f"sharpness={self.sharpness!r} must be at least 1.")
+        if self.covariance is not None:
+            allowed = {levels} if self.training_loss is None else {levels, 2 * levels}
+            if any(len(side) not in allowed for side in (self.covariance, *self.covariance)):
+                problems.append(f"covariance must be square with {sorted(allowed)} rows.")
+        return problems
+
+    @property
+    def exposure(self) -> tuple[float, ...]:
+        """The injected share as a multiple of the largest possible one."""
+        return tuple(share / self.exhausted_at for share in self.injected)
+
+
+def _numbers(name: str, values: Any, problems: list[str]) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        problems.append(f"{name} must be a sequence of numbers.")
+        return ()
+    if not all(map(math.isfinite, numbers)):
+        problems.append(f"{name} has values that are not finite; measure those levels again.")
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class FragmentLosses(Result):
+    """What splitting clusters does to the loss: pattern `fragments`.
+
+    Attributes
+    ----------
+    loss : float
+        LOCO: the mean loss on the folds as they are.
+    seen_loss : float
+        e_seen: the mean loss on validation rows whose cluster was broken in two on purpose, the
+        other part given to training.
+    seen_stderr : float
+        Standard error of `seen_loss` over the refits.
+    covariance : 2 × 2 matrix
+        Covariance of (`loss`, `seen_loss`) over the choice of the clusters.
+    degrees_of_freedom : int
+    fits : int
+        Refits with broken clusters, per fold.
+    broken_rows : float
+        Share of the validation rows that could be broken off a cluster.
+    """
+
+    loss: float
+    seen_loss: float
+    seen_stderr: float
+    covariance: Matrix
+    degrees_of_freedom: int
+    fits: int
+    broken_rows: float
+
+
+def pooled(values: Sequence[Sequence[float]], weights: Sequence[float]) -> tuple[float, ...]:
+    """Return the weighted mean over folds of one series per fold."""
+    return tuple(
+        sum(weight * value for weight, value in zip(weights, column, strict=True))
+        for column in zip(*values, strict=True)
+    )

@@ -1,0 +1,178 @@
+"""Which rows each refit is trained on and scored on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.folds import Fold, Rows
+from mlflow_b3.measurement.levels import TEST_PARTS
+
+PURPOSES = ("loco", "iid", "rows", "fragments", "test-without", "test-with")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """One refit: the rows of T', and the rows of V̂ ∖ T' and T̂ ∖ T' that it is scored on."""
+
+    training: Rows
+    validation: Rows
+    held_back: Rows
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """The address of a refit; rows and seed follow from it and from the audit's seed."""
+
+    purpose: str
+    fold: int
+    level: int
+    replicate: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resampler:
+    """Draws the rows of every refit of an audit, each from its own stream of random numbers.
+
+    Attributes
+    ----------
+    folds : tuple of Fold
+    iid_folds : tuple of Fold
+        Folds of single rows that ignore the clusters.
+    clusters : numpy.ndarray
+    exposures : tuple of float
+        See `mlflow_b3.measurement.levels.exposures`.
+    scheme : {"subset", "replace"}
+        Draw T' without replacement and as large as T̂, or with replacement as the papers do.
+    seed : int
+    """
+
+    folds: tuple[Fold, ...]
+    iid_folds: tuple[Fold, ...]
+    clusters: NDArray[np.intp]
+    exposures: tuple[float, ...]
+    scheme: str
+    seed: int
+
+    def draw(self, task: Task) -> Draw:
+        """Return the rows of one refit."""
+        if task.purpose == "iid":
+            return _whole(self.iid_folds[task.fold])
+        fold = self.folds[task.fold]
+        if task.purpose == "loco":
+            return _whole(fold)
+        if task.purpose == "rows":
+            if self.scheme == "replace":
+                return self._replaced(fold, task)
+            return self._injected(fold, task)
+        if task.purpose == "fragments":
+            return self._broken(fold, task)
+        return self._small(fold, task)
+
+    def fit_seed(self, task: Task) -> int:
+        """Return the seed that the learner itself is given."""
+        return int(self._rng(task, 1, task.replicate).integers(2**31))
+
+    def injected_rows(self, fold: Fold, level: int) -> int:
+        """Return how many rows of V̂ a level puts into T'."""
+        return round(self.exposures[level] * min(len(fold.training), len(fold.validation)))
+
+    def _rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
+        # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
+        key = (PURPOSES.index(task.purpose), task.fold, task.level, stream, block)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def _balanced(self, rows: Rows, count: int, task: Task, stream: int) -> Rows:
+        """Return `count` of the rows, chosen equally often over the replicates.
+
+        Replicates share a permutation in blocks and take windows of it: every row is then in T'
+        (or scored) equally often up to one, which removes the noise of *which rows are scored*
+        from the loss curve. Each window by itself is a uniformly random subset.
+        """
+        block = max(1, round(len(rows) / max(1, min(count, len(rows) - count))))
+        order = self._rng(task, stream, task.replicate // block).permutation(rows)
+        start = round((task.replicate % block) * len(rows) / block)
+        return np.take(order, np.arange(start, start + count), mode="wrap")
+
+    def _injected(self, fold: Fold, task: Task) -> Draw:
+        count = self.injected_rows(fold, task.level)
+        injected = self._balanced(fold.validation, count, task, 2)
+        dropped = self._balanced(fold.training, count, task, 3)
+        return _exchange(fold, injected, dropped)
+
+    def _replaced(self, fold: Fold, task: Task) -> Draw:
+        rng = self._rng(task, 2, task.replicate)
+        n_train = len(fold.training)
+        count = rng.binomial(n_train, self.exposures[task.level])
+        injected = rng.choice(fold.validation, count)
+        kept = rng.choice(fold.training, n_train - count)
+        return Draw(
+            training=np.concatenate([kept, injected]),
+            validation=np.setdiff1d(fold.validation, injected),
+            held_back=np.setdiff1d(fold.training, kept),
+        )
+
+    def _broken(self, fold: Fold, task: Task) -> Draw:
+        """Break half of the clusters of V̂ in two and give one part of each to training."""
+        rng = self._rng(task, 2, task.replicate)
+        order = self._rng(task, 3, task.replicate // 2).permutation(
+            breakable(self.clusters[fold.validation])
+        )
+        chosen = order[task.replicate % 2 :: 2] if len(order) > 1 else order
+        injected, scored = [], []
+        for cluster in chosen:
+            rows = rng.permutation(fold.validation[self.clusters[fold.validation] == cluster])
+            cut = rng.integers(1, len(rows))
+            injected.append(rows[:cut])
+            scored.append(rows[cut:])
+        moved = np.concatenate(injected)[: len(fold.training) - 1]
+        dropped = rng.choice(fold.training, len(moved), replace=False)
+        draw = _exchange(fold, moved, dropped)
+        return Draw(
+            training=draw.training,
+            validation=np.sort(np.concatenate(scored)),
+            held_back=draw.held_back,
+        )
+
+    def _small(self, fold: Fold, task: Task) -> Draw:
+        """Draw a small T' from one side only, for the leakage test; `level` is a part of V̂."""
+        rng = self._rng(task, 2, task.replicate)
+        size = small_size(fold)
+        if task.purpose == "test-without":
+            training, scored = fold.training, fold.validation
+        else:
+            order = self._rng(Task(task.purpose, task.fold, 0, 0), 3, 0).permutation(
+                fold.validation
+            )
+            scored = np.sort(order[task.level :: TEST_PARTS])
+            training = np.setdiff1d(fold.validation, scored)
+        chosen = np.sort(rng.choice(training, min(size, len(training)), replace=False))
+        return Draw(training=chosen, validation=scored, held_back=chosen[:0])
+
+
+def small_size(fold: Fold) -> int:
+    """Return the size of the training sets of the leakage test.
+
+    A quarter of V̂: with more the samples from V̂ become copies of each other, and models that
+    have enough rows of either kind no longer differ.
+    """
+    return min(len(fold.training), max(2, min(len(fold.validation) - 1, len(fold.validation) // 4)))
+
+
+def breakable(clusters: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the clusters with at least two rows."""
+    labels, counts = np.unique(clusters, return_counts=True)
+    return np.asarray(labels[counts > 1], dtype=np.intp)
+
+
+def _whole(fold: Fold) -> Draw:
+    return Draw(training=fold.training, validation=fold.validation, held_back=fold.training[:0])
+
+
+def _exchange(fold: Fold, injected: Rows, dropped: Rows) -> Draw:
+    kept = np.setdiff1d(fold.training, dropped, assume_unique=True)
+    return Draw(
+        training=np.sort(np.concatenate([kept, injected])),
+        validation=np.setdiff1d(fold.validation, injected, assume_unique=True),
+        held_back=np.sort(dropped),
+    )

@@ -1,0 +1,133 @@
+"""The findings that follow from an audit's own numbers."""
+
+from mlflow_b3.findings import Finding
+from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.measurement.fits import FitCounts
+from mlflow_b3.reporting.report import AuditReport
+
+FEW_REPEATS = 4
+MOSTLY = 0.5
+
+
+def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
+    """Return what the reader must know before relying on the numbers."""
+    found = [*_about_leakage(report), *_about_curve(report), *_about_fits(report, counts)]
+    return [Finding(code=code, message=message) for code, message in found]
+
+
+def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    settings = report.settings
+    if settings.n_clusters < FEW_CLUSTERS:
+        found.append(
+            (
+                "B301",
+                f"there are {settings.n_clusters} clusters. The intervals speak of new rows from "
+                "these clusters; how far the next cluster differs from them cannot be told from "
+                "so few.",
+            )
+        )
+    if report.e0 is None:
+        found.append(
+            (
+                "B307",
+                "neither p0, cluster_error nor split_rate was given, and the loss curve cannot tell "
+                "them: the same curve fits every leaked share. The interval holds for any share of "
+                "wrong ids up to 50 %. Have a sample of rows checked by hand, or take the error "
+                "rate that your record linkage reports, and audit again with it.",
+            )
+        )
+    test = report.test
+    if not test.rejected:
+        found.append(
+            (
+                "B308",
+                f"the test did not show that this learner profits from leaked rows (p = "
+                f"{test.pvalue:.2g}). That is no proof of absence: it would have found an effect of "
+                f"{test.detectable:.3g} with probability 0.8.",
+            )
+        )
+    bound = settings.loss_bound
+    if report.e0 is not None and bound is not None and report.e0 >= bound:
+        found.append(
+            (
+                "B314",
+                f"e0 reaches the largest possible loss, {bound:g}: the leaked share given is too "
+                "large for this curve.",
+            )
+        )
+    return found
+
+
+def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    shape = report.shape
+    if not shape.decreasing:
+        found.append(
+            (
+                "B304",
+                f"the loss rises when leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
+                "this learner. No lower bound is guaranteed, and the correction goes downwards.",
+            )
+        )
+    if not shape.convex:
+        found.append(
+            (
+                "B305",
+                f"the loss curve bends the wrong way (z = {shape.curvature_z:.1f}), so no lower "
+                "bound is guaranteed; the interval is that of a parabola instead.",
+            )
+        )
+    if report.e0 is not None and report.settings.pattern == "rows":
+        width = report.e0_interval[1] - report.e0_interval[0]
+        noise = report.loco_interval[1] - report.loco_interval[0]
+        if noise < MOSTLY * width:
+            found.append(
+                (
+                    "B306",
+                    f"the interval of e0 is {width:.3g} wide, that of the uncorrected loss "
+                    f"{noise:.3g}: most of it comes from extrapolating beyond the measured levels, "
+                    "and more refits would not narrow it much.",
+                )
+            )
+    return found
+
+
+def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]:
+    found = []
+    if counts.one_class:
+        found.append(
+            (
+                "B303",
+                f"in {counts.one_class} of {counts.done} refits the training rows had one class "
+                "only; a model that always predicts it took the place of the learner.",
+            )
+        )
+    if counts.failed:
+        assert counts.first_error is not None
+        found.append(
+            (
+                "B312",
+                f"{counts.failed} of {counts.done} refits failed and are left out, the first with: "
+                f"{counts.first_error.strip().splitlines()[-1]}",
+            )
+        )
+    fits = report.curve.fits
+    if fits is not None and min(fits[1:]) < FEW_REPEATS:
+        found.append(
+            (
+                "B315",
+                f"each level of the loss curve rests on {min(fits[1:])} refits per fold only; a "
+                "larger budget gives a steadier curve.",
+            )
+        )
+    if counts.warnings:
+        text, times = counts.warnings.most_common(1)[0]
+        found.append(
+            (
+                "B316",
+                f"refits raised {sum(counts.warnings.values())} warnings, most often ({times} "
+                f"times): {text}",
+            )
+        )
+    return found

@@ -1,0 +1,135 @@
+"""`AuditReport`: everything one audit found, as plain numbers."""
+
+from dataclasses import dataclass
+
+from mlflow_b3.estimation.bounds import ShapeCheck
+from mlflow_b3.estimation.leakage_share import P0Search
+from mlflow_b3.estimation.sensitivity import Sensitivity
+from mlflow_b3.findings import Finding
+from mlflow_b3.folds import FoldSummary
+from mlflow_b3.hypothesis import LeakageTest
+from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
+from mlflow_b3.results import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Result):
+    """What was audited and how; the same settings and data give the same numbers.
+
+    Attributes
+    ----------
+    model, uri, run_id, model_id
+        The audited model, and where MLflow keeps it.
+    refit : str
+        How it was trained again.
+    task, loss, target, cluster, method, scheme : str
+    pattern : {"rows", "fragments", "unknown"}
+        How cluster ids go wrong, as far as the user said.
+    claim : tuple of float or None
+        The range of leakage given, in the units of the report's `p0_source`.
+    seed : int
+    fits : int
+        Refits that were made, failed ones included.
+    data_digest, version : str
+    """
+
+    model: str
+    uri: str | None
+    run_id: str | None
+    model_id: str | None
+    refit: str
+    task: str
+    loss: str
+    loss_bound: float | None
+    target: str
+    cluster: str
+    features: tuple[str, ...]
+    method: str
+    scheme: str
+    pattern: str
+    claim: tuple[float, float] | None
+    seed: int
+    fits: int
+    n_rows: int
+    n_clusters: int
+    data_digest: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport(Result):
+    """The answer of an audit: is the score inflated, by how much, and how sure is that.
+
+    Attributes
+    ----------
+    e0 : float or None
+        Loss on new clusters, bias-corrected; None when nothing is known about the leakage.
+    e0_interval : tuple of float
+        95 % interval of e0; over all cluster errors up to 50 % when nothing is known.
+    e0_guaranteed : float or None
+        Lower bound of e0 that needs a decreasing and convex loss curve only, up to noise; None
+        where that is rejected, where nothing is known, or for pattern `fragments`, which needs
+        no such bound.
+    p0 : float or None
+        The leaked share used: of training rows (rows), or of validation rows that have mates in
+        training (fragments); the middle of a range.
+    p0_source : {"p0", "cluster_error", "split_rate", "none"}
+    loco, loco_interval
+        Loss on the folds by the noisy cluster ids, and its 95 % interval over clusters.
+    iid : float
+        Loss on folds that ignore clusters.
+    inflation : float or None
+        e0 - loco: how much too good the score by noisy cluster ids is.
+    curve : LossCurve
+    leaked, losses : tuple or None
+        e_j for j leaked rows.
+    residual : float or None
+    shape : ShapeCheck
+    search : P0Search
+    sensitivity : Sensitivity
+        Pattern `rows`, over the cluster error.
+    fragments : FragmentLosses or None
+    fragment_sensitivity : Sensitivity or None
+        Pattern `fragments`, over the split rate; None when no cluster has two rows.
+    threshold : float or None
+        The loss at which the model fails: given, or that of the best constant prediction.
+    tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
+        The smallest values at which e0 reaches the threshold; None when it does not by 50 %.
+    test : LeakageTest
+    folds : tuple of FoldSummary
+    findings : tuple of Finding
+    settings : Settings
+    """
+
+    e0: float | None
+    e0_interval: tuple[float, float]
+    e0_guaranteed: float | None
+    p0: float | None
+    p0_source: str
+    loco: float
+    loco_interval: tuple[float, float]
+    iid: float
+    inflation: float | None
+    curve: LossCurve
+    leaked: tuple[int, ...] | None
+    losses: tuple[float, ...] | None
+    residual: float | None
+    shape: ShapeCheck
+    search: P0Search
+    sensitivity: Sensitivity
+    fragments: FragmentLosses | None
+    fragment_sensitivity: Sensitivity | None
+    threshold: float | None
+    tipping_p0: float | None
+    tipping_cluster_error: float | None
+    tipping_split_rate: float | None
+    test: LeakageTest
+    folds: tuple[FoldSummary, ...]
+    findings: tuple[Finding, ...]
+    settings: Settings
+
+    def __str__(self) -> str:
+        """Return the report in plain words."""
+        from mlflow_b3.reporting.text import to_text
+
+        return to_text(self)

@@ -1,0 +1,241 @@
+"""An audit report in plain words."""
+
+import textwrap
+from collections.abc import Iterable
+
+from mlflow_b3.hypothesis import LeakageTest
+from mlflow_b3.reporting.report import AuditReport
+
+WIDTH = 92
+LOSS_WORDS = {
+    "zero_one": "error rate",
+    "log": "log loss",
+    "brier": "Brier score",
+    "hinge": "hinge loss",
+    "squared": "mean squared error",
+    "absolute": "mean absolute error",
+}
+
+
+def number(value: float | None) -> str:
+    """Return a loss or share with three or four significant digits."""
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * value:.3g} %"
+
+
+def loss_words(name: str) -> str:
+    """Return what a loss is called in a sentence."""
+    return LOSS_WORDS.get(name, f"loss {name!r}")
+
+
+def to_text(report: AuditReport) -> str:
+    """Return the whole report as text for a terminal."""
+    sections = [
+        _title(report),
+        "\n".join(_scores(report)),
+        _paragraphs("In words", explain(report)),
+        _sensitivity(report),
+        _paragraphs("Findings", [str(finding) for finding in report.findings]),
+        _paragraphs("How it was done", [describe_method(report)]),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def to_markdown(report: AuditReport) -> str:
+    """Return the report as Markdown, for MLflow's artifact view."""
+    scores = "\n".join(
+        f"| {name} | {number(value)} | {_range(ends)} |" for name, value, ends in score_rows(report)
+    )
+    findings = [
+        f"- **{f.code}** {_escaped(f.title)}: {_escaped(f.message)}" for f in report.findings
+    ]
+    rows = [
+        f"| {percent(error)} | {number(e0)} | {number(low)} – {number(high)} |"
+        for error, e0, low, high in _sensitivity_rows(report)
+    ]
+    sensitivity = report.sensitivity if report.settings.pattern != "fragments" else None
+    axis = "cluster error" if sensitivity else "split rate"
+    parts = [
+        f"# Leakage audit of {_escaped(report.settings.model)}",
+        "| score | value | 95 % interval |\n|---|---|---|\n" + scores,
+        "\n\n".join(_escaped(sentence) for sentence in explain(report)),
+        f"| {axis} | e0 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows),
+        "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
+        "## How it was done\n\n" + _escaped(describe_method(report)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    for character in "\\`*_{}[]<>|#":
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")
+
+
+def score_rows(
+    report: AuditReport,
+) -> list[tuple[str, float | None, tuple[float, float] | None]]:
+    """Return the scores of a report with their names and intervals."""
+    word = loss_words(report.settings.loss)
+    rows: list[tuple[str, float | None, tuple[float, float] | None]] = [
+        (f"{word} ignoring clusters (IID)", report.iid, None),
+        (f"{word} on noisy clusters (LOCO)", report.loco, report.loco_interval),
+        (f"{word} on new clusters (e0)", report.e0, report.e0_interval),
+    ]
+    if report.e0_guaranteed is not None:
+        rows.append(("e0 is at least, up to noise", report.e0_guaranteed, None))
+    return rows
+
+
+def explain(report: AuditReport) -> list[str]:
+    """Return the audit's answer in sentences that need no statistics to read."""
+    return [_answer(report), _inflation(report), explain_test(report.test), _tipping(report)]
+
+
+def _answer(report: AuditReport) -> str:
+    settings = report.settings
+    word = loss_words(settings.loss)
+    low, high = (number(end) for end in report.e0_interval)
+    if report.e0 is None:
+        return (
+            f"How well this model does on new clusters is not known: its {word} there lies between "
+            f"{low} and {high}, depending on how many rows carry a wrong {settings.cluster!r}. The "
+            "table below says what each rate would mean."
+        )
+    return (
+        f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
+        f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
+        "is less certain than the uncorrected one, not more."
+    )
+
+
+def _premise(report: AuditReport) -> str:
+    settings = report.settings
+    assert settings.claim is not None
+    low, high = settings.claim
+    rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    if report.p0_source == "cluster_error":
+        return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
+    if report.p0_source == "split_rate":
+        return f"If {rate} of the rows belong to a cluster that was split in two ids"
+    return f"If {rate} of the training rows of a fold belong to its validation clusters"
+
+
+def _inflation(report: AuditReport) -> str:
+    word = loss_words(report.settings.loss)
+    ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
+    if report.e0 is None or report.inflation is None:
+        return (
+            f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. The "
+            "second is too low as well if ids are wrong."
+        )
+    return (
+        f"{ignoring}, which is too good by {number(report.e0 - report.iid)}. By the cluster ids as "
+        f"they are it is {number(report.loco)}, "
+        + (
+            f"still too good by {number(report.inflation)}."
+            if report.inflation > 0
+            else f"which leakage has not made too good (correction {number(report.inflation)})."
+        )
+    )
+
+
+def explain_test(test: LeakageTest) -> str:
+    """Return what the leakage test says, and what it does not say."""
+    null = "that this learner gains nothing from having seen other rows of the validation clusters"
+    if test.rejected:
+        return (
+            f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in small training sets they "
+            f"lower the loss by {number(test.effect)}). So if ids are wrong, the score is too good. "
+            "It does not say that ids are wrong."
+        )
+    return (
+        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). This is no proof that "
+        f"leakage is harmless: an effect of {number(test.detectable)} would have been found in four "
+        "of five cases, smaller ones less often."
+    )
+
+
+def _tipping(report: AuditReport) -> str:
+    if report.threshold is None:
+        return "No threshold was given for this loss, so there is no tipping point."
+    rows = _tips("of the rows carried a wrong id", report.tipping_cluster_error)
+    split = _tips("of the rows belonged to split clusters", report.tipping_split_rate)
+    if report.loco >= report.threshold:
+        return (
+            f"The threshold of {number(report.threshold)} is reached without any leakage: the model "
+            "fails it as it is."
+        )
+    return (
+        f"The model would reach the threshold of {number(report.threshold)} {rows}, or "
+        f"{split if report.fragments else 'in the case of split clusters at an unknown rate'}."
+    )
+
+
+def _tips(condition: str, value: float | None) -> str:
+    return f"not even if 50 % {condition}" if value is None else f"if {percent(value)} {condition}"
+
+
+def describe_method(report: AuditReport) -> str:
+    """Return how the numbers were made, for the record."""
+    s = report.settings
+    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
+    return (
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {len(report.folds)} folds, "
+        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
+        f"{s.method if s.pattern != 'fragments' else 'mixture'}, curve sharpness at most "
+        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
+    )
+
+
+def _title(report: AuditReport) -> str:
+    title = f"Leakage audit of {report.settings.model}"
+    return f"{title}\n{'=' * len(title)}"
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{number(ends[0])} – {number(ends[1])}"
+
+
+def _scores(report: AuditReport) -> list[str]:
+    rows = score_rows(report)
+    width = max(len(name) for name, _, _ in rows)
+    return [
+        f"  {name:<{width}}  {number(value):>8}   {_range(ends)}".rstrip()
+        for name, value, ends in rows
+    ]
+
+
+def _sensitivity_rows(report: AuditReport) -> Iterable[tuple[float, float, float, float]]:
+    curve = report.sensitivity
+    if report.settings.pattern == "fragments" and report.fragment_sensitivity:
+        curve = report.fragment_sensitivity
+    assert curve.error is not None
+    wanted = (0.0, 0.02, 0.06, 0.1, 0.2, 0.3, 0.5)
+    return [
+        row
+        for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True)
+        if row[0] in wanted
+    ]
+
+
+def _sensitivity(report: AuditReport) -> str:
+    axis = "split rate" if report.settings.pattern == "fragments" else "cluster error"
+    lines = [f"What each {axis} would mean", f"  {axis:<14} {'e0':>8}   95 % interval"]
+    for error, e0, low, high in _sensitivity_rows(report):
+        lines.append(f"  {percent(error):<14} {number(e0):>8}   {number(low)} – {number(high)}")
+    return "\n".join(lines)
+
+
+def _paragraphs(title: str, paragraphs: Iterable[str]) -> str:
+    wrapped = [
+        textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for text in paragraphs
+    ]
+    return "\n".join([title, *wrapped]) if wrapped else ""

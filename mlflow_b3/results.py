@@ -1,0 +1,57 @@
+"""What all results share: frozen dataclasses of plain numbers that travel as JSON."""
+
+import dataclasses
+import json
+import types
+import typing
+from typing import Any, Self
+
+
+class Result:
+    """Base of the result dataclasses: `to_dict`, `from_dict` and `to_json`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as dictionaries, lists, strings, numbers, booleans and None."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return strict JSON: a number that is not finite is an error, never `NaN`."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Build the result from what `to_dict` returned; unknown keys are an error."""
+        hints = typing.get_type_hints(cls)
+        names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(values) - names)
+        if unknown:
+            raise TypeError(f"{cls.__name__} has no fields {unknown}; it has {sorted(names)}.")
+        return cls(**{name: _typed(hints[name], value) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        return _typed(options[0], value)
+    if origin is tuple:
+        items = typing.get_args(hint)
+        if len(items) == 2 and items[1] is Ellipsis:
+            return tuple(_typed(items[0], item) for item in value)
+        return tuple(_typed(item_hint, item) for item_hint, item in zip(items, value, strict=True))
+    if isinstance(hint, type) and issubclass(hint, Result):
+        return hint.from_dict(value)
+    return value

@@ -1,0 +1,1 @@
+"""Audits in MLflow: runs, metrics, artifacts and tags."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.estimates import as_range
+from mlflow_b3.estimation.estimates import as_range, one_share
 from mlflow_b3.estimation.fragments import seen_share
 from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
 from mlflow_b3.folds import FoldSummary
@@ -71,7 +71,7 @@ def make_claim(
     Each argument belongs to a pattern (misplaced rows or split clusters), and their shares mean
     different things: mixing them over-corrects wildly.
     """
-    if p0 == "grid":
+    if isinstance(p0, str) and p0 == "grid":
         p0 = None
     given = {
         name: value
@@ -88,8 +88,10 @@ def make_claim(
             "misplaced rows, split_rate describes split clusters. Give the one you have evidence "
             "for."
         )
-    if p0_validation is not None and "p0" not in given:
-        raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
+    if p0_validation is not None:
+        if "p0" not in given:
+            raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
+        p0_validation = one_share("p0_validation", p0_validation)
     if not given:
         return Claim(pattern="unknown", source="none")
     ((source, value),) = given.items()

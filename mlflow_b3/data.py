@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import type_of_target
 
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.findings import Finding
@@ -124,7 +125,10 @@ def digest_table(frame: pd.DataFrame) -> str:
     sha = hashlib.sha256()
     for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
         sha.update(f"{name}\x1f{dtype}\x1e".encode())
-    sha.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    plain = frame.assign(
+        **{str(name): frame[name].map(repr) for name in frame if frame[name].dtype == object}
+    )  # pandas would mix up 1 and "1", and cannot hash lists
+    sha.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
     return sha.hexdigest()[:36]
 
 
@@ -218,11 +222,18 @@ def _target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
     if target not in frame.columns:
         return []
     values = frame[target]
+    if not _hashable(values):
+        return [f"target {target!r} holds lists or arrays; one value per row is needed."]
     missing = int(values.isna().sum())
     if missing:
         return [f"target {target!r} is missing in {missing} rows; drop or fill them."]
     if values.nunique() < 2:
         return [f"target {target!r} has the same value in every row; there is nothing to predict."]
+    if task == "classification" and type_of_target(values) == "continuous":
+        return [
+            f"target {target!r} has fractional numbers, but the model is a classifier; name the "
+            "column with the classes."
+        ]
     if task == "regression":
         if not pd.api.types.is_numeric_dtype(values):
             return [f"target {target!r} has dtype {values.dtype}, but the model is a regressor."]
@@ -234,6 +245,8 @@ def _target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
 def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     if cluster not in frame.columns:
         return []
+    if not _hashable(frame[cluster]):
+        return [f"cluster {cluster!r} holds lists or arrays; one id per row is needed."]
     missing = int(frame[cluster].isna().sum())
     if missing:
         return [
@@ -245,11 +258,15 @@ def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     return []
 
 
+def _hashable(column: "pd.Series[Any]") -> bool:
+    return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
+
+
 def _value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         column = frame[name]
-        if column.dtype == object and not column.map(pd.api.types.is_hashable).all():
+        if not _hashable(column):
             problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
         if pd.api.types.is_float_dtype(column):
             infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
@@ -264,13 +281,25 @@ def _cast(features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str]
         if name not in features.columns or str(features[name].dtype) == dtype:
             continue
         try:
-            changed[name] = features[name].astype(dtype)  # type: ignore[call-overload]
+            cast = features[name].astype(dtype)  # type: ignore[call-overload]
+            if not _same_values(features[name], cast):
+                raise ValueError("values would change")
+            changed[name] = cast
         except (ValueError, TypeError) as error:
             problems.append(
                 f"feature {name!r} has dtype {features[name].dtype}, which cannot become the "
                 f"{dtype} of the model's signature: {error}"
             )
     return features.assign(**changed) if changed else features
+
+
+def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
+    """Return whether a column means the same after a cast; float32 may round."""
+    if pd.api.types.is_bool_dtype(after):
+        return bool(before.isin([0, 1]).all())
+    if pd.api.types.is_integer_dtype(after) and pd.api.types.is_numeric_dtype(before):
+        return bool((after.astype(float) == before.astype(float)).all())
+    return True
 
 
 def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:

@@ -24,6 +24,10 @@ class ModelError(B3Error):
     """A model cannot be loaded, refitted or asked for the prediction that a loss needs."""
 
 
+class PredictionError(ModelError):
+    """A model has no prediction of the kind that a loss needs, on whatever rows."""
+
+
 class FitError(B3Error):
     """Too many of an audit's refits failed for its numbers to mean anything."""
 

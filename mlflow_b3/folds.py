@@ -1,5 +1,6 @@
 """Clusters → folds, with their sizes and what they share."""
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -77,18 +78,26 @@ def make_folds(data: AuditData, folds: Any = None, *, seed: int = 0) -> tuple[Fo
                 f"{data.cluster_name!r}; use at most {data.n_clusters} folds."
             )
         return _from_splits(_balanced(data, int(folds), seed), data)
-    if hasattr(folds, "split"):
-        try:
-            splits = list(folds.split(np.zeros((data.n_rows, 1)), data.target, data.clusters))
-        except (ValueError, TypeError) as error:
-            raise InputError(f"folds={folds!r} cannot split this table: {error}") from error
-        return _from_splits(splits, data)
+    if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
+        return _from_splits(_split(folds, data), data)
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
         return _from_splits(folds, data)
     raise InputError(
         f"folds={folds!r} is not usable; give a number, a scikit-learn splitter or a list of "
         "(training rows, validation rows)."
     )
+
+
+def _split(splitter: Any, data: AuditData) -> list[Any]:
+    with warnings.catch_warnings():
+        # clusters are offered to every splitter; those that ignore them get finding B313
+        warnings.filterwarnings("ignore", message="The groups parameter is ignored")
+        try:
+            return list(splitter.split(np.zeros((data.n_rows, 1)), data.target, data.clusters))
+        except Exception as error:  # whatever a foreign splitter raises
+            raise InputError(
+                f"folds={splitter!r} cannot split this table: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _balanced(data: AuditData, count: int, seed: int) -> Iterable[tuple[Any, Any]]:
@@ -104,7 +113,10 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
     problems = []
     for number, split in enumerate(splits):
         try:
-            training, validation = (_rows(side, data.n_rows) for side in split)
+            sides = tuple(split)
+            if len(sides) != 2:
+                raise ValueError(f"{len(sides)} parts; give (training rows, validation rows).")
+            training, validation = (_rows(side, data.n_rows) for side in sides)
         except (TypeError, ValueError) as error:
             problems.append(f"fold {number}: {error}")
             continue
@@ -120,7 +132,9 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
 
 def _rows(side: Any, n_rows: int) -> Rows:
     rows = np.asarray(side)
-    if rows.dtype == bool and len(rows) == n_rows:
+    if rows.dtype == bool:
+        if rows.shape != (n_rows,):
+            raise ValueError(f"a row mask must have {n_rows} values, not {rows.shape}.")
         rows = np.flatnonzero(rows)
     if rows.ndim != 1 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
         raise ValueError("each side must be a non-empty list of row numbers or a row mask.")

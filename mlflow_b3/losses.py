@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlflow_b3.errors import InputError, ModelError, choose
+from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
 
 Array = NDArray[Any]
 SMALLEST_PROBABILITY = 1e-15
@@ -50,7 +50,10 @@ class Loss:
 
     def evaluate(self, predictor: Predictor, X: Any, target: Array) -> NDArray[np.float64]:
         """Return the loss of every row; a loss that is not finite is a `ModelError`."""
-        prediction = predictor.predict(self.kind, X)
+        prediction = np.asarray(predictor.predict(self.kind, X))
+        if self.kind in ("label", "value") and prediction.shape == (len(target), 1):
+            prediction = prediction[:, 0]  # some regressors return a column
+        self._check(prediction, predictor.classes, len(target))
         losses = np.asarray(self.per_row(target, prediction, predictor.classes), dtype=float)
         if losses.shape != (len(target),):
             raise ModelError(
@@ -63,6 +66,25 @@ class Loss:
                 f"{len(losses)} rows."
             )
         return losses
+
+    def _check(self, prediction: Array, classes: Array | None, n_rows: int) -> None:
+        """Refuse predictions that numpy would stretch to fit, or stumble over."""
+        allowed: tuple[int, ...] = (n_rows,)
+        if self.kind in ("probability", "decision"):
+            if classes is None:
+                raise PredictionError(
+                    f"loss {self.name!r} needs to know which column stands for which class, but "
+                    "the model has no classes_."
+                )
+            if self.kind == "probability" or len(classes) > 2:
+                allowed = (n_rows, len(classes))
+        if prediction.shape != allowed:
+            raise ModelError(
+                f"loss {self.name!r} was given a {self.kind} of shape {prediction.shape} for "
+                f"{n_rows} rows"
+                + ("" if classes is None else f" and {len(classes)} classes")
+                + f"; it needs the shape {allowed}."
+            )
 
 
 def _one_hot(target: Array, classes: Array) -> NDArray[np.float64]:
@@ -90,9 +112,10 @@ def _hinge(target: Array, decision: Array, classes: Array | None) -> Array:
     assert classes is not None
     truth = _one_hot(target, classes)
     if decision.ndim == 1:
-        sign = np.where(truth[:, -1] > 0, 1.0, -1.0)
-        return np.asarray(np.maximum(0.0, 1.0 - sign * decision))
-    own = (decision * truth).sum(axis=1)
+        margin = np.where(truth[:, -1] > 0, decision, -decision)
+        margin = np.where(truth.sum(axis=1) > 0, margin, -np.abs(decision))  # never seen: wrong
+        return np.asarray(np.maximum(0.0, 1.0 - margin))
+    own = np.where(truth.sum(axis=1) > 0, (decision * truth).sum(axis=1), decision.min(axis=1))
     rival = np.where(truth > 0, -np.inf, decision).max(axis=1)
     return np.asarray(np.maximum(0.0, 1.0 - (own - rival)))
 
@@ -150,7 +173,7 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
         name = getattr(loss, "__name__", type(loss).__name__)
         kind = "label" if task == "classification" else "value"
         return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss))
-    if loss in CLASSIFICATION or loss in REGRESSION:
+    if isinstance(loss, str) and loss in {**CLASSIFICATION, **REGRESSION}:
         if loss not in known:
             raise InputError(
                 f"loss={loss!r} does not fit a {task} model; use one of {list(known)}."
@@ -163,8 +186,10 @@ def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
     """Return the loss of the best constant prediction, the least a model must beat.
 
     The most frequent label, the class shares, the mean or the median, as the loss asks; None for
-    a loss whose best constant is not known.
+    a loss whose best constant is not known, such as a user's own.
     """
+    if isinstance(loss.per_row, _OwnLoss):
+        return None
     if task == "regression":
         centre = np.median(target) if loss.name == "absolute" else np.mean(target)
         return float(np.mean(loss.per_row(target, np.full(len(target), centre), None)))

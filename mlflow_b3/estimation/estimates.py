@@ -97,11 +97,12 @@ def estimate(
        clustering. AISTATS 2019. arXiv:1807.06713.
     """
     low, high = as_range("p0", p0)
+    back = one_share("p0_validation", p0_validation)
 
     def problem(share: float) -> Extrapolation:
-        return unmix(curve, LeakShares(p0=share, p0_validation=float(p0_validation)))
+        return unmix(curve, LeakShares(p0=share, p0_validation=back))
 
-    shares = LeakShares(p0=(low + high) / 2, p0_validation=float(p0_validation))
+    shares = LeakShares(p0=(low + high) / 2, p0_validation=back)
     return estimate_range(problem, low, high, shares, method=method, order=order, bound=bound)
 
 
@@ -145,15 +146,9 @@ def solve(
     bound: float | None = None,
 ) -> Estimate:
     """Estimate e_0 of one extrapolation problem."""
-    chosen = choose("method", method, METHODS)
+    fit = fit_curve(problem, method=method, order=order)
     shape = check_shape(problem)
-    if len(problem.exposure) < 2:
-        raise InputError("the curve has one level only; measure at least two.")
-    fit: PowerFit | BasisFit
-    if chosen == "basis":
-        if isinstance(order, bool) or not isinstance(order, int) or order < 0:
-            raise InputError(f"order={order!r} must be a whole number from 0.")
-        fit = fit_basis(problem, order)
+    if isinstance(fit, BasisFit):
         weights = _read_at_target(problem, order)
         ends = interval(
             problem,
@@ -163,7 +158,6 @@ def solve(
             noise_weights=weights,
         )
     else:
-        fit = fit_power(problem, slope_z=shape.slope_z)
         weights = _read_at_target(problem, min(2, len(problem.exposure) - 1))
         ends = interval(problem, fit.e0, shape, bound=bound, noise_weights=weights)
     e0 = fit.e0 if bound is None else min(fit.e0, bound)
@@ -177,12 +171,30 @@ def solve(
         guaranteed=guaranteed_bound(problem) if trusted else None,
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
-        residual=float(np.linalg.norm(fit.at(problem.exposure) - problem.loss)),
-        method="basis" if chosen == "basis" else "power",
+        residual=residual_of(fit, problem),
+        method="basis" if isinstance(fit, BasisFit) else "power",
         shares=shares,
         shape=shape,
         extrapolated=_extrapolated(problem, ends),
     )
+
+
+def fit_curve(
+    problem: Extrapolation, *, method: str, order: int = BASIS_ORDER
+) -> PowerFit | BasisFit:
+    """Fit the curve of a method, without its uncertainty."""
+    if len(problem.exposure) < 2:
+        raise InputError("the curve has one level only; measure at least two.")
+    if choose("method", method, METHODS) != "basis":
+        return fit_power(problem, slope_z=check_shape(problem).slope_z)
+    if isinstance(order, bool) or not isinstance(order, int) or order < 0:
+        raise InputError(f"order={order!r} must be a whole number from 0.")
+    return fit_basis(problem, order)
+
+
+def residual_of(fit: PowerFit | BasisFit, problem: Extrapolation) -> float:
+    """Return ‖fitted curve - measured curve‖₂."""
+    return float(np.linalg.norm(fit.at(problem.exposure) - problem.loss))
 
 
 def _read_at_target(
@@ -199,6 +211,17 @@ def _extrapolated(problem: Extrapolation, ends: tuple[float, float]) -> float:
     width = ends[1] - ends[0]
     at_zero = 2 * 1.96 * float(np.sqrt(problem.covariance[0, 0]))
     return max(0.0, 1 - at_zero / width) if width > 0 else 0.0
+
+
+def one_share(name: str, value: object) -> float:
+    """Return a single share in [0, 1)."""
+    try:
+        share = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        share = float("nan")
+    if not 0 <= share < 1:
+        raise InputError(f"{name}={value!r} must be a number in [0, 1).")
+    return share
 
 
 def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.data import AuditData
-from mlflow_b3.errors import FitError, InputError
+from mlflow_b3.errors import FitError, InputError, PredictionError
 from mlflow_b3.losses import Loss
 from mlflow_b3.measurement.resampling import Draw, Resampler, Task
 from mlflow_b3.refit.interface import ConstantPredictor, Learner
@@ -77,6 +77,8 @@ class Refitter:
                 target = self.data.target[draw.training]
                 predictor = self.learner.fit(self.data.take(draw.training), target, seed)
                 validation, held_back = self._score(predictor, draw)
+            except PredictionError:
+                raise  # no other rows would help
             except Exception:  # whatever a learner raises is counted and reported, never lost
                 return Outcome(task=task, error=traceback.format_exc())
         return Outcome(
@@ -124,6 +126,8 @@ def run_fits(
     ------
     FitError
         When more than a tenth of all refits so far, and more than two, have failed.
+    PredictionError
+        When the model cannot give the prediction that the loss needs.
     """
     for outcome in _outcomes(refitter, tasks, n_jobs, backend, advance):
         counts.add(outcome)

@@ -67,4 +67,4 @@ class ConstantPredictor:
             return np.repeat(self.classes, len(X))
         if kind == "probability":
             return np.ones((len(X), 1))
-        raise ModelError("a resample of a single class gives no decision values; use another loss.")
+        raise ModelError("a resample of a single class gives no decision values.")

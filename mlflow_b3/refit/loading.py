@@ -63,8 +63,10 @@ def _from_uri(uri: str) -> AuditedModel:
         )
     try:
         estimator = mlflow.sklearn.load_model(uri)
-    except (MlflowException, ImportError, OSError, AttributeError) as error:
-        raise ModelError(f"model={uri!r} could not be loaded: {error}") from error
+    except Exception as error:  # loading runs foreign code, which may raise anything
+        raise ModelError(
+            f"model={uri!r} could not be loaded: {type(error).__name__}: {error}"
+        ) from error
     return AuditedModel(
         learner=CloneLearner(estimator),
         inputs=_with_signature(estimator_inputs(estimator), info.signature),

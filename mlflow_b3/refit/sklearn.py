@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 
 from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import ModelError
+from mlflow_b3.errors import ModelError, PredictionError
 from mlflow_b3.losses import CLASSIFICATION, Predictor
 from mlflow_b3.refit.interface import ConstantPredictor
 
@@ -32,15 +32,7 @@ class CloneLearner:
     route = "clone"
 
     def __init__(self, estimator: BaseEstimator) -> None:
-        if is_classifier(estimator):
-            self.task = "classification"
-        elif is_regressor(estimator):
-            self.task = "regression"
-        else:
-            raise ModelError(
-                f"{type(estimator).__name__} is neither a classifier nor a regressor; only those "
-                "have a loss on new rows that can be audited."
-            )
+        self.task = _task(estimator)
         parameters = estimator.get_params(deep=True)
         self._seeds = tuple(name for name in parameters if _last(name) == "random_state")
         self.stochastic = bool(self._seeds)
@@ -58,6 +50,26 @@ class CloneLearner:
             rng = np.random.default_rng(seed)
             estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
         return ClonePredictor(estimator.fit(X, target))
+
+
+def _task(estimator: Any) -> str:
+    if isinstance(estimator, type):
+        name = estimator.__name__
+        raise ModelError(f"{name} is a class; give an instance of it, such as {name}().")
+    try:
+        if is_classifier(estimator):
+            return "classification"
+        if is_regressor(estimator):
+            return "regression"
+    except (AttributeError, TypeError) as error:
+        raise ModelError(
+            f"{type(estimator).__name__} has fit and get_params but is not a scikit-learn "
+            f"estimator: {error}"
+        ) from error
+    raise ModelError(
+        f"{type(estimator).__name__} is neither a classifier nor a regressor; only those have a "
+        "loss on new rows that can be audited."
+    )
 
 
 def _last(name: str) -> str:
@@ -80,11 +92,21 @@ class ClonePredictor:
                 for name, loss in CLASSIFICATION.items()
                 if hasattr(self._estimator, METHODS[loss.kind])
             ]
-            raise ModelError(
+            raise PredictionError(
                 f"{type(self._estimator).__name__} has no {METHODS[kind]}, which this loss needs; "
                 f"losses that work with it: {possible}."
             )
+        if kind == "decision" and self.classes is not None and len(self.classes) > 2:
+            self._require_column_per_class()
         return np.asarray(method(X))
+
+    def _require_column_per_class(self) -> None:
+        for name, value in self._estimator.get_params(deep=True).items():
+            if _last(name) == "decision_function_shape" and value == "ovo":
+                raise PredictionError(
+                    f"{name}='ovo' gives a decision value per pair of classes; this loss needs one "
+                    "per class. Train the model with 'ovr'."
+                )
 
 
 def estimator_inputs(estimator: Any) -> ModelInputs:

@@ -1,0 +1,40 @@
+"""Fixtures for every test: an MLflow store that nobody else sees."""
+
+import os
+import sqlite3
+from contextlib import closing
+
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
+
+import mlflow
+import pytest
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """Return an MLflow database without runs; making its tables takes seconds, copying does not."""
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{path}")
+    mlflow.MlflowClient().search_experiments()
+    mlflow.set_tracking_uri(before)
+    return path
+
+
+@pytest.fixture
+def mlflow_store(empty_database, tmp_path, monkeypatch):
+    """Point MLflow to a fresh sqlite store in `tmp_path`, artifacts included; yield its URI."""
+    with (
+        closing(sqlite3.connect(empty_database)) as source,
+        closing(sqlite3.connect(tmp_path / "mlflow.db")) as copy,
+    ):
+        source.backup(copy)
+    uri, before = f"sqlite:///{tmp_path}/mlflow.db", mlflow.get_tracking_uri()
+    monkeypatch.chdir(tmp_path)  # new experiments keep their artifacts in ./mlruns
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    mlflow.set_tracking_uri(uri)
+    experiment = mlflow.create_experiment("test", artifact_location=(tmp_path / "files").as_uri())
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+    monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
+    yield uri
+    mlflow.set_tracking_uri(before)

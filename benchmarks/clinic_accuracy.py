@@ -39,9 +39,9 @@ SPLIT_RATES = (0.1, 0.2, 0.4)
 RECORDS = (10, 3)
 
 
-def scenarios(seeds: int, learners: list[str]) -> list[dict[str, Any]]:
+def scenarios(seeds: range, learners: list[str]) -> list[dict[str, Any]]:
     made = []
-    for seed, learner in product(range(seeds), learners):
+    for seed, learner in product(seeds, learners):
         made += [
             {"pattern": "rows", "records": 10, "rate": q, "learner": learner, "seed": seed}
             for q in CLUSTER_ERRORS
@@ -159,6 +159,7 @@ def table(results: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
     parser.add_argument("--fits", type=int, default=420)
     parser.add_argument("--jobs", type=int, default=2)
@@ -171,7 +172,8 @@ def main() -> None:
         names = ("pattern", "records", "rate", "learner", "seed")
         known = {tuple(r[name] for name in names) for r in results}
         groups = defaultdict(list)
-        for case in scenarios(options.seeds, options.learners):
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        for case in scenarios(seeds, options.learners):
             if tuple(case[name] for name in names) not in known:
                 groups[case["learner"], case["seed"]].append(case)
         work = Parallel(n_jobs=options.jobs, return_as="generator_unordered")

@@ -131,6 +131,7 @@ def audit(
         scheme=scheme,
         pattern=claim.pattern,
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+        threshold_given=threshold is not None,
         seed=int(seed),
         fits=counts.done,
         n_rows=table.n_rows,

@@ -20,7 +20,7 @@ from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
-ERRORS = tuple(np.linspace(0, 0.5, 26).round(4).tolist())
+ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What is guaranteed, and the checks of the shape that the guarantee rests on."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +106,25 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
 
 
 def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:
-    rng = np.random.default_rng(0)  # an integral, not an experiment: always the same points
     scale = np.where(errors > 0, errors, 1.0)
     correlation = covariance / np.outer(scale, scale)
     values, vectors = np.linalg.eigh(correlation)
     root = vectors * np.sqrt(np.clip(values, 0, None))
-    normal = rng.standard_normal((20_000, len(errors))) @ root.T
+    points = (_normal_points(len(errors)) @ root.T).max(axis=1)
     if np.isfinite(freedom):
-        normal = normal / np.sqrt(rng.chisquare(freedom, size=(20_000, 1)) / freedom)
-    return float(np.quantile(normal.max(axis=1), level))
+        points = points / _chi_points(freedom)
+    return float(np.quantile(points, level))
+
+
+# The quantile is an integral, not an experiment: it is always taken over the same points.
+N_POINTS = 20_000
+
+
+@lru_cache(maxsize=16)
+def _normal_points(size: int) -> Array:
+    return np.random.default_rng(0).standard_normal((N_POINTS, size))
+
+
+@lru_cache(maxsize=16)
+def _chi_points(freedom: float) -> Array:
+    return np.asarray(np.sqrt(np.random.default_rng(1).chisquare(freedom, N_POINTS) / freedom))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.estimates import BASIS_ORDER, Number, estimate
+from mlflow_b3.estimation.estimates import BASIS_ORDER, Number, fit_curve, residual_of
+from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
@@ -68,12 +69,13 @@ def search_p0(
     grid = np.linspace(0, LARGEST_SHARE, GRID_STEPS + 1) if p0 is None else np.asarray(p0, float)
     if grid.ndim != 1 or not len(grid) or (np.diff(grid) <= 0).any():
         raise InputError("p0 must be a non-empty, increasing sequence of candidates in [0, 1).")
-    results = [estimate(curve, float(share), method, order=order, bound=bound) for share in grid]
-    residual = np.array([result.residual for result in results])
+    problems = [unmix(curve, LeakShares(p0=float(share))) for share in grid]
+    fits = [fit_curve(problem, method=method, order=order) for problem in problems]
+    residual = np.array([residual_of(*pair) for pair in zip(fits, problems, strict=True)])
     noise = float(np.linalg.norm(curve.stderr))
     allowed = residual <= residual.min() + noise
     if bound is not None:
-        allowed &= np.array([result.interval[0] <= bound for result in results])
+        allowed &= np.array([fit.e0 for fit in fits]) <= bound + noise
     kept = grid[allowed] if allowed.any() else grid[[int(np.argmin(residual))]]
     return P0Search(
         p0=tuple(grid.tolist()),

@@ -135,7 +135,7 @@ def unmix(
         own += weight * keep
         other += weight * remove
         target -= weight * share.p0 / share.clean / fold.exhausted_at
-    stderr = own * _positive(np.array(curve.stderr))
+    stderr = own * _positive(np.array(curve.stderr), np.array(curve.loss))
     exposure = np.array(curve.exposure)
     covariance = (
         _clusters(curve, own, other)
@@ -158,11 +158,11 @@ def unmix(
     )
 
 
-def _positive(stderr: Array) -> Array:
-    """Give levels without noise half the smallest noise of the others."""
-    some = stderr[stderr > 0]
-    floor = some.min() / 2 if some.size else 1e-9
-    return np.maximum(stderr, floor)
+def _positive(stderr: Array, loss: Array) -> Array:
+    """Give levels without noise, rounding aside, half the smallest noise of the others."""
+    rounding = 1e-9 * max(1e-3, float(np.abs(loss).max()))
+    noisy = stderr[stderr > rounding]
+    return np.maximum(stderr, noisy.min() / 2 if noisy.size else rounding)
 
 
 def _clusters(curve: LossCurve, own: float, other: float) -> Array:

@@ -27,6 +27,8 @@ class Settings(Result):
         How cluster ids go wrong, as far as the user said.
     claim : tuple of float or None
         The range of leakage given, in the units of the report's `p0_source`.
+    threshold_given : bool
+        False when the report's threshold is the loss of the best constant prediction.
     seed : int
     fits : int
         Refits that were made, failed ones included.
@@ -48,6 +50,7 @@ class Settings(Result):
     scheme: str
     pattern: str
     claim: tuple[float, float] | None
+    threshold_given: bool
     seed: int
     fits: int
     n_rows: int

@@ -165,17 +165,15 @@ def explain_test(test: LeakageTest) -> str:
 def _tipping(report: AuditReport) -> str:
     if report.threshold is None:
         return "No threshold was given for this loss, so there is no tipping point."
-    rows = _tips("of the rows carried a wrong id", report.tipping_cluster_error)
-    split = _tips("of the rows belonged to split clusters", report.tipping_split_rate)
+    what = f"the threshold of {number(report.threshold)}"
+    if not report.settings.threshold_given:
+        what = f"the {number(report.threshold)} of the best constant answer"
     if report.loco >= report.threshold:
-        return (
-            f"The threshold of {number(report.threshold)} is reached without any leakage: the model "
-            "fails it as it is."
-        )
-    return (
-        f"The model would reach the threshold of {number(report.threshold)} {rows}, or "
-        f"{split if report.fragments else 'in the case of split clusters at an unknown rate'}."
-    )
+        return f"The model's loss reaches {what} even without leakage: it fails as it is."
+    tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error)]
+    if report.fragment_sensitivity is not None:
+        tips.append(_tips("of the rows belonged to split clusters", report.tipping_split_rate))
+    return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
 
 
 def _tips(condition: str, value: float | None) -> str:
@@ -217,7 +215,7 @@ def _sensitivity_rows(report: AuditReport) -> Iterable[tuple[float, float, float
     if report.settings.pattern == "fragments" and report.fragment_sensitivity:
         curve = report.fragment_sensitivity
     assert curve.error is not None
-    wanted = (0.0, 0.02, 0.06, 0.1, 0.2, 0.3, 0.5)
+    wanted = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
     return [
         row
         for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True)

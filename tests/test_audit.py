@@ -1,0 +1,279 @@
+"""The whole flow in Python: from a model and a table to a report."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import mlflow_b3 as b3
+
+COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
+SMALL = {"folds": 2, "budget": 50}
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    return b3.make_clinic(patients=60, records=6, cluster_error=0.1, seed=3)
+
+
+@pytest.fixture(scope="module")
+def report(clinic):
+    return b3.audit(KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, **COLUMNS)
+
+
+def codes(report):
+    return {finding.code for finding in report.findings}
+
+
+def test_the_corrected_loss_is_above_the_loss_on_noisy_clusters_and_near_the_truth(clinic, report):
+    truth = clinic.truth(KNeighborsClassifier(3))
+    assert report.iid < report.loco < report.e0
+    assert report.e0_interval[0] <= truth <= report.e0_interval[1]
+    assert abs(report.e0 - truth) < abs(report.loco - truth)
+    assert report.loco < report.e0_guaranteed
+    assert report.inflation == pytest.approx(report.e0 - report.loco)
+
+
+def test_a_report_survives_json(report):
+    assert b3.AuditReport.from_dict(json.loads(report.to_json())) == report
+
+
+def test_the_test_finds_that_the_learner_profits(report):
+    assert report.test.rejected
+    assert report.test.units == 60, "clusters, not rows"
+
+
+def test_the_same_seed_gives_the_same_report_and_another_one_does_not(clinic):
+    options = {**COLUMNS, **SMALL, "cluster_error": 0.1}
+    first = b3.audit(KNeighborsClassifier(3), clinic.frame, **options)
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, **options) == first
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, seed=1, **options).e0 != first.e0
+
+
+def test_the_cluster_error_becomes_the_shares_of_the_folds(report):
+    """p_T = q·|V̂|/N."""
+    assert report.p0 == pytest.approx(0.1 / 5, rel=0.01)
+    assert report.p0_source == "cluster_error"
+
+
+def test_p0_alone_means_as_many_rows_leak_back(clinic, report):
+    again = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=report.p0, **COLUMNS)
+    assert again.e0 == pytest.approx(report.e0, rel=1e-3)
+    one_way = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, p0=report.p0, p0_validation=0, **COLUMNS
+    )
+    assert one_way.e0 < again.e0
+
+
+def test_the_sensitivity_curve_passes_through_the_estimate(report):
+    at = report.sensitivity.error.index(0.1)
+    assert report.sensitivity.e0[at] == pytest.approx(report.e0, abs=1e-6)
+
+
+def test_the_tipping_point_is_where_guessing_is_as_good(clinic, report):
+    guessing = 1 - clinic.frame["disease"].value_counts(normalize=True).max()
+    assert report.threshold == pytest.approx(guessing)
+    tip = report.tipping_cluster_error
+    assert np.interp(tip, report.sensitivity.error, report.sensitivity.e0) == pytest.approx(
+        guessing
+    )
+
+
+def test_split_patients_are_a_mixture_of_seen_and_new():
+    clinic = b3.make_clinic(patients=60, records=6, split_rate=0.5, seed=4)
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, split_rate=0.5, **COLUMNS)
+    share = report.p0
+    mixture = (1 - share) * report.e0 + share * report.fragments.seen_loss
+    assert mixture == pytest.approx(report.loco)
+    assert report.settings.pattern == "fragments"
+    assert report.e0_guaranteed is None
+
+
+def test_a_range_is_wider_than_its_middle(clinic, report):
+    wide = b3.audit(KNeighborsClassifier(3), clinic.frame, cluster_error=(0.05, 0.15), **COLUMNS)
+    assert wide.e0 == pytest.approx(report.e0, abs=1e-9)
+    assert wide.e0_interval[1] > report.e0_interval[1]
+
+
+def test_without_any_rate_no_single_number_is_given(clinic):
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **SMALL)
+    assert report.e0 is report.p0 is report.inflation is report.e0_guaranteed is None
+    assert report.p0_source == "none"
+    assert "B307" in codes(report)
+    assert report.e0_interval[0] < report.loco < report.e0_interval[1]
+
+
+def test_logistic_regression_is_not_corrected_where_leakage_does_not_matter():
+    clinic = b3.make_clinic(cluster_error=0.1, seed=5)
+    report = b3.audit(LogisticRegression(), clinic.frame, cluster_error=0.1, **COLUMNS)
+    assert abs(report.inflation) < 0.015
+
+
+def regression_table(seed=0):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(40), 5)
+    place = rng.normal(size=(40, 2))[ids]
+    frame = pd.DataFrame(place + 0.1 * rng.normal(size=place.shape), columns=["x1", "x2"])
+    frame["site"] = np.where(ids % 2, "north", "south")
+    frame["yield"] = 100 * (frame["x1"] + rng.normal(size=40)[ids]) + rng.normal(size=200)
+    frame["plot"] = ids
+    return frame
+
+
+@pytest.mark.parametrize("loss", [None, "absolute", lambda y, p: np.abs(y - p) > 50])
+def test_regressors_and_losses_far_above_one(loss):
+    encoder = make_column_transformer((OneHotEncoder(), ["site"]), (StandardScaler(), ["x1", "x2"]))
+    report = b3.audit(
+        make_pipeline(encoder, KNeighborsRegressor(3)),
+        regression_table(),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.05,
+        loss=loss,
+        progress=False,
+    )
+    assert report.iid < report.loco < report.e0
+
+
+@pytest.mark.parametrize("loss", ["log", "brier", "hinge"])
+def test_losses_of_probabilities_and_decision_values(clinic, loss):
+    report = b3.audit(
+        LogisticRegression(), clinic.frame, cluster_error=0.1, loss=loss, **COLUMNS, **SMALL
+    )
+    assert report.e0 is not None
+    assert (report.threshold is None) == (loss == "hinge"), "no best constant decision value"
+
+
+def test_string_labels_and_three_classes():
+    clinic = b3.make_clinic(patients=30, records=5)
+    frame = clinic.frame.assign(disease=pd.qcut(clinic.frame["age"], 3, labels=["a", "b", "c"]))
+    frame["disease"] = frame["disease"].astype(str)
+    report = b3.audit(
+        KNeighborsClassifier(3), frame, cluster_error=0.1, loss="brier", **COLUMNS, **SMALL
+    )
+    assert 0 <= report.e0 <= 1
+
+
+def test_files_and_frames_give_the_same_report(clinic, tmp_path):
+    clinic.frame.to_parquet(tmp_path / "records.parquet")
+    clinic.frame.to_csv(tmp_path / "records.csv", index=False)
+    options = {**COLUMNS, **SMALL, "cluster_error": 0.1}
+    reports = [
+        b3.audit(LogisticRegression(), data, **options)
+        for data in (clinic.frame, tmp_path / "records.parquet", str(tmp_path / "records.csv"))
+    ]
+    assert reports[0] == reports[1]
+    assert reports[0].e0 == pytest.approx(reports[2].e0)
+
+
+def test_folds_that_were_used_are_audited_as_they_are(clinic):
+    splits = list(KFold(3, shuffle=True, random_state=0).split(clinic.frame))
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, folds=splits, cluster_error=0.1, **COLUMNS
+    )
+    assert "B313" in codes(report)
+    assert report.folds[0].shared_rows > 0.9
+
+
+def test_a_splitter_can_be_given(clinic):
+    report = b3.audit(LogisticRegression(), clinic.frame, folds=GroupKFold(2), budget=50, **COLUMNS)
+    assert len(report.folds) == 2
+
+
+def test_few_clusters_are_left_out_one_at_a_time_and_named_as_few(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % 4)
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS)
+    assert len(report.folds) == 4
+    assert "B301" in codes(report)
+
+
+def test_all_single_row_clusters_are_said_to_tell_nothing(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)))
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS, **SMALL)
+    assert "B311" in codes(report)
+    assert report.fragments is None
+    with pytest.raises(b3.InputError, match="at least two rows"):
+        b3.audit(LogisticRegression(), frame, split_rate=0.1, **COLUMNS, **SMALL)
+
+
+def test_the_papers_scheme_with_replacement_works_too(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, scheme="replace", **COLUMNS
+    )
+    assert report.curve.exhausted_at == 1.0
+    assert report.e0 > report.loco
+
+
+def test_basis_is_a_method_of_the_audit(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, method="basis", **COLUMNS
+    )
+    assert report.settings.method == "basis"
+    assert report.e0 > report.loco
+
+
+def test_a_time_is_a_budget(clinic):
+    report = b3.audit(LogisticRegression(), clinic.frame, folds=2, budget="1s", **COLUMNS)
+    assert report.settings.fits >= 40
+
+
+def test_missing_values_are_the_learners_business(clinic):
+    frame = clinic.frame.copy()
+    frame.loc[::7, "bmi"] = np.nan
+    with pytest.raises(b3.FitError, match="NaN"):
+        b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"cluster_error": 1.2}, b3.InputError, "cluster_error=1.2"),
+        ({"cluster_error": 0.1, "split_rate": 0.1}, b3.InputError, "cannot be given together"),
+        ({"p0": 0.6}, b3.InputError, "impossible"),
+        ({"method": "T4"}, b3.InputError, "method='T4'"),
+        ({"scheme": "both"}, b3.InputError, "scheme='both'"),
+        ({"loss": "squared"}, b3.InputError, "does not fit a classification model"),
+        ({"loss": "logg"}, b3.InputError, "Did you mean 'log'"),
+        ({"seed": -1}, b3.InputError, "seed=-1"),
+        ({"threshold": float("nan")}, b3.InputError, "threshold"),
+        ({"folds": 1}, b3.InputError, "at least two folds"),
+        ({"folds": 1000}, b3.InputError, "more than the 60 clusters"),
+        ({"target": "disase"}, b3.InputError, "Did you mean 'disease'"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_first_refit(clinic, options, error, message):
+    with pytest.raises(error, match=message):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **{**COLUMNS, **options})
+
+
+def test_a_model_that_is_neither_classifier_nor_regressor_is_refused(clinic):
+    with pytest.raises(b3.ModelError, match="neither a classifier nor a regressor"):
+        b3.audit(StandardScaler(), clinic.frame, **COLUMNS)
+
+
+def test_a_model_without_probabilities_says_which_losses_work(clinic):
+    from sklearn.svm import LinearSVC
+
+    with pytest.raises(b3.ModelError, match="losses that work with it"):
+        b3.audit(LinearSVC(), clinic.frame, loss="log", cluster_error=0.1, **COLUMNS, **SMALL)
+
+
+def test_a_linear_regression_of_a_linear_truth_needs_no_correction():
+    frame = regression_table()
+    frame["yield"] = 3 * frame["x1"] + np.random.default_rng(0).normal(size=200)
+    report = b3.audit(
+        LinearRegression(),
+        frame.drop(columns="site"),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.1,
+        progress=False,
+    )
+    assert abs(report.inflation) < 0.05 * report.loco

@@ -1,0 +1,306 @@
+"""Estimators against truths in closed form: curves whose e_0 is known exactly."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from mlflow_b3 import InputError, LossCurve, estimate, search_p0, sensitivity
+from mlflow_b3.estimation.bounds import check_shape, guaranteed_bound
+from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error, unmix
+
+LEVELS = np.linspace(0, 1, 21)
+
+
+def curve_of(function, p0, *, levels=LEVELS, stderr=1e-6, n_train=100, **options):
+    """Return the noise-free curve of a loss that depends on the leaked share p."""
+    p = p0 + np.asarray(levels) * (1 - p0)
+    return LossCurve(
+        injected=levels,
+        loss=function(p),
+        stderr=np.full(len(p), stderr),
+        n_train=n_train,
+        **options,
+    )
+
+
+def line(p):
+    return 0.4 - 0.2 * p
+
+
+def parabola(p):
+    return 0.2 + 0.25 * (1 - p) ** 2
+
+
+@pytest.mark.parametrize("p0", [0.0, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize(("truth", "e0"), [(line, 0.4), (parabola, 0.45)])
+def test_basis_recovers_polynomials_exactly(truth, e0, p0):
+    result = estimate(curve_of(truth, p0), p0, "basis", order=2)
+    assert result.e0 == pytest.approx(e0, abs=1e-9)
+    assert result.residual == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("p0", [0.0, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize(("truth", "e0"), [(line, 0.4), (parabola, 0.45)])
+def test_the_default_recovers_powers_without_tuning(truth, e0, p0):
+    assert estimate(curve_of(truth, p0), p0).e0 == pytest.approx(e0, abs=1e-3)
+
+
+def test_a_constant_loss_stays_what_it_is_whatever_the_leaked_share():
+    for p0 in (0.0, 0.1, 0.4):
+        assert estimate(curve_of(lambda p: 0 * p + 0.3, p0), p0).e0 == pytest.approx(0.3, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["auto", "basis"])
+@pytest.mark.parametrize("n_train", [20, 100])
+def test_the_losses_reproduce_the_curve_through_the_binomial_matrix(method, n_train):
+    """b(p) = Σ_j Binom(j; n', p)·e_j, the equation that the papers solve."""
+    p0 = 0.1
+    result = estimate(curve_of(parabola, p0, n_train=n_train), p0, method)
+    assert len(result.losses) == n_train + 1
+    assert result.losses[0] == pytest.approx(result.e0)
+    for p in (p0, 0.5, 0.9):
+        mean = binom.pmf(np.arange(n_train + 1), n_train, p) @ result.losses
+        assert mean == pytest.approx(parabola(p), abs=2e-3)
+
+
+def test_estimates_do_not_need_more_time_or_memory_for_a_million_rows():
+    result = estimate(curve_of(parabola, 0.1, n_train=1_000_000), 0.1)
+    assert result.e0 == pytest.approx(0.45, abs=1e-3)
+    assert len(result.losses) == 1001
+    assert result.leaked[-1] == 1_000_000
+
+
+def mixed_curve(error, truth_validation, loss_training, *, n_training=800, n_validation=200):
+    """Return the curve that both-way leakage makes of known losses on true clusters."""
+    shares = shares_of_cluster_error(error, n_training, n_validation)
+    exhausted = n_validation / n_training
+    injected = np.linspace(0, 0.6, 6) * exhausted
+    leaked = (1 - injected) * shares.p0 + injected * (1 - shares.p0_validation)
+    own, other = truth_validation(leaked), loss_training(injected)
+    curve = LossCurve(
+        injected=injected,
+        loss=(1 - shares.p0_validation) * own + shares.p0_validation * other,
+        stderr=np.full(6, 1e-6),
+        n_train=n_training,
+        exhausted_at=exhausted,
+        training_loss=(1 - shares.p0) * other + shares.p0 * own,
+    )
+    return curve, shares
+
+
+@pytest.mark.parametrize("error", [0.05, 0.1, 0.2])
+def test_both_directions_are_unmixed_exactly(error):
+    """The identity of fact F3: the loss is linear in the validation mixture."""
+    curve, shares = mixed_curve(error, lambda p: 0.4 - 0.3 * p, lambda share: 0.15 + 0.1 * share)
+    options = {"p0_validation": shares.p0_validation, "method": "basis"}
+    assert estimate(curve, shares.p0, order=1, **options).e0 == pytest.approx(0.4, abs=1e-9)
+    one_way = estimate(curve, shares.p0, method="basis", order=1).e0
+    assert one_way < 0.4 - 0.1 * error, "one direction alone leaves part of the bias"
+
+
+def literal_joint_binomial(curve_loss, sizes, levels_t, levels_v):
+    """Solve algorithm 3 as printed: a loss e_jk for j and k leaked rows in training and validation."""
+    n_t, n_v = sizes
+    rows = []
+    for p_t in levels_t:
+        for p_v in levels_v:
+            rows.append(
+                np.outer(
+                    binom.pmf(np.arange(n_t + 1), n_t, p_t), binom.pmf(np.arange(n_v + 1), n_v, p_v)
+                ).ravel()
+            )
+    return np.linalg.lstsq(np.array(rows), curve_loss, rcond=None)[0][0]
+
+
+def test_the_linear_identity_agrees_with_the_literal_algorithm_3_on_small_samples():
+    shares = LeakShares(p0=0.1, p0_validation=0.2)
+
+    def own(p):
+        return 0.5 - 0.3 * p + 0.1 * p**2
+
+    def other(p):
+        return 0.2 + 0.1 * p
+
+    n_t, n_v = 3, 2
+    levels_t = shares.p0 + np.linspace(0, 1, n_t + 1) * (1 - shares.p0)
+    levels_v = shares.p0_validation + np.linspace(0, 1, n_v + 1) * (1 - shares.p0_validation)
+    measured = [(1 - p_v) * own(p_t) + p_v * other(p_t) for p_t in levels_t for p_v in levels_v]
+    literal = literal_joint_binomial(np.array(measured), (n_t, n_v), levels_t, levels_v)
+    injected = np.linspace(0, 1, 5)
+    leaked = (1 - injected) * shares.p0 + injected * (1 - shares.p0_validation)
+    p_v, p_t = shares.p0_validation, shares.p0
+    curve = LossCurve(
+        injected=injected,
+        loss=(1 - p_v) * own(leaked) + p_v * other(leaked),
+        stderr=np.full(5, 1e-6),
+        n_train=100,
+        training_loss=(1 - p_t) * other(leaked) + p_t * own(leaked),
+    )
+    linear = estimate(curve, p_t, "basis", p0_validation=p_v, order=2).e0
+    assert linear == pytest.approx(own(0), abs=1e-8)
+    assert literal == pytest.approx(linear, abs=1e-6)
+
+
+def test_the_guaranteed_bound_is_the_two_level_bound_and_holds_for_convex_curves():
+    p0 = 0.1
+    curve = curve_of(parabola, p0)
+    loco, inside = curve.loss[0], curve.loss[-1]
+    bound = estimate(curve, p0).guaranteed
+    assert bound == pytest.approx((loco - p0 * inside) / (1 - p0))
+    assert loco < bound < parabola(0)
+
+
+def test_the_bound_is_sharp_for_a_straight_line():
+    assert estimate(curve_of(line, 0.2), 0.2).guaranteed == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("truth", "reason"),
+    [(lambda p: 0.2 + 0.2 * p, "rising"), (lambda p: 0.4 - 0.2 * p**3, "concave")],
+)
+def test_the_bound_is_withheld_where_the_shape_is_rejected(truth, reason):
+    result = estimate(curve_of(truth, 0.1, stderr=1e-3), 0.1)
+    assert result.guaranteed is None, reason
+
+
+def test_a_rising_curve_is_followed_downwards():
+    result = estimate(curve_of(lambda p: 0.2 + 0.2 * p, 0.1, stderr=1e-3), 0.1)
+    assert result.e0 == pytest.approx(0.2, abs=0.01)
+
+
+def test_shape_scores_have_the_sign_of_slope_and_curvature():
+    shape = check_shape(unmix(curve_of(parabola, 0.1, stderr=1e-3), LeakShares(p0=0.1)))
+    assert shape.slope_z < -2 < 2 < shape.curvature_z
+
+
+def test_the_sensitivity_curve_rises_and_meets_the_estimate():
+    curve = curve_of(parabola, 0.1, stderr=1e-3)
+    shares = [0.0, 0.05, 0.1, 0.2, 0.4]
+    result = sensitivity(curve, shares)
+    assert list(result.e0) == sorted(result.e0)
+    assert result.e0[2] == pytest.approx(estimate(curve, 0.1).e0)
+    assert all(
+        lo <= mid <= hi for lo, mid, hi in zip(result.low, result.e0, result.high, strict=True)
+    )
+
+
+def test_the_sensitivity_curve_has_no_jumps():
+    """The set of powers changes with p0; the estimate must not notice."""
+    curve = curve_of(lambda p: 0.2 + 0.3 * (1 - p) ** 6, 0.1, stderr=2e-3)
+    values = np.array(sensitivity(curve, np.linspace(0, 0.3, 61)).e0)
+    steps = np.diff(values)
+    assert steps.max() < 4 * np.median(steps) + 0.01
+
+
+def test_the_tipping_point_of_a_line_is_where_it_crosses():
+    """b(π) = 0.38 - 0.18π gives e_0(p0) = 0.38 + 0.18·p0/(1-p0)."""
+    curve = curve_of(line, 0.1)
+    result = sensitivity(curve, np.linspace(0, 0.5, 501))
+    threshold = 0.38 + 0.18 * 0.25 / 0.75
+    assert result.tipping_point(threshold) == pytest.approx(0.25, abs=2e-3)
+    assert result.tipping_point(0.9) is None
+    assert result.tipping_point(0.1) == 0.0
+    with pytest.raises(InputError, match="threshold"):
+        result.tipping_point(float("nan"))
+
+
+def test_a_range_of_p0_widens_the_interval_to_both_ends():
+    curve = curve_of(parabola, 0.1, stderr=1e-3)
+    middle, whole = estimate(curve, 0.1), estimate(curve, (0.05, 0.15))
+    assert whole.e0 == pytest.approx(middle.e0)
+    assert whole.interval[0] == estimate(curve, 0.05).interval[0] < middle.interval[0]
+    assert whole.interval[1] == estimate(curve, 0.15).interval[1] > middle.interval[1]
+    assert whole.guaranteed == estimate(curve, 0.05).guaranteed
+
+
+def test_e0_and_its_interval_stay_within_the_largest_possible_loss():
+    result = estimate(curve_of(parabola, 0.1), 0.6, bound=1.0)
+    assert result.e0 <= 1.0
+    assert result.interval[1] <= 1.0
+
+
+def test_the_residual_of_polynomials_is_the_same_for_every_p0():
+    """Fact F2: another p0 relabels the axis, and polynomials stay polynomials."""
+    rng = np.random.default_rng(0)
+    curve = LossCurve(
+        injected=LEVELS,
+        loss=parabola(LEVELS) + 0.01 * rng.standard_normal(21),
+        stderr=np.full(21, 0.01),
+        n_train=100,
+    )
+    search = search_p0(curve, "basis", order=7)
+    assert np.ptp(search.residual) < 1e-9
+    assert search.flat
+    assert search.identified == (0.0, 0.5)
+    e0 = [estimate(curve, p, "basis", order=7).e0 for p in (0.0, 0.5)]
+    assert abs(e0[1] - e0[0]) > 1, "the same residual goes with very different losses"
+
+
+def test_the_bounded_loss_excludes_large_p0():
+    curve = curve_of(lambda p: 0.1 + 0.8 * (1 - p) ** 2, 0.05, stderr=1e-3)
+    search = search_p0(curve, bound=1.0)
+    assert 0.05 < search.identified[1] < 0.5
+
+
+@pytest.mark.parametrize("p0", [1.0, -0.1, float("nan"), "many", (0.2, 0.1), (0.1, 0.2, 0.3)])
+def test_impossible_shares_are_refused(p0):
+    with pytest.raises(InputError, match="p0"):
+        estimate(curve_of(line, 0.1), p0)
+
+
+def test_shares_that_leave_nothing_to_tell_apart_are_refused():
+    with pytest.raises(InputError, match="add up to 1"):
+        LeakShares(p0=0.5, p0_validation=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "powr"}, "Did you mean 'power'"),
+        ({"method": "basis", "order": 30}, "at least 31 levels"),
+        ({"method": "basis", "order": -1}, "order=-1"),
+        ({"p0_validation": 0.1}, "training_loss"),
+    ],
+)
+def test_options_that_cannot_work_say_what_to_do(options, message):
+    with pytest.raises(InputError, match=message):
+        estimate(curve_of(line, 0.1), 0.1, **options)
+
+
+def test_one_level_is_not_a_curve():
+    curve = LossCurve(injected=[0.0], loss=[0.3], stderr=[0.01], n_train=10)
+    with pytest.raises(InputError, match="at least two"):
+        estimate(curve, 0.1)
+
+
+def test_the_guaranteed_bound_needs_two_levels_only():
+    curve = LossCurve(injected=[0.0, 1.0], loss=[0.3, 0.1], stderr=[0.01, 0.01], n_train=10)
+    bound = guaranteed_bound(unmix(curve, LeakShares(p0=0.2)))
+    assert bound == pytest.approx((0.3 - 0.2 * 0.1) / 0.8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"injected": [0, 0.5, 0.2]}, "increase"),
+        ({"injected": [0, 0.2, 0.2]}, "average repeated"),
+        ({"injected": [0, 0.5, 1.2]}, r"\[0, 1\]"),
+        ({"loss": [0.3, float("nan"), 0.1]}, "not finite"),
+        ({"loss": [0.3, 0.1]}, "2 values for 3 levels"),
+        ({"loss": ["a", "b", "c"]}, "sequence of numbers"),
+        ({"stderr": [0.1, -0.1, 0.1]}, "negative"),
+        ({"n_train": 0}, "n_train=0"),
+        ({"exhausted_at": 0.0}, "exhausted_at"),
+        ({"sharpness": 0}, "sharpness"),
+        ({"covariance": [[1.0]]}, "covariance"),
+    ],
+)
+def test_a_curve_that_cannot_be_is_refused(change, message):
+    numbers = {"injected": [0, 0.5, 1], "loss": [0.3, 0.2, 0.1], "stderr": [0.1] * 3, "n_train": 9}
+    with pytest.raises(InputError, match=message):
+        LossCurve(**{**numbers, **change})
+
+
+def test_all_problems_of_a_curve_are_named_at_once():
+    with pytest.raises(InputError, match="2 problems"):
+        LossCurve(injected=[0, 2], loss=[0.3, 0.2], stderr=[0.1, 0.1], n_train=0)

@@ -7,7 +7,7 @@ import numpy as np
 from mlflow_b3.claims import make_claim
 from mlflow_b3.conclusions import conclude
 from mlflow_b3.data import AuditData, prepare, read_table
-from mlflow_b3.errors import InputError, choose
+from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimates import METHODS
 from mlflow_b3.folds import fold_findings, make_folds, summarize_folds
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
@@ -92,8 +92,7 @@ def audit(
     )
     choose("method", method, METHODS)
     choose("scheme", scheme, SCHEMES)
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed={seed!r} must be a whole number from 0.")
+    check_seed(seed)
     if threshold is not None and not np.isfinite(threshold):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
@@ -164,6 +163,7 @@ def run_leakage_test(
     progress: bool | None = None,
 ) -> LeakageTest:
     """Run the leakage test of a model alone; see `audit` for the parameters."""
+    check_seed(seed)
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
     campaign = Campaign(
         data=table,

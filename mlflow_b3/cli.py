@@ -53,7 +53,7 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
         try:
             return self.inner(value)
         except ValueError:
-            return self.fail(f"{value!r} is not a {self.name.lower()}", param, ctx)
+            return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
 
 
 TEXT = Optional(str, "TEXT")
@@ -124,6 +124,8 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         given = {name: value for name, value in options.items() if value is not None}
         if not any(subject.values()):
+            if not record:
+                raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")
             _demonstrate(writer, **_demo_options(given))
             return
         _require(subject)
@@ -172,7 +174,8 @@ def test_command(**options: Any) -> None:
 def demo_command(**options: Any) -> None:
     """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
     with _input_errors():
-        _demonstrate(lambda _: None, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        _demonstrate(lambda _: None, **given)
 
 
 def where_to_look(run_id: str) -> str:
@@ -232,6 +235,8 @@ def _writer(output: str | None) -> Callable[[Any], None]:
     path = Path(output)
     if path.suffix not in (".json", ".md", ".txt"):
         raise InputError(f"output={output!r} must end in .json, .md or .txt.")
+    if path.is_dir():
+        raise InputError(f"output={output!r} is a folder.")
     if not path.parent.is_dir():
         raise InputError(f"output={output!r}: the folder {str(path.parent)!r} does not exist.")
 
@@ -243,7 +248,10 @@ def _writer(output: str | None) -> Callable[[Any], None]:
             ".md": lambda: to_markdown(report),
             ".txt": lambda: str(report),
         }
-        path.write_text(texts[path.suffix]() + "\n", encoding="utf-8")
+        try:
+            path.write_text(texts[path.suffix]() + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"output={output!r} cannot be written: {error}") from error
 
     return write
 

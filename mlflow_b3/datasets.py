@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.refit.sklearn import CloneLearner
 
 FEATURES = ("age", "bmi", "glucose", "pressure", "cholesterol")
@@ -93,6 +93,7 @@ def make_clinic(
             raise InputError(f"{name}={value!r} must lie in [0, 1].")
     if patients < 2 or records < 1:
         raise InputError(f"patients={patients!r} and records={records!r} are too few.")
+    check_seed(seed)
     rng = np.random.default_rng([seed, 0])
     frame = _records(patients, records, rng)
     true = np.repeat(np.arange(patients), records)

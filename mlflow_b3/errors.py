@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Integral
 
 
 class B3Error(Exception):
@@ -51,3 +52,9 @@ def choose(argument: str, value: object, allowed: Iterable[str]) -> str:
         f"{argument}={value!r} is not known; use one of {', '.join(map(repr, words))}."
         + (closest(value, words) if isinstance(value, str) else "")
     )
+
+
+def check_seed(seed: object) -> None:
+    """Raise an `InputError` for anything but a whole number from 0."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"seed={seed!r} must be a whole number from 0.")

@@ -64,7 +64,7 @@ def leakage_test(
     ----------
     losses_without, losses_with : array of float
         `paired`: losses of the same validation rows under models trained without (on T̂) and with
-        (on V̂ less the row's part) their clusters. `welch`: losses of disjoint folds, two
+        (on rows of V̂ outside of the row's part) their clusters. `welch`: losses of disjoint folds, two
         independent samples.
     method : {"paired", "welch"}
     clusters : array, optional

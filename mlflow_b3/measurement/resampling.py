@@ -153,10 +153,11 @@ class Resampler:
 def small_size(fold: Fold) -> int:
     """Return the size of the training sets of the leakage test.
 
-    A quarter of V̂: with more the samples from V̂ become copies of each other, and models that
-    have enough rows of either kind no longer differ.
+    A quarter of V̂, and 20 rows where V̂ has enough: with more the samples from V̂ become copies of
+    each other, and models that have enough rows of either kind no longer differ.
     """
-    return min(len(fold.training), max(2, min(len(fold.validation) - 1, len(fold.validation) // 4)))
+    available = len(fold.validation)
+    return min(len(fold.training), max(2, available // 4, min(20, int(0.6 * available))))
 
 
 def breakable(clusters: NDArray[np.intp]) -> NDArray[np.intp]:

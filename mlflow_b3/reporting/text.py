@@ -18,7 +18,7 @@ LOSS_WORDS = {
 
 
 def number(value: float | None) -> str:
-    """Return a loss or share with three or four significant digits."""
+    """Return a loss or share with three decimals, or three digits where that says nothing."""
     if value is None:
         return "unknown"
     return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
@@ -50,7 +50,8 @@ def to_text(report: AuditReport) -> str:
 def to_markdown(report: AuditReport) -> str:
     """Return the report as Markdown, for MLflow's artifact view."""
     scores = "\n".join(
-        f"| {name} | {number(value)} | {_range(ends)} |" for name, value, ends in score_rows(report)
+        f"| {_escaped(name)} | {number(value)} | {_range(ends)} |"
+        for name, value, ends in score_rows(report)
     )
     findings = [
         f"- **{f.code}** {_escaped(f.title)}: {_escaped(f.message)}" for f in report.findings
@@ -135,8 +136,10 @@ def _inflation(report: AuditReport) -> str:
             f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. The "
             "second is too low as well if ids are wrong."
         )
+    gap = report.e0 - report.iid
+    naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"
     return (
-        f"{ignoring}, which is too good by {number(report.e0 - report.iid)}. By the cluster ids as "
+        f"{ignoring}, which is {naive}. By the cluster ids as "
         f"they are it is {number(report.loco)}, "
         + (
             f"still too good by {number(report.inflation)}."

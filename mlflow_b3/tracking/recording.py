@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_b3.auditing import audit
-from mlflow_b3.errors import B3Error, TrackingError
+from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.text import explain, to_markdown
@@ -92,10 +92,14 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
-    """Return the stepped metrics of a report: (permille of the axis, value)."""
+    """Return the stepped metrics of a report: (permille of the axis, value).
+
+    The axis of the loss is the exposure, which is the same for all folds and data; that of the
+    residual is p0, that of the sensitivity curves the cluster error or split rate.
+    """
     axis = report.sensitivity.error or report.sensitivity.p0
     series = {
-        "loss": zip(report.curve.injected, report.curve.loss, strict=True),
+        "loss": zip(report.curve.exposure, report.curve.loss, strict=True),
         "residual": zip(report.search.p0, report.search.residual, strict=True),
         "sensitivity": zip(axis, report.sensitivity.e0, strict=True),
     }
@@ -140,13 +144,22 @@ def _audit_run(parent: str | None) -> Iterator[str]:
         raise TrackingError(f"the audit's run could not be created: {error}") from error
     try:
         yield child
+        if own:
+            with _tracking_errors():
+                client.set_terminated(child)
     except BaseException as error:
         _mark_failed(client, child, error)
-        if isinstance(error, (MlflowException, OSError)) and not isinstance(error, B3Error):
-            raise TrackingError(f"the audit could not be written to MLflow: {error}") from error
         raise
-    if own:
-        client.set_terminated(child)
+
+
+@contextmanager
+def _tracking_errors() -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"the audit could not be written to MLflow: {error}") from error
 
 
 def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
@@ -195,7 +208,7 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
 
 
 def _write(report: AuditReport, parent: str | None, child: str) -> None:
-    """Write the child run first and the audited run last, so that nothing is half-written."""
+    """Write what can fail first and what others see last, so that nothing is half-written."""
     from mlflow import MlflowClient
 
     client = MlflowClient()
@@ -209,15 +222,18 @@ def _write(report: AuditReport, parent: str | None, child: str) -> None:
         "b3.version": settings.version,
         "b3.data_digest": settings.data_digest,
     }
-    _log_dataset(client, child, report, model_id)
-    _log_curves(client, child, report)
-    _log_metrics(client, child, report, model_id)
-    _log_artifacts(client, child, report)
-    _set_tags(client, child, {**tags, "mlflow.note.content": _note(report)})
-    if parent is not None:
-        _log_artifacts(client, parent, report)
-        _log_metrics(client, parent, report, None)
-        _set_tags(client, parent, tags)
+    with _tracking_errors():
+        _log_dataset(client, child, report, model_id)
+        _log_curves(client, child, report)
+        _log_artifacts(client, child, report)
+        if parent is not None:
+            _log_artifacts(client, parent, report)
+        # these show on the LoggedModel as well
+        _log_scalars(
+            client, child, report, {**tags, "mlflow.note.content": _note(report)}, model_id
+        )
+        if parent is not None:
+            _log_scalars(client, parent, report, tags, None)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
 
@@ -241,8 +257,11 @@ def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | N
     )
 
 
-def _log_metrics(client: Any, run_id: str, report: AuditReport, model_id: str | None) -> None:
-    from mlflow.entities import Metric
+def _log_scalars(
+    client: Any, run_id: str, report: AuditReport, tags: dict[str, str], model_id: str | None
+) -> None:
+    """Write the metrics and tags of a run in one request."""
+    from mlflow.entities import Metric, RunTag
 
     now = _now()
     earlier = client.get_run(run_id).data.metrics
@@ -262,7 +281,9 @@ def _log_metrics(client: Any, run_id: str, report: AuditReport, model_id: str | 
                 "run_id": run_id,
             }
         metrics.append(Metric(name, value, now, 0, **extra))
-    client.log_batch(run_id, metrics=metrics)
+    client.log_batch(
+        run_id, metrics=metrics, tags=[RunTag(name, value) for name, value in tags.items()]
+    )
 
 
 def _log_curves(client: Any, child: str, report: AuditReport) -> None:
@@ -288,12 +309,6 @@ def _log_artifacts(client: Any, run_id: str, report: AuditReport) -> None:
         for name, text in files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         client.log_artifacts(run_id, folder, FOLDER)
-
-
-def _set_tags(client: Any, run_id: str, tags: dict[str, str]) -> None:
-    from mlflow.entities import RunTag
-
-    client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
 
 
 def _note(report: AuditReport) -> str:

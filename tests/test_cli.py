@@ -1,0 +1,505 @@
+"""The command line: `mlflow-b3 audit | test | demo`."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlflow
+import pytest
+from click.testing import CliRunner, Result
+from mlflow import MlflowClient
+from sklearn.naive_bayes import GaussianNB
+
+import mlflow_b3
+from mlflow_b3 import AuditReport
+from mlflow_b3.cli import main, where_to_look
+from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import Demo
+from mlflow_b3.reporting.text import to_markdown
+
+SMALL = ("--budget", "100", "--n-jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def shop(
+    empty_database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimpleNamespace]:
+    """Set up what a user has before an audit: a store with a logged model, and its table."""
+    folder = tmp_path_factory.mktemp("cli")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    before = mlflow.get_tracking_uri()
+    clinic = mlflow_b3.make_clinic(patients=30, records=4, cluster_error=0.1)
+    clinic.frame.to_csv(folder / "visits.csv", index=False)
+    clinic.frame.to_parquet(folder / "visits.parquet", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
+        mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+        experiment = mlflow.create_experiment("cli", (folder / "files").as_uri())
+        patch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+        patch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
+        with mlflow.start_run():
+            info = mlflow.sklearn.log_model(
+                GaussianNB().fit(clinic.frame[list(FEATURES)], clinic.frame["disease"]),
+                name="model",
+                pip_requirements=["scikit-learn"],
+            )
+        yield SimpleNamespace(
+            folder=folder,
+            experiment=experiment,
+            client=MlflowClient(),
+            uri=info.model_uri,
+            run_id=info.run_id,
+            model_id=info.model_id,
+        )
+        mlflow.set_tracking_uri(before)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def subject(shop: SimpleNamespace, **changes: str) -> list[str]:
+    """Return the four options that say what is audited."""
+    options = {
+        "model-uri": shop.uri,
+        "data": "visits.csv",
+        "target": "disease",
+        "cluster": "patient_id",
+    } | {name.replace("_", "-"): value for name, value in changes.items()}
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def store(shop: SimpleNamespace) -> tuple[list[str], dict[str, float], dict[str, str], list[str]]:
+    """Return everything an audit could have changed."""
+    runs = shop.client.search_runs([shop.experiment])
+    data = shop.client.get_run(shop.run_id).data
+    model = shop.client.get_logged_model(shop.model_id)
+    return (
+        sorted(found.info.run_id for found in runs),
+        dict(data.metrics),
+        {**data.tags, **model.tags},
+        [file.path for file in shop.client.list_artifacts(shop.run_id)],
+    )
+
+
+@pytest.fixture(scope="module")
+def unrecorded(shop: SimpleNamespace) -> SimpleNamespace:
+    """Audit from Parquet without a trace, before anything else is written to the store."""
+    before = store(shop)
+    given = subject(shop, data="visits.parquet")
+    shares = ("--cluster-error", "0.05,0.15", "--output", "report.json")
+    result = run("audit", *given, *shares, *SMALL, "--no-record")
+    return SimpleNamespace(result=result, before=before, after=store(shop))
+
+
+@pytest.fixture(scope="module")
+def recorded(shop: SimpleNamespace, unrecorded: SimpleNamespace) -> SimpleNamespace:
+    """Audit from CSV, written to MLflow."""
+    del unrecorded  # comes first
+    result = run("audit", *subject(shop), "--cluster-error", "0.1", *SMALL)
+    return SimpleNamespace(result=result, run=shop.client.get_run(shop.run_id))
+
+
+@pytest.fixture(scope="module")
+def report(shop: SimpleNamespace, unrecorded: SimpleNamespace) -> AuditReport:
+    assert unrecorded.result.exit_code == 0, unrecorded.result.output
+    text = (shop.folder / "report.json").read_text(encoding="utf-8")
+    return AuditReport.from_dict(json.loads(text))
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, report: AuditReport) -> list[dict[str, Any]]:
+    """Put a recorder in the place of the audit: what does the command line ask for?"""
+    calls: list[dict[str, Any]] = []
+
+    def audit(model: Any, data: Any, **arguments: Any) -> AuditReport:
+        calls.append({"model": model, "data": data, **arguments})
+        return report
+
+    monkeypatch.setattr("mlflow_b3.auditing.audit", audit)
+    return calls
+
+
+@pytest.fixture
+def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put a recorder in the place of the demonstration."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr("mlflow_b3.cli._demonstrate", lambda _, **options: calls.append(options))
+    return calls
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+def test_an_audit_from_csv_prints_the_report(recorded):
+    result = recorded.result
+    assert result.exit_code == 0, result.output
+    assert "If 10 % of the rows carry a wrong 'patient_id', this model's error rate" in " ".join(
+        result.stdout.split()
+    )
+    assert "What each cluster error would mean" in result.stdout
+
+
+def test_an_audit_is_written_to_mlflow(recorded):
+    assert {"b3/e0", "b3/loco", "b3/test_pvalue"} <= set(recorded.run.data.metrics)
+    assert recorded.run.data.tags["b3.p0_source"] == "cluster_error"
+
+
+def test_an_audit_says_where_to_look_in_mlflow(shop, recorded):
+    child = recorded.run.data.tags["b3.audit_run_id"]
+    page = f"http://127.0.0.1:5000/#/experiments/{shop.experiment}/runs"
+    assert recorded.result.stdout.endswith(
+        "Where to look in MLflow\n"
+        f"  start the UI:     mlflow ui --backend-store-uri sqlite:///{shop.folder}/mlflow.db\n"
+        f"  the audited run:  {page}/{shop.run_id}\n"
+        f"  this audit:       {page}/{child}\n"
+        f"  its report:       {page}/{child}/artifacts/b3/report.md\n"
+    )
+    assert where_to_look(child) in recorded.result.stdout
+
+
+def test_progress_goes_to_stderr_so_that_stdout_can_be_kept(recorded):
+    assert "refits" in recorded.result.stderr
+    assert "fit/s" not in recorded.result.stdout
+
+
+def test_no_record_leaves_the_store_untouched(unrecorded):
+    assert unrecorded.result.exit_code == 0, unrecorded.result.output
+    assert unrecorded.after == unrecorded.before
+    assert "Where to look" not in unrecorded.result.stdout
+
+
+def test_an_audit_from_parquet_with_a_range_is_the_audit_of_the_library(shop, report):
+    """Same seed, same numbers: the command line adds nothing of its own."""
+    assert report.settings.claim == (0.05, 0.15)
+    assert report.p0_source == "cluster_error"
+    assert report.settings.uri == shop.uri
+    assert report.settings.model_id == shop.model_id
+    assert (report.settings.fits, report.settings.n_rows) == (100, 120)
+
+
+def test_output_json_holds_the_whole_report(shop, report):
+    text = (shop.folder / "report.json").read_text(encoding="utf-8")
+    assert json.loads(text) == report.to_dict()
+
+
+@pytest.mark.parametrize("ending", ["json", "md", "txt"])
+def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tmp_path, ending):
+    path = tmp_path / f"audit.{ending}"
+    result = run("audit", *subject(shop), "--no-record", "--output", str(path))
+    assert result.exit_code == 0, result.output
+    expected = {"json": report.to_json(), "md": to_markdown(report), "txt": str(report)}
+    assert path.read_text(encoding="utf-8").rstrip("\n") == expected[ending].rstrip("\n")
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "argument", "value"),
+    [
+        ("--cluster-error", "0.1", "cluster_error", 0.1),
+        ("--cluster-error", "0.05,0.15", "cluster_error", (0.05, 0.15)),
+        ("--split-rate", "0.4", "split_rate", 0.4),
+        ("--split-rate", "0.3, 0.5", "split_rate", (0.3, 0.5)),
+        ("--p0", "0.02", "p0", 0.02),
+        ("--p0-validation", "0", "p0_validation", 0.0),
+        ("--loss", "brier", "loss", "brier"),
+        ("--folds", "4", "folds", 4),
+        ("--method", "basis", "method", "basis"),
+        ("--scheme", "replace", "scheme", "replace"),
+        ("--threshold", "0.3", "threshold", 0.3),
+        ("--budget", "10m", "budget", "10m"),
+        ("--seed", "7", "seed", 7),
+        ("--n-jobs", "2", "n_jobs", 2),
+    ],
+)
+def test_options_are_the_arguments_of_audit(shop, called, option, text, argument, value):
+    result = run("audit", *subject(shop), "--no-record", option, text)
+    assert result.exit_code == 0, result.output
+    (arguments,) = called
+    assert arguments[argument] == value
+    assert arguments["model"] == shop.uri
+    assert (arguments["target"], arguments["cluster"]) == ("disease", "patient_id")
+
+
+OPTIONAL = sorted(
+    option.opts[0]
+    for option in main.commands["audit"].params
+    if option.opts[0] not in ("--model-uri", "--data", "--target", "--cluster", "--record")
+)
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_empty_strings_count_as_not_given(shop, called, empty):
+    """MLproject parameters cannot be left out, only be empty."""
+    nothing = [part for option in OPTIONAL for part in (option, empty)]
+    result = run("audit", *subject(shop), "--no-record", *nothing)
+    assert result.exit_code == 0, result.output
+    (arguments,) = called
+    assert set(arguments) == {"model", "data", "target", "cluster", "progress"}
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+def refused(result: Result, message: str) -> None:
+    """Check that an error is one of input: code 2, the reason on stderr, and no traceback."""
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert isinstance(result.exception, SystemExit)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("missing", ["model_uri", "data", "target", "cluster"])
+@pytest.mark.parametrize("command", ["audit", "test"])
+def test_a_missing_option_is_named(shop, command, missing):
+    refused(run(command, *subject(shop, **{missing: ""})), f"mlflow-b3: {missing} missing")
+
+
+def test_all_missing_options_are_named_at_once(shop):
+    result = run("audit", "--model-uri", shop.uri)
+    refused(result, "mlflow-b3: data, target, cluster missing")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cluster-error", "0.1", "--split-rate", "0.1"], "cannot be given together"),
+        (["--p0-validation", "0.1"], "p0_validation goes with p0"),
+        (["--cluster-error", "1.5"], "cluster_error=1.5 must lie in [0, 1)"),
+        (["--cluster-error", "0.2,0.1"], "low before high"),
+        (["--cluster-error", "ten"], "'ten' is not a number or LOW,HIGH"),
+        (["--cluster-error", "0.1,0.2,0.3"], "'0.1,0.2,0.3' is not a number or LOW,HIGH"),
+        (["--split-rate", "nan"], "split_rate=nan must lie in [0, 1)"),
+        (["--loss", "zero-one"], "Did you mean 'zero_one'?"),
+        (["--loss", "squared"], "does not fit a classification model"),
+        (["--method", "magic"], "method='magic' is not known"),
+        (["--scheme", "bootstrap"], "scheme='bootstrap' is not known"),
+        (["--budget", "soon"], "budget='soon' is not usable"),
+        (["--budget", "10"], "budget=10 refits is too little for 5 folds"),
+        (["--folds", "1"], "at least two folds are needed"),
+        (["--folds", "many"], "'many' is not of type INTEGER"),
+        (["--threshold", "nan"], "threshold=nan must be a finite number"),
+        (["--seed", "-1"], "seed=-1 must be a whole number from 0"),
+        (["--n-jobs", "0"], "n_jobs=0 is not usable"),
+        (["--output", "report.pdf"], "must end in .json, .md or .txt"),
+        (["--output", "nowhere/report.md"], "the folder 'nowhere' does not exist"),
+        (["--colour", "blue"], "No such option"),
+    ],
+)
+def test_a_bad_option_is_refused_with_its_reason(shop, options, message):
+    refused(run("audit", *subject(shop), "--no-record", "--n-jobs", "1", *options), message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "desease"}, "target='desease' is not a column. Did you mean 'disease'?"),
+        ({"cluster": "patient"}, "cluster='patient' is not a column."),
+        ({"data": "visits.xlsx"}, "has an unknown ending"),
+        ({"data": "vists.csv"}, "data='vists.csv' is not a file here"),
+        ({"model_uri": "models:/nobody/1"}, "model='models:/nobody/1' was not found"),
+        ({"model_uri": "models:/nobody@champion"}, "was not found"),
+        ({"model_uri": "models:/m-0123456789abcdef"}, "was not found"),
+        ({"model_uri": f"runs:/{'0' * 32}/model"}, "was not found"),
+        ({"model_uri": "clinic.pkl"}, "is not a model URI"),
+    ],
+)
+@pytest.mark.parametrize("command", ["audit", "test"])
+def test_a_subject_that_cannot_be_audited_is_refused_with_its_reason(
+    shop, command, changes, message
+):
+    refused(run(command, *subject(shop, **changes)), message)
+
+
+def test_a_refused_audit_shows_as_failed_in_mlflow(shop):
+    before = len(shop.client.search_runs([shop.experiment]))
+    refused(run("audit", *subject(shop, cluster="patient")), "is not a column")
+    newest, *others = shop.client.search_runs([shop.experiment], order_by=["start_time DESC"])
+    assert len(others) == before
+    assert newest.info.status == "FAILED"
+
+
+@pytest.mark.parametrize("option", ["--p0", "--p0-validation", "--cluster-error", "--split-rate"])
+def test_a_rate_without_a_model_is_refused(demonstrated, option):
+    """The demonstration damages its clinic itself; another rate would be a lie."""
+    refused(run("audit", option, "0.1"), "was given without a model")
+    assert demonstrated == []
+
+
+def test_an_output_that_cannot_be_written_is_refused(shop, called, tmp_path):
+    """Here the path is a folder; what matters is that there is no traceback."""
+    (tmp_path / "report.md").mkdir()
+    given = subject(shop)
+    refused(run("audit", *given, "--no-record", "--output", str(tmp_path / "report.md")), "output=")
+    assert called == []
+
+
+# --- test -----------------------------------------------------------------------------------------
+
+
+def test_the_test_command_prints_what_the_test_says_and_writes_nothing(shop):
+    before = store(shop)
+    result = run("test", *subject(shop), *SMALL)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("The leakage test ")
+    assert "that this learner gains nothing from having seen other rows" in result.stdout
+    assert store(shop) == before
+
+
+def test_empty_strings_count_as_not_given_for_the_test_too(shop, monkeypatch, report):
+    calls = []
+
+    def test(model, data, **arguments):
+        calls.append({"model": model, "data": data, **arguments})
+        return report.test
+
+    monkeypatch.setattr("mlflow_b3.auditing.run_leakage_test", test)
+    nothing = [
+        part for option in ("--loss", "--folds", "--budget", "--seed") for part in (option, "")
+    ]
+    assert run("test", *subject(shop), *nothing, "--n-jobs", "1").exit_code == 0
+    (arguments,) = calls
+    assert set(arguments) == {"model", "data", "target", "cluster", "n_jobs", "progress"}
+
+
+def test_the_test_command_refuses_a_negative_seed(shop):
+    refused(run("test", *subject(shop), *SMALL, "--seed", "-1"), "seed=-1")
+
+
+# --- demo -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_clinic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demonstration simulate fewer patients, and refit less often."""
+
+    def make_clinic(**arguments: Any) -> mlflow_b3.Clinic:
+        clinic = mlflow_b3.make_clinic(patients=30, records=4, **arguments)
+        return SmallTruth(**vars(clinic))
+
+    class SmallTruth(mlflow_b3.Clinic):
+        def truth(self, model: Any, **arguments: Any) -> float:
+            return super().truth(model, **{**arguments, "repeats": 1, "fresh": 20})
+
+    monkeypatch.setattr("mlflow_b3.demo.make_clinic", make_clinic)
+    monkeypatch.setattr("mlflow_b3.measurement.levels.DEFAULT_FITS", 100)
+
+
+@pytest.mark.usefixtures("small_clinic")
+def test_the_demo_audits_a_simulated_clinic_and_tells_the_truth(shop):
+    result = run("demo", "--n-jobs", "1")
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert text.startswith("No model was given: auditing a simulated clinic whose truth is known.")
+    assert "If 10 % of the rows carry a wrong 'patient_id'" in text
+    assert "The truth (known here, because the clinic is simulated)" in text
+    assert re.search(r"fresh patients: [01]\.\d{3}, (in|out)side the interval of e0\.", text)
+    assert "Where to look in MLflow" in text
+    newest = shop.client.search_runs([shop.experiment], order_by=["start_time DESC"])[:2]
+    audit, training = newest
+    assert training.info.run_name == "clinic-training"
+    assert audit.data.tags["mlflow.parentRunId"] == training.info.run_id
+    assert training.data.metrics["b3/e0"] == audit.data.metrics["b3/e0"]
+
+
+def test_an_audit_without_a_model_is_the_demo_and_can_be_written_to_a_file(
+    shop, recorded, report, monkeypatch, tmp_path
+):
+    """Without parameters, `mlflow run . -e audit` does just that."""
+    asked = []
+
+    def run_demo(**options):
+        asked.append(options)
+        child = recorded.run.data.tags["b3.audit_run_id"]
+        return Demo(report=report, run_id=child, truth=0.3)
+
+    monkeypatch.setattr("mlflow_b3.demo.run_demo", run_demo)
+    result = run("audit", "--budget", "100", "--output", str(tmp_path / "demo.json"))
+    assert result.exit_code == 0, result.output
+    assert asked[0]["budget"] == "100"
+    assert "error rate on 2000 fresh patients: 0.300" in result.stdout
+    assert shop.run_id in result.stdout
+    assert json.loads((tmp_path / "demo.json").read_text()) == report.to_dict()
+
+
+def test_the_demo_command_passes_its_options_on(demonstrated):
+    result = run("demo", "--pattern", "fragments", "--seed", "3", "--n-jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert demonstrated == [{"pattern": "fragments", "seed": 3, "n_jobs": 1}]
+
+
+def test_empty_strings_count_as_not_given_for_the_demo_too(demonstrated):
+    result = run("demo", "--seed", "", "--n-jobs", "")
+    assert result.exit_code == 0, result.output
+    assert demonstrated == [{"pattern": "rows"}]
+
+
+def test_the_demo_refuses_an_unknown_pattern():
+    refused(run("demo", "--pattern", "columns"), "'columns' is not one of 'rows', 'fragments'")
+
+
+def test_the_demo_refuses_a_negative_seed(shop):
+    before = store(shop)
+    refused(run("demo", "--seed", "-1"), "seed=-1")
+    assert store(shop) == before
+
+
+def test_the_demo_cannot_be_asked_to_leave_no_trace(demonstrated):
+    """It logs a model to have one; an option that silently did nothing would mislead."""
+    refused(run("audit", "--no-record"), "record")
+    assert demonstrated == []
+
+
+def test_the_summary_of_a_demo_says_on_which_side_the_truth_lies(report):
+    known = replace(report, e0=0.3, e0_interval=(0.25, 0.35), iid=0.1, loco=0.2)
+    near = Demo(report=known, run_id="r", truth=0.32).summary()
+    far = Demo(report=known, run_id="r", truth=0.4).summary()
+    assert "error rate on 2000 fresh patients: 0.320, inside the interval of e0." in near
+    assert "ignoring clusters -0.220; by noisy clusters -0.120; corrected (e0) -0.020." in near
+    assert "0.400, outside the interval of e0." in far
+
+
+# --- the commands themselves ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["audit", "demo", "test"])
+def test_every_option_has_a_help_text(command):
+    without = [option.name for option in main.commands[command].params if not option.help]
+    assert without == []
+    assert main.commands[command].help
+
+
+@pytest.mark.parametrize("command", [(), ("audit",), ("demo",), ("test",)])
+def test_help_is_printed_with_exit_code_0(command):
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_the_exit_codes_are_documented():
+    text = " ".join(run("--help").stdout.split())
+    assert "0 pass, 1 fail, 2 usage or input error, 3 inconclusive" in text
+
+
+def test_these_commands_exist():
+    assert {"audit", "demo", "test"} <= set(main.commands)
+
+
+def test_an_unknown_command_is_a_usage_error():
+    refused(run("adit"), "No such command 'adit'")
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "mlflow_b3", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"mlflow-b3, version {mlflow_b3.__version__}\n"
+    assert done.stderr == ""

@@ -1,0 +1,135 @@
+"""`mlflow run . -e audit`: MLproject and the command line stay in step."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from mlflow_b3.cli import main
+
+ROOT = Path(__file__).parents[1]
+PROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
+AUDIT = PROJECT["entry_points"]["audit"]
+OPTIONS = {option.name for option in main.commands["audit"].params} - {
+    "record"  # `mlflow run` has made a run for the audit: there is nothing to switch off
+}
+DEFAULTS = {name: given["default"] for name, given in AUDIT["parameters"].items()}
+
+
+def arguments(**parameters: str) -> list[str]:
+    """Return what MLflow would pass to `python -m mlflow_b3`, quoted as MLflow does it."""
+    from mlflow.projects._project_spec import load_project
+
+    entry_point = load_project(str(ROOT)).get_entry_point("audit")
+    command = entry_point.compute_command(parameters, None)
+    python, dash_m, package, *rest = shlex.split(command)
+    assert (python, dash_m, package) == ("python", "-m", "mlflow_b3")
+    return rest
+
+
+@pytest.fixture
+def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put a recorder in the place of the demonstration."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr("mlflow_b3.cli._demonstrate", lambda _, **options: calls.append(options))
+    return calls
+
+
+def test_every_option_of_the_audit_is_a_parameter_and_the_other_way_round():
+    assert set(AUDIT["parameters"]) == OPTIONS
+
+
+def test_every_parameter_is_passed_to_the_option_of_its_name():
+    passed = dict(re.findall(r"--([\w-]+) \{(\w+)\}", AUDIT["command"]))
+    assert passed == {name.replace("_", "-"): name for name in OPTIONS}
+
+
+def test_every_parameter_has_a_default():
+    """With none given, the entry point audits the embedded demonstration."""
+    assert [name for name, given in AUDIT["parameters"].items() if "default" not in given] == []
+
+
+def test_every_parameter_is_a_string():
+    """MLflow resolves the type `path` against the caller's folder, and cannot leave out a float."""
+    assert {given["type"] for given in AUDIT["parameters"].values()} == {"string"}
+    assert all(isinstance(default, str) for default in DEFAULTS.values())
+
+
+def test_the_defaults_are_those_of_the_command_line():
+    for option in main.commands["audit"].params:
+        if option.name in OPTIONS and DEFAULTS[option.name]:
+            assert DEFAULTS[option.name] == str(option.default), option.name
+
+
+def test_the_command_with_its_defaults_runs_the_demonstration(demonstrated):
+    quoted = {name: shlex.quote(default) for name, default in DEFAULTS.items()}
+    words = shlex.split(AUDIT["command"].format(**quoted))
+    assert words[:3] == ["python", "-m", "mlflow_b3"]
+    result = CliRunner().invoke(main, words[3:])
+    assert result.exit_code == 0, result.output
+    assert demonstrated == [{"method": "auto", "scheme": "subset", "seed": 0, "n_jobs": -1}]
+
+
+def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):
+    result = CliRunner().invoke(main, arguments())
+    assert result.exit_code == 0, result.output
+    assert len(demonstrated) == 1
+
+
+def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch):
+    calls = []
+
+    def audit_and_record(model, data, **options):
+        calls.append({"model": model, "data": data, **options})
+        raise SystemExit(0)
+
+    monkeypatch.setattr("mlflow_b3.tracking.recording.audit_and_record", audit_and_record)
+    words = arguments(
+        model_uri="models:/clinic@champion",
+        data="my visits; rm -rf $HOME.csv",
+        target="disease",
+        cluster="patient's id",
+        cluster_error="0.05,0.15",
+        budget="10m",
+    )
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert calls == [
+        {
+            "model": "models:/clinic@champion",
+            "data": "my visits; rm -rf $HOME.csv",
+            "target": "disease",
+            "cluster": "patient's id",
+            "cluster_error": (0.05, 0.15),
+            "budget": "10m",
+            "method": "auto",
+            "scheme": "subset",
+            "seed": 0,
+            "n_jobs": -1,
+            "progress": True,
+        }
+    ]
+
+
+def test_the_environment_names_an_exact_python_and_installs_this_package():
+    """MLflow's default environment manager asks pyenv for the version, to the last digit."""
+    environment = yaml.safe_load((ROOT / PROJECT["python_env"]).read_text(encoding="utf-8"))
+    assert re.fullmatch(r"3\.\d+\.\d+", environment["python"])
+    assert "." in environment["dependencies"]
+
+
+def test_the_environments_python_is_one_that_the_package_supports():
+    import tomllib
+
+    environment = yaml.safe_load((ROOT / PROJECT["python_env"]).read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    least = re.fullmatch(r">=(\d+)\.(\d+)", project["requires-python"])
+    version = tuple(map(int, environment["python"].split(".")))
+    assert least is not None
+    assert version[:2] >= tuple(map(int, least.groups()))
+    assert sys.version_info[:2] >= tuple(map(int, least.groups()))

@@ -1,0 +1,581 @@
+"""What an audit leaves in MLflow: on the audited run, on its own child run, on the LoggedModel."""
+
+import csv
+import io
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.naive_bayes import GaussianNB
+
+import mlflow_b3
+from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
+from mlflow_b3.datasets import FEATURES
+from mlflow_b3.refit import load_model
+from mlflow_b3.reporting.text import explain, to_markdown
+from mlflow_b3.tracking.recording import audit_and_record, curves_of, curves_table, metrics_of
+
+COLUMNS = {"target": "disease", "cluster": "patient_id"}
+EXPERIMENT = "recording"
+METRICS = {
+    "b3/e0",
+    "b3/e0_low",
+    "b3/e0_high",
+    "b3/e0_guaranteed",
+    "b3/p0",
+    "b3/p0_star",
+    "b3/residual",
+    "b3/loco",
+    "b3/iid",
+    "b3/inflation",
+    "b3/test_statistic",
+    "b3/test_pvalue",
+    "b3/tipping_p0",
+    "b3/tipping_cluster_error",
+    "b3/tipping_split_rate",
+    "b3/fits",
+}
+ARTIFACTS = ["b3/audit.json", "b3/curves.csv", "b3/report.md", "b3/report.txt"]
+
+
+@pytest.fixture(scope="module")
+def tracking(
+    empty_database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MlflowClient]:
+    """Use one store for all tests here, so that they can share an audit."""
+    folder = tmp_path_factory.mktemp("recording")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    before = mlflow.get_tracking_uri()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
+        mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+        made = mlflow.create_experiment(EXPERIMENT, (folder / "files").as_uri())
+        patch.setenv("MLFLOW_EXPERIMENT_ID", made)
+        patch.setattr("mlflow.tracking.fluent._active_experiment_id", made)
+        yield MlflowClient()
+        mlflow.set_tracking_uri(before)
+
+
+def experiment(client: MlflowClient) -> str:
+    return str(client.get_experiment_by_name(EXPERIMENT).experiment_id)
+
+
+def new_run(client: MlflowClient, **tags: str) -> str:
+    return str(client.create_run(experiment(client), tags=tags).info.run_id)
+
+
+@pytest.fixture(scope="module")
+def clinic() -> mlflow_b3.Clinic:
+    return mlflow_b3.make_clinic(patients=30, records=4, cluster_error=0.1)
+
+
+@pytest.fixture(scope="module")
+def audited(tracking: MlflowClient, clinic: mlflow_b3.Clinic) -> SimpleNamespace:
+    """Train and log a model, end its run, audit it: the one real audit of these tests."""
+    X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
+    with mlflow.start_run(description="my notes"):
+        info = mlflow.sklearn.log_model(
+            GaussianNB().fit(X, y), name="model", pip_requirements=["scikit-learn"]
+        )
+    before = tracking.get_run(info.run_id)
+    report, child = audit_and_record(
+        info.model_uri, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1
+    )
+    return SimpleNamespace(
+        report=report,
+        before=before,
+        run=tracking.get_run(info.run_id),
+        child=tracking.get_run(child),
+        model=tracking.get_logged_model(info.model_id),
+    )
+
+
+@pytest.fixture(scope="module")
+def complete(audited: SimpleNamespace) -> AuditReport:
+    """Return a report in which no number is missing."""
+    return replace(
+        audited.report,
+        e0_guaranteed=0.21,
+        residual=0.02,
+        tipping_p0=0.03,
+        tipping_cluster_error=0.12,
+        tipping_split_rate=0.34,
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run and a LoggedModel without files: enough for a report to be written to."""
+
+    client: MlflowClient
+    run_id: str
+    model_id: str
+
+    def own(self, report: AuditReport, **changes: Any) -> AuditReport:
+        """Return a report as if this model had been audited."""
+        settings = replace(report.settings, run_id=self.run_id, model_id=self.model_id)
+        return replace(report, settings=settings, **changes)
+
+    def model(self, estimator: Any) -> Any:
+        """Return an estimator as if it had been loaded from here."""
+        return replace(load_model(estimator), run_id=self.run_id, model_id=self.model_id)
+
+    def children(self) -> list[Any]:
+        parent = f"tags.`mlflow.parentRunId` = '{self.run_id}'"
+        return list(
+            self.client.search_runs([experiment(self.client)], parent, order_by=["start_time"])
+        )
+
+    def metrics(self) -> dict[str, float]:
+        return dict(self.client.get_run(self.run_id).data.metrics)
+
+    def model_metrics(self) -> list[Any]:
+        return self.client.get_logged_model(self.model_id).metrics or []
+
+    def traces(self) -> list[str]:
+        """Return every trace of an audit on the run and on the LoggedModel."""
+        run = self.client.get_run(self.run_id)
+        model = self.client.get_logged_model(self.model_id)
+        return [
+            *run.data.metrics,
+            *(name for name in run.data.tags if name.startswith("b3")),
+            *artifacts(self.client, self.run_id),
+            *(f"model: {metric.key}" for metric in model.metrics or []),
+            *(f"model: {name}" for name in model.tags if name.startswith("b3")),
+        ]
+
+
+@pytest.fixture
+def trained(tracking: MlflowClient) -> Trained:
+    run_id = new_run(tracking)
+    model = tracking.create_logged_model(experiment(tracking), name="model", source_run_id=run_id)
+    tracking.set_terminated(run_id)
+    return Trained(tracking, run_id, model.model_id)
+
+
+def artifacts(client: MlflowClient, run_id: str) -> list[str]:
+    return [file.path for file in client.list_artifacts(run_id, "b3")]
+
+
+def read(run: Any, path: str) -> str:
+    local = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path=path)
+    return Path(local).read_text(encoding="utf-8")
+
+
+def unknown(report: AuditReport) -> AuditReport:
+    """Return a report as if nothing had been said about the leakage."""
+    missing = ("e0", "e0_guaranteed", "p0", "inflation", "leaked", "losses", "residual")
+    settings = replace(report.settings, pattern="unknown", claim=None)
+    return replace(report, **dict.fromkeys(missing), p0_source="none", settings=settings)
+
+
+# --- the child run --------------------------------------------------------------------------------
+
+
+def test_the_audit_is_a_finished_child_of_the_audited_run(audited):
+    child = audited.child
+    assert child.data.tags["mlflow.parentRunId"] == audited.run.info.run_id
+    assert child.info.status == "FINISHED"
+    assert child.info.end_time >= child.info.start_time
+    assert child.info.experiment_id == audited.run.info.experiment_id
+    assert child.info.run_name == "b3-audit"
+    assert child.data.tags["mlflow.source.name"] == "mlflow-b3"
+    assert child.data.tags["mlflow.user"] == audited.run.data.tags["mlflow.user"]
+
+
+def test_the_child_names_the_audited_table_and_model_as_its_inputs(audited):
+    (given,) = audited.child.inputs.dataset_inputs
+    assert given.dataset.digest == audited.report.settings.data_digest
+    assert json.loads(given.dataset.profile) == {"num_rows": 120, "num_clusters": 30}
+    assert {tag.key: tag.value for tag in given.tags} == {"mlflow.data.context": "audit"}
+    (model,) = audited.child.inputs.model_inputs
+    assert model.model_id == audited.model.model_id
+
+
+def test_the_child_explains_itself_in_its_description(audited):
+    note = audited.child.data.tags["mlflow.note.content"]
+    assert note == "\n\n".join(explain(audited.report))
+
+
+def test_a_finished_run_stays_as_it_was(audited):
+    assert audited.run.info.status == "FINISHED"
+    assert audited.run.info.end_time == audited.before.info.end_time
+    assert audited.run.info.run_name == audited.before.info.run_name
+    assert audited.run.data.tags["mlflow.note.content"] == "my notes"
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def test_a_report_has_exactly_the_documented_metrics(complete):
+    assert set(metrics_of(complete)) == METRICS
+
+
+@pytest.mark.parametrize("where", ["run", "child"])
+def test_every_number_of_the_report_is_a_metric_of_both_runs(audited, where):
+    expected = {
+        name: value for name, value in metrics_of(audited.report).items() if value is not None
+    }
+    metrics = getattr(audited, where).data.metrics
+    assert {k: v for k, v in metrics.items() if k.startswith("b3/")} == pytest.approx(expected)
+
+
+def test_all_metrics_arrive_when_all_numbers_are_known(trained, complete):
+    child = record(trained.own(complete))
+    expected = pytest.approx(metrics_of(complete))
+    assert trained.metrics() == expected
+    on_child = trained.client.get_run(child).data.metrics
+    assert {k: v for k, v in on_child.items() if k.startswith("b3/")} == expected
+    assert {metric.key: metric.value for metric in trained.model_metrics()} == expected
+
+
+def test_the_logged_model_has_the_metrics_of_the_child_run_with_the_table(audited):
+    expected = {
+        name: value for name, value in metrics_of(audited.report).items() if value is not None
+    }
+    metrics = audited.model.metrics
+    assert {metric.key: metric.value for metric in metrics} == pytest.approx(expected)
+    assert len(metrics) == len(expected)
+    assert {metric.run_id for metric in metrics} == {audited.child.info.run_id}
+    assert {metric.dataset_digest for metric in metrics} == {audited.report.settings.data_digest}
+
+
+def test_the_audited_run_has_no_curves(audited):
+    """MLflow would show a curve of the run that trained the model as its training history."""
+    assert not [name for name in audited.run.data.metrics if name.startswith("b3_curve")]
+
+
+def test_the_logged_model_has_no_curves(audited):
+    """A LoggedModel lists every step of a metric as a row of its own."""
+    assert not [metric.key for metric in audited.model.metrics if "curve" in metric.key]
+
+
+@pytest.mark.parametrize("name", ["loss", "residual", "sensitivity", "sensitivity_split"])
+def test_curves_are_stepped_metrics_of_the_child_by_permille(tracking, audited, name):
+    key = f"b3_curve/{name}"
+    history = tracking.get_metric_history(audited.child.info.run_id, key)
+    points = sorted((metric.step, metric.value) for metric in history)
+    expected = sorted(curves_of(audited.report)[key])
+    assert [step for step, _ in points] == [step for step, _ in expected]
+    assert [value for _, value in points] == pytest.approx([value for _, value in expected])
+
+
+def test_the_steps_of_a_curve_are_its_axis(audited):
+    curves, report = curves_of(audited.report), audited.report
+    assert [step for step, _ in curves["b3_curve/loss"]] == [
+        round(1000 * share) for share in report.curve.exposure
+    ]
+    assert [step for step, _ in curves["b3_curve/sensitivity"]] == [
+        round(1000 * error) for error in report.sensitivity.error
+    ]
+    assert all(type(step) is int for points in curves.values() for step, _ in points)
+
+
+def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complete):
+    report = replace(complete, fragments=None, fragment_sensitivity=None)
+    assert "b3_curve/sensitivity_split" not in curves_of(report)
+
+
+# --- artifacts and tags ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["run", "child"])
+def test_both_runs_have_the_artifacts(tracking, audited, where):
+    assert artifacts(tracking, getattr(audited, where).info.run_id) == ARTIFACTS
+
+
+@pytest.mark.parametrize("where", ["run", "child"])
+def test_audit_json_reads_back_into_an_equal_report(audited, where):
+    text = read(getattr(audited, where), "b3/audit.json")
+    assert AuditReport.from_dict(json.loads(text)) == audited.report
+
+
+def test_the_report_is_there_to_read(audited):
+    assert read(audited.run, "b3/report.txt") == f"{audited.report}\n"
+    assert read(audited.run, "b3/report.md") == to_markdown(audited.report)
+
+
+def test_curves_csv_is_a_table_of_all_curves(audited):
+    rows = list(csv.DictReader(io.StringIO(read(audited.run, "b3/curves.csv"))))
+    report = audited.report
+    lengths = {
+        ("loss", "injected"): len(report.curve.exposure),
+        ("residual", "p0"): len(report.search.p0),
+        ("sensitivity_rows", "cluster_error"): len(report.sensitivity.e0),
+        ("sensitivity_fragments", "split_rate"): len(report.fragment_sensitivity.e0),
+    }
+    found = [(row["curve"], row["axis"]) for row in rows]
+    assert {key: found.count(key) for key in found} == lengths
+    first = rows[0]
+    assert float(first["x"]) == report.curve.exposure[0] == 0
+    assert float(first["value"]) == report.curve.loss[0]
+    assert all(float(row["low"]) <= float(row["high"]) for row in rows if row["low"])
+    assert curves_table(report) == read(audited.run, "b3/curves.csv")
+
+
+@pytest.mark.parametrize("where", ["run", "child", "model"])
+def test_run_child_and_model_have_the_same_tags(audited, where):
+    place = getattr(audited, where)
+    tags = place.tags if where == "model" else place.data.tags
+    assert {name: value for name, value in tags.items() if name.startswith("b3.")} == {
+        "b3.audit_run_id": audited.child.info.run_id,
+        "b3.p0_source": "cluster_error",
+        "b3.pattern": "rows",
+        "b3.refit": "clone",
+        "b3.version": mlflow_b3.__version__,
+        "b3.data_digest": audited.report.settings.data_digest,
+    }
+
+
+# --- a second audit -------------------------------------------------------------------------------
+
+
+def test_a_second_audit_shows_on_the_run_and_keeps_the_first_in_its_child(trained, complete):
+    first = record(trained.own(complete, e0=0.31))
+    second = record(trained.own(complete, e0=0.29))
+    assert [child.info.run_id for child in trained.children()] == [first, second]
+    assert [child.data.metrics["b3/e0"] for child in trained.children()] == [0.31, 0.29]
+    run = trained.client.get_run(trained.run_id)
+    assert run.data.metrics["b3/e0"] == 0.29
+    assert run.data.tags["b3.audit_run_id"] == second
+    assert json.loads(read(run, "b3/audit.json"))["e0"] == 0.29
+    model = trained.client.get_logged_model(trained.model_id)
+    assert model.tags["b3.audit_run_id"] == second
+    by_run = {metric.run_id: metric.value for metric in model.metrics if metric.key == "b3/e0"}
+    assert by_run == {first: 0.31, second: 0.29}
+
+
+def test_a_value_that_is_no_longer_known_becomes_nan_on_the_run(trained, complete):
+    """The older audit's e0 must not pass for the newer one's."""
+    record(trained.own(complete))
+    child = record(trained.own(unknown(complete)))
+    metrics = trained.metrics()
+    for name in ("b3/e0", "b3/inflation", "b3/e0_guaranteed", "b3/p0", "b3/residual"):
+        assert math.isnan(metrics[name])
+    assert metrics["b3/loco"] == complete.loco
+    assert "b3/e0" not in trained.client.get_run(child).data.metrics
+    assert trained.client.get_run(trained.run_id).data.tags["b3.p0_source"] == "none"
+
+
+def test_a_value_that_is_known_again_replaces_nan(trained, complete):
+    for report in (complete, unknown(complete), complete):
+        record(trained.own(report, e0_interval=(0.2, 0.4)))
+    assert trained.metrics()["b3/e0"] == complete.e0
+
+
+def test_the_logged_model_never_gets_nan(trained, complete):
+    """MLflow would store it as 0, a perfect score."""
+    record(trained.own(complete))
+    child = record(trained.own(unknown(complete)))
+    metrics = trained.model_metrics()
+    assert all(math.isfinite(metric.value) for metric in metrics)
+    newer = {metric.key for metric in metrics if metric.run_id == child}
+    assert "b3/loco" in newer
+    assert not newer & {"b3/e0", "b3/inflation", "b3/p0"}
+
+
+def test_an_unknown_value_is_left_out_where_no_older_one_is(trained, complete):
+    record(trained.own(unknown(complete)))
+    assert "b3/e0" not in trained.metrics()
+    assert trained.metrics()["b3/e0_high"] == complete.e0_interval[1]
+
+
+# --- which run ------------------------------------------------------------------------------------
+
+
+def bare(report: AuditReport) -> AuditReport:
+    """Return a report as if an estimator outside MLflow had been audited."""
+    return replace(report, settings=replace(report.settings, run_id=None, model_id=None, uri=None))
+
+
+def test_the_audit_of_a_bare_estimator_gets_a_run_of_its_own(tracking, complete):
+    run = tracking.get_run(record(bare(complete)))
+    assert "mlflow.parentRunId" not in run.data.tags
+    assert run.info.status == "FINISHED"
+    assert run.info.experiment_id == experiment(tracking)
+    assert run.data.metrics["b3/e0"] == complete.e0
+    assert run.data.tags["b3.audit_run_id"] == run.info.run_id
+    assert artifacts(tracking, run.info.run_id) == ARTIFACTS
+
+
+def test_the_audit_of_a_bare_estimator_can_be_written_to_any_run(trained, complete):
+    child = record(bare(complete), run_id=trained.run_id)
+    assert [run.info.run_id for run in trained.children()] == [child]
+    assert trained.metrics()["b3/e0"] == complete.e0
+    assert trained.model_metrics() == []
+
+
+def test_a_model_logged_without_a_run_gets_metrics_and_tags(tracking, complete):
+    """MLflow 3 logs models outside of runs; their audits are found by the LoggedModel alone."""
+    model_id = tracking.create_logged_model(experiment(tracking), name="model").model_id
+    settings = replace(complete.settings, run_id=None, model_id=model_id)
+    child = record(replace(complete, settings=settings))
+    model = tracking.get_logged_model(model_id)
+    metrics = {metric.key: metric.value for metric in model.metrics}
+    assert metrics == pytest.approx(metrics_of(complete))
+    assert model.tags["b3.audit_run_id"] == child
+
+
+def test_an_audit_written_to_another_run_leaves_its_logged_model_alone(tracking, trained, complete):
+    """The number would otherwise be shown for a model that this run did not train."""
+    other = new_run(tracking)
+    record(trained.own(complete), run_id=other)
+    assert tracking.get_run(other).data.metrics["b3/e0"] == complete.e0
+    assert trained.traces() == []
+
+
+def test_a_run_that_is_still_going_on_keeps_going_on(tracking, complete):
+    with mlflow.start_run() as run:
+        child = record(bare(complete), run_id=run.info.run_id)
+        assert mlflow.active_run().info.run_id == run.info.run_id
+        assert tracking.get_run(run.info.run_id).info.status == "RUNNING"
+    assert tracking.get_run(child).info.status == "FINISHED"
+
+
+def test_a_deleted_run_is_refused(trained, complete):
+    trained.client.delete_run(trained.run_id)
+    with pytest.raises(TrackingError, match=f"run {trained.run_id} is deleted; restore it"):
+        record(trained.own(complete))
+    assert trained.children() == []
+
+
+def test_a_run_that_does_not_exist_is_refused(tracking, complete):
+    assert tracking is not None
+    with pytest.raises(TrackingError, match="the audit's run could not be created"):
+        record(bare(complete), run_id="0" * 32)
+
+
+def test_a_project_run_is_the_audits_run_and_is_left_to_mlflow_to_end(
+    tracking, trained, complete, monkeypatch
+):
+    """`mlflow run` makes a run for its entry point, names it by MLFLOW_RUN_ID and ends it."""
+    tags = {"mlflow.project.entryPoint": "audit", "mlflow.source.name": "git@host:repo"}
+    project = new_run(tracking, **tags)
+    monkeypatch.setenv("MLFLOW_RUN_ID", project)
+    assert record(trained.own(complete)) == project
+    run = tracking.get_run(project)
+    assert run.info.status == "RUNNING"
+    assert run.data.tags["mlflow.parentRunId"] == trained.run_id
+    assert run.data.tags["mlflow.source.name"] == "git@host:repo"
+    assert run.data.metrics["b3/e0"] == complete.e0
+
+
+def test_any_other_run_in_the_environment_is_not_taken_for_the_audits(
+    tracking, trained, complete, monkeypatch
+):
+    other = new_run(tracking)
+    monkeypatch.setenv("MLFLOW_RUN_ID", other)
+    assert record(trained.own(complete)) != other
+    assert tracking.get_run(other).data.metrics == {}
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+class Broken(ClassifierMixin, BaseEstimator):
+    """A learner that cannot be trained."""
+
+    def fit(self, *_):
+        raise RuntimeError("the licence server is down" + "." * 9000)
+
+
+class Interrupting(ClassifierMixin, BaseEstimator):
+    """A learner whose user loses patience."""
+
+    def fit(self, *_):
+        raise KeyboardInterrupt
+
+
+def test_a_misspelt_column_leaves_a_failed_child_and_an_untouched_run(trained, clinic):
+    with pytest.raises(InputError, match="Did you mean 'patient_id'"):
+        audit_and_record(
+            trained.model(GaussianNB()), clinic.frame, target="disease", cluster="pateint_id"
+        )
+    (child,) = trained.children()
+    assert child.info.status == "FAILED"
+    assert child.data.tags["b3.error"].startswith("InputError: data: cluster='pateint_id'")
+    assert trained.traces() == []
+
+
+def test_a_learner_that_fails_leaves_a_failed_child_and_an_untouched_run(trained, clinic):
+    with pytest.raises(FitError, match="the licence server is down"):
+        audit_and_record(trained.model(Broken()), clinic.frame, **COLUMNS, n_jobs=1)
+    (child,) = trained.children()
+    assert child.info.status == "FAILED"
+    assert child.data.tags["b3.error"].startswith("FitError: 1 of 1 refits failed")
+    assert len(child.data.tags["b3.error"]) <= 5000
+    assert trained.traces() == []
+
+
+def test_an_interrupted_audit_leaves_a_killed_child_and_an_untouched_run(trained, clinic):
+    with pytest.raises(KeyboardInterrupt):
+        audit_and_record(trained.model(Interrupting()), clinic.frame, **COLUMNS, n_jobs=1)
+    (child,) = trained.children()
+    assert child.info.status == "KILLED"
+    assert trained.traces() == []
+
+
+def refuse(method: str, monkeypatch: pytest.MonkeyPatch, when: Callable[[Any], bool]) -> None:
+    """Let a method of MLflow's client fail for some runs."""
+    original = getattr(MlflowClient, method)
+
+    def failing(client: MlflowClient, run_id: str, *args: Any, **kwargs: Any) -> Any:
+        if when(run_id):
+            raise MlflowException("the disk is full")
+        return original(client, run_id, *args, **kwargs)
+
+    monkeypatch.setattr(MlflowClient, method, failing)
+
+
+@pytest.mark.parametrize("method", ["log_artifacts", "log_inputs", "log_batch"])
+def test_failure_to_write_leaves_a_failed_child_and_an_untouched_run(
+    trained, complete, monkeypatch, method
+):
+    refuse(method, monkeypatch, lambda _: True)
+    with pytest.raises(TrackingError, match="could not be written to MLflow: the disk is full"):
+        record(trained.own(complete))
+    (child,) = trained.children()
+    assert child.info.status == "FAILED"
+    assert "the disk is full" in child.data.tags["b3.error"]
+    run = trained.client.get_run(trained.run_id)
+    assert run.data.metrics == {}
+    assert not [name for name in run.data.tags if name.startswith("b3")]
+    assert artifacts(trained.client, trained.run_id) == []
+
+
+def test_failure_to_write_leaves_an_untouched_logged_model(trained, complete, monkeypatch):
+    """A LoggedModel must not show the numbers of an audit that failed."""
+    refuse("log_artifacts", monkeypatch, lambda _: True)
+    with pytest.raises(TrackingError):
+        record(trained.own(complete))
+    assert trained.traces() == []
+
+
+def test_failure_to_write_to_the_run_keeps_the_audit_in_its_child(trained, complete, monkeypatch):
+    """The refits were paid for: their report can still be read, and written again."""
+    refuse("log_artifacts", monkeypatch, lambda run_id: run_id == trained.run_id)
+    with pytest.raises(TrackingError):
+        record(trained.own(complete))
+    (child,) = trained.children()
+    assert child.info.status == "FAILED"
+    text = read(child, "b3/audit.json")
+    assert AuditReport.from_dict(json.loads(text)) == trained.own(complete)
+    run = trained.client.get_run(trained.run_id)
+    assert run.data.metrics == {}
+    assert not [name for name in run.data.tags if name.startswith("b3")]
+
+
+def test_failure_to_end_the_child_is_an_error_of_tracking(trained, complete, monkeypatch):
+    refuse("set_terminated", monkeypatch, lambda _: True)
+    with pytest.raises(TrackingError, match="the disk is full"):
+        record(trained.own(complete))

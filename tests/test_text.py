@@ -1,0 +1,469 @@
+"""The report in words: what it says, and that it says it safely."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCurve, P0Search
+from mlflow_b3.estimation.bounds import ShapeCheck
+from mlflow_b3.estimation.sensitivity import Sensitivity
+from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.report import Settings
+from mlflow_b3.reporting.text import (
+    WIDTH,
+    describe_method,
+    explain,
+    explain_test,
+    loss_words,
+    number,
+    percent,
+    score_rows,
+    to_markdown,
+    to_text,
+)
+
+ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
+SETTINGS = Settings(
+    model="models:/clinic/3 (KNeighborsClassifier)",
+    uri="models:/clinic/3",
+    run_id="r1",
+    model_id="m-1",
+    refit="clone",
+    task="classification",
+    loss="zero_one",
+    loss_bound=1.0,
+    target="disease",
+    cluster="patient_id",
+    features=("age", "bmi"),
+    method="power",
+    scheme="subset",
+    pattern="rows",
+    claim=(0.1, 0.1),
+    threshold_given=True,
+    seed=7,
+    fits=420,
+    n_rows=2000,
+    n_clusters=200,
+    data_digest="0123456789abcdef",
+    version="0.1.0",
+)
+PROFITS = LeakageTest(
+    statistic=4.2,
+    pvalue=0.0001,
+    effect=0.08,
+    interval=(0.05, 0.11),
+    detectable=0.05,
+    units=200,
+    method="paired",
+)
+SHOWS_NOTHING = replace(PROFITS, statistic=0.4, pvalue=0.34, effect=0.01, interval=(-0.03, 0.05))
+FRAGMENTS = FragmentLosses(
+    loss=0.25,
+    seen_loss=0.15,
+    seen_stderr=0.01,
+    covariance=((1e-4, 0.0), (0.0, 1e-4)),
+    degrees_of_freedom=199,
+    fits=10,
+    broken_rows=1.0,
+)
+REPORT = AuditReport(
+    e0=0.3,
+    e0_interval=(0.26, 0.34),
+    e0_guaranteed=0.28,
+    p0=0.05,
+    p0_source="cluster_error",
+    loco=0.25,
+    loco_interval=(0.22, 0.28),
+    iid=0.15,
+    inflation=0.05,
+    curve=LossCurve(injected=[0, 0.1], loss=[0.25, 0.2], stderr=[0.01, 0.01], n_train=1600),
+    leaked=(0, 1600),
+    losses=(0.3, 0.1),
+    residual=0.001,
+    shape=ShapeCheck(slope_z=-9.0, curvature_z=2.0),
+    search=P0Search(
+        p0=(0.0, 0.1), residual=(0.1, 0.2), p0_star=0.0, identified=(0.0, 0.1), flat=True
+    ),
+    sensitivity=Sensitivity(
+        p0=(0.0, 0.01, 0.02, 0.05, 0.25),
+        e0=(0.25, 0.26, 0.27, 0.3, 0.6),
+        low=(0.22, 0.23, 0.24, 0.26, 0.4),
+        high=(0.28, 0.29, 0.3, 0.34, 0.8),
+        error=ERRORS,
+    ),
+    fragments=FRAGMENTS,
+    fragment_sensitivity=Sensitivity(
+        p0=ERRORS,
+        e0=(0.25, 0.252, 0.254, 0.261, 0.35),
+        low=(0.22, 0.222, 0.224, 0.231, 0.3),
+        high=(0.28, 0.282, 0.284, 0.291, 0.4),
+        pattern="fragments",
+        error=ERRORS,
+    ),
+    threshold=0.45,
+    tipping_p0=0.15,
+    tipping_cluster_error=0.3,
+    tipping_split_rate=None,
+    test=PROFITS,
+    folds=(
+        FoldSummary(
+            n_training=1600,
+            n_validation=400,
+            clusters_training=160,
+            clusters_validation=40,
+            shared_clusters=0,
+            shared_rows=0.0,
+        ),
+    )
+    * 5,
+    findings=(Finding(code="B315", message="each level rests on 3 refits."),),
+    settings=SETTINGS,
+)
+
+
+def report(*, settings: dict | None = None, **changes) -> AuditReport:
+    """Return the example report with some of its numbers changed."""
+    return replace(REPORT, settings=replace(SETTINGS, **(settings or {})), **changes)
+
+
+def unknown(**changes) -> AuditReport:
+    """Return the report of an audit that was told nothing about the leakage."""
+    nothing = dict.fromkeys(
+        ("e0", "e0_guaranteed", "p0", "inflation", "leaked", "losses", "residual")
+    )
+    return report(
+        settings={"pattern": "unknown", "claim": None},
+        **nothing,
+        p0_source="none",
+        e0_interval=(0.22, 0.8),
+        **changes,
+    )
+
+
+def said(audit: AuditReport) -> str:
+    """Return the whole text on one line, without the breaks of the terminal."""
+    return re.sub(r"\s+", " ", to_text(audit))
+
+
+# --- the answer and its premise -------------------------------------------------------------------
+
+
+def test_the_answer_starts_with_its_premise_and_gives_an_interval():
+    assert explain(REPORT)[0].startswith(
+        "If 10 % of the rows carry a wrong 'patient_id', this model's error rate on clusters it "
+        "has never seen is about 0.300 (95 % interval 0.260 to 0.340)."
+    )
+
+
+def test_the_answer_warns_that_the_corrected_value_is_less_certain():
+    assert "less certain than the uncorrected one, not more" in explain(REPORT)[0]
+
+
+def test_a_range_of_cluster_errors_is_named_as_a_range():
+    audit = report(settings={"claim": (0.05, 0.15)})
+    assert explain(audit)[0].startswith("If 5 % to 15 % of the rows carry a wrong 'patient_id',")
+
+
+def test_a_share_p0_is_named_as_a_share_of_training_rows():
+    audit = report(p0_source="p0", settings={"claim": (0.025, 0.025)})
+    assert explain(audit)[0].startswith(
+        "If 2.5 % of the training rows of a fold belong to its validation clusters,"
+    )
+
+
+def test_without_a_known_share_no_single_number_is_claimed():
+    """The interval covers every share, and the table takes the place of the answer."""
+    answer = explain(unknown())[0]
+    assert answer.startswith("How well this model does on new clusters is not known")
+    assert "between 0.220 and 0.800" in answer
+    assert "how many rows carry a wrong 'patient_id'" in answer
+    assert "error rate on new clusters (e0) unknown 0.220 – 0.800" in said(unknown())
+    assert "What each cluster error would mean" in said(unknown())
+
+
+def test_without_a_known_share_both_scores_are_doubted():
+    inflation = explain(unknown())[1]
+    assert "reports 0.150 as error rate; by the cluster ids as they are it is 0.250" in inflation
+    assert "too low as well if ids are wrong" in inflation
+
+
+# --- how much too good ----------------------------------------------------------------------------
+
+
+def test_both_uncorrected_scores_are_compared_with_the_answer():
+    assert explain(REPORT)[1] == (
+        "Ignoring clusters, cross-validation reports 0.150 as error rate, which is too good by "
+        "0.150. By the cluster ids as they are it is 0.250, still too good by 0.050."
+    )
+
+
+def test_a_score_that_leakage_made_worse_is_not_called_too_good():
+    audit = report(e0=0.24, inflation=-0.01)
+    assert "which leakage has not made too good (correction -0.010)." in explain(audit)[1]
+    assert "still too good" not in explain(audit)[1]
+
+
+def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
+    """e0 below the IID loss: `too good by -0.050` would be nonsense."""
+    audit = report(e0=0.1, inflation=-0.15)
+    assert "too good by -" not in explain(audit)[1]
+
+
+# --- the test -------------------------------------------------------------------------------------
+
+
+def test_rejection_names_the_null_the_effect_and_what_does_not_follow():
+    text = explain_test(PROFITS)
+    assert text.startswith(
+        "The leakage test rejects that this learner gains nothing from having seen other rows of "
+        "the validation clusters (p = 0.0001;"
+    )
+    assert "lower the loss by 0.080" in text
+    assert "It does not say that ids are wrong." in text
+
+
+def test_no_rejection_is_never_sold_as_proof_of_absence():
+    text = explain_test(SHOWS_NOTHING)
+    assert "does not reject that this learner gains nothing" in text
+    assert "(p = 0.34)" in text
+    assert "no proof that leakage is harmless" in text
+    assert "an effect of 0.050 would have been found in four of five cases" in text
+
+
+@pytest.mark.parametrize("test", [PROFITS, SHOWS_NOTHING])
+def test_the_report_repeats_what_the_test_says(test):
+    assert explain_test(test) in said(report(test=test))
+
+
+# --- the tipping point ----------------------------------------------------------------------------
+
+
+def test_the_tipping_point_is_given_for_both_patterns():
+    assert explain(REPORT)[3] == (
+        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30 % of the "
+        "rows carried a wrong id; not even if 50 % of the rows belonged to split clusters."
+    )
+
+
+def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():
+    audit = report(settings={"threshold_given": False})
+    assert "would reach the 0.450 of the best constant answer if 30 %" in explain(audit)[3]
+
+
+def test_without_clusters_to_break_nothing_is_said_about_split_ones():
+    audit = report(fragments=None, fragment_sensitivity=None)
+    assert "30 % of the rows carried a wrong id" in explain(audit)[3]
+    assert "split" not in explain(audit)[3]
+
+
+def test_a_model_that_fails_its_threshold_anyway_has_no_tipping_point():
+    audit = report(threshold=0.2)
+    assert explain(audit)[3] == (
+        "The model's loss reaches the threshold of 0.200 even without leakage: it fails as it is."
+    )
+
+
+def test_no_threshold_no_tipping_point():
+    assert "there is no tipping point" in explain(report(threshold=None))[3]
+
+
+# --- fragments ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def split() -> AuditReport:
+    """Return the report of an audit of clusters that were split in two."""
+    return report(
+        p0_source="split_rate",
+        e0_guaranteed=None,
+        settings={"pattern": "fragments", "claim": (0.4, 0.4)},
+    )
+
+
+def test_fragments_have_a_premise_of_their_own(split):
+    premise = "If 40 % of the rows belong to a cluster that was split in two ids,"
+    assert explain(split)[0].startswith(premise)
+
+
+def test_fragments_show_the_table_over_the_split_rate(split):
+    text = said(split)
+    assert "What each split rate would mean" in text
+    assert "10 % 0.261 0.231 – 0.291" in text
+    assert "| split rate | e0 | 95 % interval |" in to_markdown(split)
+    assert "| 10 % | 0.261 | 0.231 – 0.291 |" in to_markdown(split)
+
+
+def test_fragments_have_no_guaranteed_bound_and_use_a_mixture(split):
+    assert [name for name, _, _ in score_rows(split)][-1] == "error rate on new clusters (e0)"
+    assert "estimator mixture" in describe_method(split)
+
+
+# --- the whole text -------------------------------------------------------------------------------
+
+
+def test_printing_a_report_prints_its_text():
+    assert str(REPORT) == to_text(REPORT)
+
+
+def test_the_scores_come_from_naive_to_corrected():
+    assert score_rows(REPORT) == [
+        ("error rate ignoring clusters (IID)", 0.15, None),
+        ("error rate on noisy clusters (LOCO)", 0.25, (0.22, 0.28)),
+        ("error rate on new clusters (e0)", 0.3, (0.26, 0.34)),
+        ("e0 is at least, up to noise", 0.28, None),
+    ]
+
+
+def test_the_text_tells_how_to_repeat_the_audit():
+    method = describe_method(REPORT)
+    for part in (
+        "2000 rows",
+        "200 clusters by 'patient_id'",
+        "5 folds",
+        "loss zero_one",
+        "420 refits",
+        "without replacement",
+        "estimator power",
+        "seed 7",
+        "data 0123456789abcdef",
+        "mlflow-b3 0.1.0",
+    ):
+        assert part in method
+
+
+def test_the_text_names_the_scheme_with_replacement():
+    assert "drawn with replacement" in describe_method(report(settings={"scheme": "replace"}))
+
+
+def test_findings_are_printed_with_code_title_and_message():
+    assert "B315 (few refits): each level rests on 3 refits." in said(REPORT)
+
+
+def test_without_findings_their_heading_is_left_out_of_the_text():
+    assert "Findings" not in to_text(report(findings=()))
+    assert "## Findings\n\nNone." in to_markdown(report(findings=()))
+
+
+def test_lines_fit_a_terminal():
+    assert max(len(line) for line in to_text(REPORT).splitlines()) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("zero_one", "error rate"),
+        ("log", "log loss"),
+        ("brier", "Brier score"),
+        ("hinge", "hinge loss"),
+        ("squared", "mean squared error"),
+        ("absolute", "mean absolute error"),
+        ("my_loss", "loss 'my_loss'"),
+    ],
+)
+def test_losses_have_names_that_fit_a_sentence(loss, words):
+    assert loss_words(loss) == words
+    assert f"this model's {words} on clusters" in explain(report(settings={"loss": loss}))[0]
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def test_markdown_has_the_scores_and_the_table_of_the_text():
+    markdown = to_markdown(REPORT)
+    assert markdown.startswith("# Leakage audit of models:/clinic/3 (KNeighborsClassifier)\n")
+    assert "| error rate on new clusters (e0) | 0.300 | 0.260 – 0.340 |" in markdown
+    assert "| 10 % | 0.300 | 0.260 – 0.340 |" in markdown
+    assert "- **B315** few refits: each level rests on 3 refits." in markdown
+    assert markdown.endswith("mlflow-b3 0.1.0.\n")
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "a|b",
+    "`rm -rf`",
+    "[click](javascript:alert(1))",
+    "**bold** _em_",
+    "x\n\n# heading",
+    "back\\slash",
+]
+
+
+def unescaped(markdown: str, characters: str) -> list[str]:
+    """Return the special characters that no backslash makes harmless."""
+    harmless = re.sub(r"\\.", "", markdown)
+    return [character for character in harmless if character in characters]
+
+
+def special_characters(markdown: str) -> list[str]:
+    """Return what a Markdown viewer would act on, beyond the report's own tables and headings."""
+    return sorted(unescaped(markdown, "`*_{}[]<>|#"))
+
+
+def markdown_with(where: str, name: str) -> str:
+    if where == "finding":
+        return to_markdown(report(findings=(Finding(code="B312", message=name),)))
+    if where == "loss":
+        return to_markdown(report(settings={"loss": f"own {name}"}))
+    return to_markdown(report(settings={where: name}))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("where", ["model", "cluster", "finding", "loss"])
+def test_names_from_outside_cannot_become_markup(where, name):
+    """Names of models, columns and losses, and errors of learners, are text and nothing else.
+
+    A loss is called after its function, and that of a lambda is called `<lambda>`.
+    """
+    plain = special_characters(markdown_with(where, "plain"))
+    assert special_characters(markdown_with(where, name)) == plain
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("where", ["model", "cluster", "finding", "loss"])
+def test_names_from_outside_cannot_break_lines(where, name):
+    plain = markdown_with(where, "plain").count("\n")
+    assert markdown_with(where, name).count("\n") == plain
+
+
+def test_escaped_names_can_still_be_read():
+    markdown = to_markdown(report(settings={"model": "my_model|v2"}))
+    assert "# Leakage audit of my\\_model\\|v2\n" in markdown
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "unknown"),
+        (0.0, "0.000"),
+        (0.25, "0.250"),
+        (-0.25, "-0.250"),
+        (0.01, "0.010"),
+        (1.0, "1.000"),
+        (0.00123456, "0.00123"),
+        (-0.00001234, "-1.23e-05"),
+        (123.456, "123"),
+        (1234567.0, "1.23e+06"),
+    ],
+)
+def test_numbers_have_three_decimals_or_three_digits(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 %"),
+        (0.1, "10 %"),
+        (0.125, "12.5 %"),
+        (1 / 3, "33.3 %"),
+        (0.001, "0.1 %"),
+        (1, "100 %"),
+    ],
+)
+def test_shares_are_percentages_of_three_digits(value, text):
+    assert percent(value) == text

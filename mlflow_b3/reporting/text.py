@@ -56,17 +56,19 @@ def to_markdown(report: AuditReport) -> str:
     findings = [
         f"- **{f.code}** {_escaped(f.title)}: {_escaped(f.message)}" for f in report.findings
     ]
-    rows = [
-        f"| {percent(error)} | {number(e0)} | {number(low)} – {number(high)} |"
-        for error, e0, low, high in _sensitivity_rows(report)
+    tables = [
+        f"| {axis} | e0 | 95 % interval |\n|---|---|---|\n"
+        + "\n".join(
+            f"| {percent(error)} | {number(e0)} | {_range((low, high))} |"
+            for error, e0, low, high in rows
+        )
+        for axis, rows in sensitivity_tables(report)
     ]
-    sensitivity = report.sensitivity if report.settings.pattern != "fragments" else None
-    axis = "cluster error" if sensitivity else "split rate"
     parts = [
         f"# Leakage audit of {_escaped(report.settings.model)}",
         "| score | value | 95 % interval |\n|---|---|---|\n" + scores,
         "\n\n".join(_escaped(sentence) for sentence in explain(report)),
-        f"| {axis} | e0 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows),
+        *tables,
         "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
         "## How it was done\n\n" + _escaped(describe_method(report)),
     ]
@@ -213,25 +215,31 @@ def _scores(report: AuditReport) -> list[str]:
     ]
 
 
-def _sensitivity_rows(report: AuditReport) -> Iterable[tuple[float, float, float, float]]:
-    curve = report.sensitivity
-    if report.settings.pattern == "fragments" and report.fragment_sensitivity:
-        curve = report.fragment_sensitivity
-    assert curve.error is not None
+def sensitivity_tables(
+    report: AuditReport,
+) -> list[tuple[str, list[tuple[float, float, float, float]]]]:
+    """Return (axis, rows of error, e0, low, high) for the pattern, or for both when unknown."""
+    pattern = report.settings.pattern
+    curves = {"cluster error": report.sensitivity, "split rate": report.fragment_sensitivity}
+    if pattern != "unknown":
+        del curves["cluster error" if pattern == "fragments" else "split rate"]
     wanted = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-    return [
-        row
-        for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True)
-        if row[0] in wanted
-    ]
+    tables = []
+    for axis, curve in curves.items():
+        if curve is not None and curve.error is not None:
+            rows = zip(curve.error, curve.e0, curve.low, curve.high, strict=True)
+            tables.append((axis, [row for row in rows if row[0] in wanted]))
+    return tables
 
 
 def _sensitivity(report: AuditReport) -> str:
-    axis = "split rate" if report.settings.pattern == "fragments" else "cluster error"
-    lines = [f"What each {axis} would mean", f"  {axis:<14} {'e0':>8}   95 % interval"]
-    for error, e0, low, high in _sensitivity_rows(report):
-        lines.append(f"  {percent(error):<14} {number(e0):>8}   {number(low)} – {number(high)}")
-    return "\n".join(lines)
+    tables = []
+    for axis, rows in sensitivity_tables(report):
+        lines = [f"What each {axis} would mean", f"  {axis:<14} {'e0':>8}   95 % interval"]
+        for error, e0, low, high in rows:
+            lines.append(f"  {percent(error):<14} {number(e0):>8}   {_range((low, high))}")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
 def _paragraphs(title: str, paragraphs: Iterable[str]) -> str:

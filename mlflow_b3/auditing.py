@@ -9,10 +9,17 @@ from mlflow_b3.conclusions import conclude
 from mlflow_b3.data import AuditData, prepare, read_table
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimates import METHODS
-from mlflow_b3.folds import fold_findings, make_folds, summarize_folds
+from mlflow_b3.folds import (
+    DEFAULT_FOLDS,
+    assigns_at_random,
+    fold_findings,
+    make_folds,
+    summarize_folds,
+)
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.losses import Loss, constant_loss, resolve_loss
 from mlflow_b3.measurement.campaign import Campaign
+from mlflow_b3.measurement.levels import choose_repeats
 from mlflow_b3.refit import AuditedModel, load_model, without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
@@ -33,6 +40,7 @@ def audit(
     cluster_error: Any = None,
     split_rate: Any = None,
     folds: Any = None,
+    repeats: int | None = None,
     method: str = "auto",
     scheme: str = "subset",
     threshold: float | None = None,
@@ -66,6 +74,9 @@ def audit(
         Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
     folds : int, splitter or list of splits, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters.
+    repeats : int, optional
+        How many times clusters are assigned to folds anew, for folds that are made here: three
+        times where the budget allows it.
     method : {"auto", "power", "basis"}
     scheme : {"subset", "replace"}
         Draw resampled training sets without replacement at full size, or with replacement as the
@@ -74,7 +85,7 @@ def audit(
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction.
     budget : int or str, optional
-        Number of refits (420 by default), or a time such as "10m". With a time the numbers depend
+        Number of refits (480 by default), or a time such as "10m". With a time the numbers depend
         on the speed of the machine.
     seed : int
         Same seed, same numbers, whatever the number of workers.
@@ -96,7 +107,8 @@ def audit(
     if threshold is not None and not np.isfinite(threshold):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
-    splits = make_folds(table, folds, seed=int(seed))
+    repeats = _repeats(table, folds, repeats, budget, audited)
+    splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
     summaries = summarize_folds(splits, table)
     if claim.pattern == "rows":
         claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
@@ -105,6 +117,7 @@ def audit(
         learner=audited.learner,
         loss=chosen,
         folds=splits,
+        repeats=repeats,
         scheme=scheme,
         seed=int(seed),
         budget=budget,
@@ -130,6 +143,7 @@ def audit(
         scheme=scheme,
         pattern=claim.pattern,
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+        repeats=repeats,
         threshold_given=threshold is not None,
         seed=int(seed),
         fits=counts.done,
@@ -178,6 +192,26 @@ def run_leakage_test(
     with without_autologging():
         losses, _ = campaign.measure_test()
     return leakage_test(losses[0], losses[1], clusters=losses[2])
+
+
+def _repeats(
+    table: AuditData, folds: Any, repeats: int | None, budget: Any, audited: AuditedModel
+) -> int:
+    if repeats is not None and (
+        isinstance(repeats, bool) or repeats != int(repeats) or repeats < 1
+    ):
+        raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
+    if not assigns_at_random(table, folds):
+        if repeats is not None and repeats > 1:
+            raise InputError(
+                f"repeats={repeats} would change nothing: these folds are not drawn at random."
+            )
+        return 1
+    if repeats is not None:
+        return int(repeats)
+    return choose_repeats(
+        budget, n_folds=folds or DEFAULT_FOLDS, stochastic=audited.learner.stochastic
+    )
 
 
 def _prepare(

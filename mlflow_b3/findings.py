@@ -21,7 +21,7 @@ CODES: dict[str, str] = {
     "B314": "the loss limit is exceeded",
     "B315": "few refits",
     "B316": "the learner warned",
-    "B317": "rows in no or several validation folds",
+    "B317": "rows scored unequally often",
 }
 
 

@@ -20,7 +20,7 @@ SMALL = {"folds": 2, "budget": 50}
 
 @pytest.fixture(scope="module")
 def clinic():
-    return b3.make_clinic(patients=60, records=6, cluster_error=0.1, seed=3)
+    return b3.make_clinic(patients=100, records=6, cluster_error=0.1, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_report_survives_json(report):
 
 def test_the_test_finds_that_the_learner_profits(report):
     assert report.test.rejected
-    assert report.test.units == 60, "clusters, not rows"
+    assert report.test.units == 100, "clusters, not rows"
 
 
 def test_the_same_seed_gives_the_same_report_and_another_one_does_not(clinic):
@@ -182,6 +182,16 @@ def test_folds_that_were_used_are_audited_as_they_are(clinic):
     assert report.folds[0].shared_rows > 0.9
 
 
+def test_clusters_are_assigned_to_folds_three_times_where_the_budget_allows(clinic, report):
+    assert report.settings.repeats == 3
+    assert len(report.folds) == 15
+    assert report.settings.fits <= 480
+    small = b3.audit(LogisticRegression(), clinic.frame, budget=120, **COLUMNS)
+    assert (small.settings.repeats, len(small.folds)) == (1, 5)
+    twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=100, **COLUMNS)
+    assert len(twice.folds) == 4
+
+
 def test_a_splitter_can_be_given(clinic):
     report = b3.audit(LogisticRegression(), clinic.frame, folds=GroupKFold(2), budget=50, **COLUMNS)
     assert len(report.folds) == 2
@@ -207,7 +217,7 @@ def test_the_papers_scheme_with_replacement_works_too(clinic):
     report = b3.audit(
         KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, scheme="replace", **COLUMNS
     )
-    assert report.curve.exhausted_at == 1.0
+    assert report.curve.exhausted_at == pytest.approx(1.0)
     assert report.e0 > report.loco
 
 
@@ -244,7 +254,9 @@ def test_missing_values_are_the_learners_business(clinic):
         ({"seed": -1}, b3.InputError, "seed=-1"),
         ({"threshold": float("nan")}, b3.InputError, "threshold"),
         ({"folds": 1}, b3.InputError, "at least two folds"),
-        ({"folds": 1000}, b3.InputError, "more than the 60 clusters"),
+        ({"repeats": 0}, b3.InputError, "repeats=0"),
+        ({"repeats": 2, "folds": [([0], [1])]}, b3.InputError, "would change nothing"),
+        ({"folds": 1000}, b3.InputError, "more than the 100 clusters"),
         ({"target": "disase"}, b3.InputError, "Did you mean 'disease'"),
     ],
 )

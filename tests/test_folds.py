@@ -7,7 +7,14 @@ from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, LeaveO
 
 from mlflow_b3.data import ModelInputs, prepare
 from mlflow_b3.errors import InputError
-from mlflow_b3.folds import DEFAULT_FOLDS, Fold, fold_findings, make_folds, summarize_folds
+from mlflow_b3.folds import (
+    DEFAULT_FOLDS,
+    Fold,
+    assigns_at_random,
+    fold_findings,
+    make_folds,
+    summarize_folds,
+)
 
 
 def data_of(sizes, target=None):
@@ -231,7 +238,35 @@ def test_clusters_on_both_sides_are_noted_with_the_worst_fold():
 def test_rows_scored_never_or_twice_are_counted():
     data = data_of([10] * 4)
     found = findings([(range(10, 40), range(10)), (range(20, 40), range(20))], data)
-    assert found["B317"] == "20 rows are in no validation fold and 10 in several."
+    assert found["B317"] == "20 rows are in no validation fold, others in 1 to 2."
+
+
+def test_every_repeat_assigns_all_clusters_anew():
+    data = data_of([10] * 12)
+    folds = make_folds(data, 3, repeats=2)
+    assert len(folds) == 6
+    first, second = (
+        sorted(map(tuple, (f.validation for f in part))) for part in (folds[:3], folds[3:])
+    )
+    assert first != second
+    for part in (folds[:3], folds[3:]):
+        assert sorted(np.concatenate([fold.validation for fold in part])) == list(range(120))
+    assert "B317" not in findings([(f.training, f.validation) for f in folds], data)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "folds", "random"),
+    [
+        ([10] * 12, None, True),
+        ([10] * 12, 4, True),
+        ([10] * 12, 12, False),
+        ([10] * 4, None, False),
+        ([10] * 12, GroupKFold(3), False),
+        ([10] * 12, [([0], [1])], False),
+    ],
+)
+def test_repeating_helps_only_where_chance_decides(sizes, folds, random):
+    assert assigns_at_random(data_of(sizes), folds) is random
 
 
 def test_shuffled_group_splits_may_repeat_rows():

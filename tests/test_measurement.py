@@ -15,6 +15,7 @@ from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.assembly import sharpness_of
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.levels import (
+    choose_repeats,
     exposures,
     fits_within,
     least_fits,
@@ -180,8 +181,15 @@ def test_a_budget_below_the_least_is_refused_before_the_first_refit():
         campaign(DummyClassifier(strategy="most_frequent"), budget=20).measure()
 
 
+@pytest.mark.parametrize(
+    ("budget", "repeats"), [(None, 3), (480, 3), (250, 2), (100, 1), ("10m", 1)]
+)
+def test_the_budget_decides_how_often_clusters_are_assigned_anew(budget, repeats):
+    assert choose_repeats(budget, n_folds=5, stochastic=False) == repeats
+
+
 def test_without_a_budget_many_folds_get_what_they_need():
-    assert plan_fits(None, n_folds=50, stochastic=False).fits_per_fold * 50 > 420
+    assert plan_fits(None, n_folds=50, stochastic=False).fits_per_fold * 50 > 480
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ SETTINGS = Settings(
     scheme="subset",
     pattern="rows",
     claim=(0.1, 0.1),
+    repeats=1,
     threshold_given=True,
     seed=7,
     fits=420,

@@ -46,9 +46,6 @@ class Estimate(Result):
     shares : LeakShares
         The leaked shares; the middle where a range was given.
     shape : ShapeCheck
-    extrapolated : float
-        The part of the interval's width above e_0 that refits and data cannot remove, because it
-        comes from extrapolating: 0 to 1.
     """
 
     e0: float
@@ -60,7 +57,6 @@ class Estimate(Result):
     method: str
     shares: LeakShares
     shape: ShapeCheck
-    extrapolated: float
 
 
 def estimate(
@@ -175,7 +171,6 @@ def solve(
         method="basis" if isinstance(fit, BasisFit) else "power",
         shares=shares,
         shape=shape,
-        extrapolated=_extrapolated(problem, ends),
     )
 
 
@@ -204,13 +199,6 @@ def _read_at_target(
     design = np.vander(problem.exposure, order + 1, increasing=True)
     inverse = np.linalg.pinv(design / problem.stderr[:, None]) / problem.stderr
     return np.asarray(problem.target ** np.arange(order + 1) @ inverse)
-
-
-def _extrapolated(problem: Extrapolation, ends: tuple[float, float]) -> float:
-    """Return 1 - (width without extrapolation)/(width of the interval), at least 0."""
-    width = ends[1] - ends[0]
-    at_zero = 2 * 1.96 * float(np.sqrt(problem.covariance[0, 0]))
-    return max(0.0, 1 - at_zero / width) if width > 0 else 0.0
 
 
 def one_share(name: str, value: object) -> float:

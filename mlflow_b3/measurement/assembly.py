@@ -256,7 +256,7 @@ def _pool(
         stderr=tuple(np.sqrt(variance)),
         n_train=round(sum(w * c.n_train for w, c in zip(shares, curves, strict=True))),
         fits=tuple(min(c.fits[level] for c in curves if c.fits) for level in range(len(variance))),
-        exhausted_at=sum(w * c.exhausted_at for w, c in zip(shares, curves, strict=True)),
+        exhausted_at=min(1.0, float(np.dot(shares, [c.exhausted_at for c in curves]))),
         training_loss=pooled([c.training_loss or () for c in curves], shares),
         covariance=tuple(map(tuple, covariance.tolist())),
         degrees_of_freedom=freedom,

@@ -44,6 +44,8 @@ class Campaign:
     Attributes
     ----------
     data, learner, loss, folds
+    repeats : int
+        How many assignments of clusters the folds consist of.
     scheme : {"subset", "replace"}
     seed : int
     budget : int, str or None
@@ -58,6 +60,7 @@ class Campaign:
     learner: Learner
     loss: Loss
     folds: tuple[Fold, ...]
+    repeats: int = 1
     scheme: str = "subset"
     seed: int = 0
     budget: int | str | None = None
@@ -110,7 +113,7 @@ class Campaign:
         return gather_test_losses(collected, self.data.clusters), counts
 
     def _resampler(self) -> Resampler:
-        count = min(MOST_IID_FOLDS, max(2, len(self.folds)))
+        count = min(MOST_IID_FOLDS, max(2, len(self.folds) // self.repeats))
         splitter = KFold(count, shuffle=True, random_state=self.seed)
         splits = splitter.split(np.zeros((self.data.n_rows, 1)))
         return Resampler(

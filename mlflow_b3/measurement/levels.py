@@ -9,7 +9,8 @@ from mlflow_b3.errors import InputError
 N_LEVELS = 6
 LARGEST_EXPOSURE = 0.6
 TEST_PARTS = 5
-DEFAULT_FITS = 420
+DEFAULT_FITS = 480
+MOST_REPEATS = 3
 #: Shares of the refits that go to broken clusters and to the test; the loss curve has the rest.
 SHARES = {"fragments": 0.14, "test": 0.2}
 STOCHASTIC_REPEATS = 4
@@ -70,7 +71,7 @@ def _least_plan(stochastic: bool) -> FitPlan:
 
 
 def plan_fits(fits: int | None, *, n_folds: int, stochastic: bool) -> FitPlan:
-    """Spread at most this many refits over an audit; None takes 420, or what is needed.
+    """Spread at most this many refits over an audit; None takes 480, or what is needed.
 
     Raises
     ------
@@ -97,6 +98,18 @@ def plan_fits(fits: int | None, *, n_folds: int, stochastic: bool) -> FitPlan:
     ):
         fragments -= 1
     return FitPlan(loco=loco, rows=rows, fragments=fragments, test=test)
+
+
+def choose_repeats(budget: int | str | None, *, n_folds: int, stochastic: bool) -> int:
+    """Return how many assignments of clusters to folds a budget affords, up to three.
+
+    A time is not known in refits before the first of them; it affords one.
+    """
+    fits, seconds = parse_budget(budget)
+    if seconds is not None:
+        return 1
+    affordable = (fits or DEFAULT_FITS) // least_fits(n_folds=n_folds, stochastic=stochastic)
+    return max(1, min(MOST_REPEATS, affordable))
 
 
 def parse_budget(budget: int | str | None) -> tuple[int | None, float | None]:

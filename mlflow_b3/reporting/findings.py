@@ -5,7 +5,7 @@ from mlflow_b3.measurement.assembly import FEW_CLUSTERS
 from mlflow_b3.measurement.fits import FitCounts
 from mlflow_b3.reporting.report import AuditReport
 
-FEW_REPEATS = 4
+FEW_REFITS = 20
 MOSTLY = 0.5
 
 
@@ -113,12 +113,13 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             )
         )
     fits = report.curve.fits
-    if fits is not None and min(fits[1:]) < FEW_REPEATS:
+    least = 0 if fits is None else min(fits[1:]) * len(report.folds)
+    if least < FEW_REFITS:
         found.append(
             (
                 "B315",
-                f"each level of the loss curve rests on {min(fits[1:])} refits per fold only; a "
-                "larger budget gives a steadier curve.",
+                f"each level of the loss curve rests on {least} refits only; a larger budget "
+                "gives a steadier curve.",
             )
         )
     if counts.warnings:

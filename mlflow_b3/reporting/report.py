@@ -27,6 +27,8 @@ class Settings(Result):
         How cluster ids go wrong, as far as the user said.
     claim : tuple of float or None
         The range of leakage given, in the units of the report's `p0_source`.
+    repeats : int
+        How many assignments of clusters the report's folds consist of.
     threshold_given : bool
         False when the report's threshold is the loss of the best constant prediction.
     seed : int
@@ -50,6 +52,7 @@ class Settings(Result):
     scheme: str
     pattern: str
     claim: tuple[float, float] | None
+    repeats: int
     threshold_given: bool
     seed: int
     fits: int

@@ -190,11 +190,17 @@ def describe_method(report: AuditReport) -> str:
     s = report.settings
     draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
     return (
-        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {len(report.folds)} folds, "
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_folds(report)}, "
         f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
         f"{s.method if s.pattern != 'fragments' else 'mixture'}, curve sharpness at most "
         f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
     )
+
+
+def _folds(report: AuditReport) -> str:
+    repeats = report.settings.repeats
+    count = f"{len(report.folds) // repeats} folds"
+    return count if repeats == 1 else f"{count} assigned anew {repeats} times"
 
 
 def _title(report: AuditReport) -> str:

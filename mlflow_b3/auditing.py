@@ -1,5 +1,6 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def audit(
     choose("method", method, METHODS)
     choose("scheme", scheme, SCHEMES)
     check_seed(seed)
-    if threshold is not None and not np.isfinite(threshold):
+    if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
     repeats = _repeats(table, folds, repeats, budget, audited)
@@ -136,6 +137,7 @@ def audit(
         task=audited.learner.task,
         loss=chosen.name,
         loss_bound=chosen.bound,
+        loss_floor=chosen.floor,
         target=target,
         cluster=cluster,
         features=table.feature_names,
@@ -143,12 +145,15 @@ def audit(
         scheme=scheme,
         pattern=claim.pattern,
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+        p0_validation=claim.p0_validation,
+        folds_given=folds is not None and not isinstance(folds, (int, np.integer)),
         repeats=repeats,
         threshold_given=threshold is not None,
         seed=int(seed),
         fits=counts.done,
         n_rows=table.n_rows,
         n_clusters=table.n_clusters,
+        n_validated=len({c for fold in splits for c in table.clusters[fold.validation]}),
         data_digest=table.digest,
         version=__version__,
     )
@@ -197,9 +202,8 @@ def run_leakage_test(
 def _repeats(
     table: AuditData, folds: Any, repeats: int | None, budget: Any, audited: AuditedModel
 ) -> int:
-    if repeats is not None and (
-        isinstance(repeats, bool) or repeats != int(repeats) or repeats < 1
-    ):
+    whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
+    if repeats is not None and (not whole or repeats < 1):
         raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
     if not assigns_at_random(table, folds):
         if repeats is not None and repeats > 1:

@@ -25,8 +25,8 @@ class Claim:
     low, high : float
         In the units of that argument.
     p0_validation : float or None
-        With source `p0`: the share of V̂ that belongs to the training side; None means as many
-        rows as leaked the other way.
+        With source `p0`: the share of V̂ that belongs to the training side, the same in every
+        fold; None means as many rows as leaked the other way.
     """
 
     pattern: str
@@ -36,23 +36,30 @@ class Claim:
     p0_validation: float | None = None
 
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
-        """Return the leak shares of every fold at a value in the claim's units (rows only)."""
+        """Return the leak shares of every fold at a value in the claim's units (rows only).
+
+        A p0 without p0_validation stands for the cluster error that leaks as many rows into
+        training on average over the folds.
+        """
+        if self.p0_validation is not None:
+            return [LeakShares(p0=value, p0_validation=self.p0_validation)] * len(folds)
         if self.source == "cluster_error":
             return shares_by_fold(value, folds)
-        return [self._fold_shares(value, fold) for fold in folds]
+        error = value / mean_validation_share(folds)
+        if error >= 1:
+            raise InputError(
+                f"p0={value:g} is impossible when as many rows leak back: these folds have "
+                f"{mean_validation_share(folds):.0%} of their rows in validation, so every id would "
+                "have to be wrong. Give a smaller p0, or p0_validation=0 if rows leak into "
+                "training only."
+            )
+        return shares_by_fold(error, folds)
 
-    def _fold_shares(self, value: float, fold: FoldSummary) -> LeakShares:
-        back = self.p0_validation
-        if back is None:
-            back = value * fold.n_training / fold.n_validation
-            if value + back >= 1:
-                raise InputError(
-                    f"p0={value:g} is impossible in a fold of {fold.n_training} training and "
-                    f"{fold.n_validation} validation rows when as many rows leak back: "
-                    f"p0_validation would be {back:.2f}. Give a smaller p0, or p0_validation=0 if "
-                    "rows leak into training only."
-                )
-        return LeakShares(p0=value, p0_validation=back)
+    def shares_at(self, error: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
+        """Return the leak shares at a cluster error, as far as the claim leaves them open."""
+        if self.p0_validation is None:
+            return shares_by_fold(error, folds)
+        return self.shares(error * mean_validation_share(folds), folds)
 
     def seen(self, value: float, folds: Sequence[FoldSummary]) -> float:
         """Return the share of seen validation rows at a split rate (fragments only)."""
@@ -103,6 +110,13 @@ def make_claim(
     low, high = as_range(source, value)
     pattern = "fragments" if source == "split_rate" else "rows"
     return Claim(pattern=pattern, source=source, low=low, high=high, p0_validation=p0_validation)
+
+
+def mean_validation_share(folds: Sequence[FoldSummary]) -> float:
+    """Return |V̂|/N, the mean over folds weighted by validation rows."""
+    sizes = np.array([fold.n_validation for fold in folds], dtype=float)
+    total = np.array([fold.n_training + fold.n_validation for fold in folds], dtype=float)
+    return float(np.dot(sizes / sizes.sum(), sizes / total))
 
 
 def shares_by_fold(cluster_error: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:

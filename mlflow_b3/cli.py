@@ -24,8 +24,8 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         """Parse the text."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
-        if not value.strip():
-            return None
+        if not value.strip() or value.strip() == "grid":
+            return None  # the grid search is what is done when nothing is known
         try:
             numbers = tuple(float(part) for part in value.split(","))
         except ValueError:
@@ -90,7 +90,7 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def main() -> None:
     """Audit MLflow models for scores inflated by leaked dependency between clusters.
 
-    Exit codes: 0 pass, 1 fail, 2 usage or input error, 3 inconclusive.
+    Exit codes: 0 done, 2 usage or input error.
     """
 
 
@@ -210,13 +210,12 @@ def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
-    rates = [
-        name for name in ("p0", "p0_validation", "cluster_error", "split_rate") if name in given
-    ]
-    if rates:
+    fixed = ("p0", "p0_validation", "cluster_error", "split_rate", "loss", "folds")
+    refused = [name for name in fixed if name in given]
+    if refused:
         raise InputError(
-            f"{', '.join(rates)} was given without a model; the demonstration knows its own damage. "
-            "Give model_uri, data, target and cluster, or leave it out."
+            f"{', '.join(refused)} was given without a model; the demonstration knows its own "
+            "damage, loss and folds. Give model_uri, data, target and cluster, or leave it out."
         )
     return given
 

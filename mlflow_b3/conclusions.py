@@ -1,11 +1,12 @@
 """What follows from the measured losses: the numbers of an audit's report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from mlflow_b3.claims import Claim, mean_shares, shares_by_fold
+from mlflow_b3.claims import Claim, mean_shares, mean_validation_share, shares_by_fold
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
@@ -13,7 +14,7 @@ from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import search_p0
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
-from mlflow_b3.estimation.unmixing import Extrapolation, unmix
+from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import leakage_test
 from mlflow_b3.measurement.assembly import Measurement
@@ -40,28 +41,31 @@ def conclude(
     threshold: float | None,
 ) -> AuditReport:
     """Draw every conclusion of an audit from what was measured; findings are left to be added."""
-    by_rows = _rows_sensitivity(measured, folds, settings)
+    by_rows = _rows_sensitivity(measured, claim, folds, settings)
     by_fragments = _fragment_sensitivity(measured, folds, settings)
     headline = _headline(measured, claim, folds, settings, by_rows, by_fragments)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, measured.curve.degrees_of_freedom or 1))
+    freedom = measured.curve.degrees_of_freedom
+    assert freedom is not None
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
     reach = quantile * measured.loco_stderr
+    no_leak = shares_by_fold(0.0, folds)
     without, leaked, clusters = measured.test_losses
     estimate = headline.estimate
     return AuditReport(
         e0=headline.e0,
-        e0_interval=headline.interval,
+        e0_interval=_not_below(headline.interval, settings),
         e0_guaranteed=headline.guaranteed,
         p0=headline.p0,
         p0_source=claim.source,
         loco=measured.loco,
-        loco_interval=(measured.loco - reach, measured.loco + reach),
+        loco_interval=_not_below((measured.loco - reach, measured.loco + reach), settings),
         iid=measured.iid,
         inflation=None if headline.e0 is None else headline.e0 - measured.loco,
         curve=measured.curve,
         leaked=estimate.leaked if estimate else None,
         losses=estimate.losses if estimate else None,
         residual=estimate.residual if estimate else None,
-        shape=check_shape(_problem(measured, 0.0, folds)),
+        shape=estimate.shape if estimate else check_shape(_problem(measured, no_leak)),
         search=search_p0(measured.curve, settings.method, bound=settings.loss_bound),
         sensitivity=by_rows,
         fragments=measured.fragments,
@@ -81,33 +85,43 @@ def _tipping_error(curve: Sensitivity | None, threshold: float | None) -> float 
     return None if curve is None or threshold is None else curve.tipping_error(threshold)
 
 
-def _problem(
-    measured: Measurement, cluster_error: float, folds: tuple[FoldSummary, ...]
-) -> Extrapolation:
+def _problem(measured: Measurement, shares: Sequence[LeakShares]) -> Extrapolation:
     return unmix(
         measured.curve,
-        shares_by_fold(cluster_error, folds),
+        shares,
         fold_curves=measured.fold_curves,
         weights=measured.weights,
     )
 
 
 def _rows_sensitivity(
-    measured: Measurement, folds: tuple[FoldSummary, ...], settings: Settings
+    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], settings: Settings
 ) -> Sensitivity:
+    def mean(error: float) -> LeakShares:
+        return mean_shares(claim.shares_at(error, folds), measured.weights)
+
     def point(p0: float) -> tuple[float, tuple[float, float]]:
-        error = ERRORS[shares.index(p0)]
+        error = errors[shares.index(p0)]
         result = solve(
-            _problem(measured, error, folds),
-            mean_shares(shares_by_fold(error, folds), weights),
+            _problem(measured, claim.shares_at(error, folds)),
+            mean(error),
             method=settings.method,
             bound=settings.loss_bound,
         )
-        return result.e0, result.interval
+        return result.e0, _not_below(result.interval, settings)
 
-    weights = measured.weights
-    shares = [mean_shares(shares_by_fold(error, folds), weights).p0 for error in ERRORS]
-    return trace(point, shares, pattern="rows", error=ERRORS)
+    most = 0.95 - (claim.p0_validation or 0.0)  # beyond that the sides cannot be told apart
+    errors = [e for e in ERRORS if e * mean_validation_share(folds) <= most]
+    shares = [mean(error).p0 for error in errors]
+    return trace(point, shares, pattern="rows", error=errors)
+
+
+def _not_below(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:
+    """Keep an interval above the smallest possible loss."""
+    if settings.loss_floor is None:
+        return interval
+    low, high = (max(end, settings.loss_floor) for end in interval)
+    return low, high
 
 
 def _fragment_sensitivity(
@@ -119,7 +133,7 @@ def _fragment_sensitivity(
 
     def point(share: float) -> tuple[float, tuple[float, float]]:
         result = estimate_fragments(losses, share, share, bound=settings.loss_bound)
-        return result.e0, result.interval
+        return result.e0, _not_below(result.interval, settings)
 
     shares = [seen_share(rate, folds) for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)
@@ -135,7 +149,7 @@ def _headline(
 ) -> _Headline:
     if claim.pattern == "unknown":
         both = [by_rows, *([by_fragments] if by_fragments else [])]
-        low, high = min(s.low[0] for s in both), max(s.high[-1] for s in both)
+        low, high = min(min(s.low) for s in both), max(max(s.high) for s in both)
         return _Headline(e0=None, interval=(low, high), p0=None)
     if claim.pattern == "fragments":
         if measured.fragments is None:
@@ -145,12 +159,7 @@ def _headline(
         return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
 
     def problem(value: float) -> Extrapolation:
-        return unmix(
-            measured.curve,
-            claim.shares(value, folds),
-            fold_curves=measured.fold_curves,
-            weights=measured.weights,
-        )
+        return _problem(measured, claim.shares(value, folds))
 
     shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
     result = estimate_range(

@@ -41,12 +41,15 @@ class Loss:
         The largest value it can take, M; None when there is none.
     per_row : callable
         `(target, prediction, classes) → losses`, one per row.
+    floor : float or None
+        The smallest value it can take; None for a user's own loss.
     """
 
     name: str
     kind: str
     bound: float | None
     per_row: Callable[[Array, Array, Array | None], Array]
+    floor: float | None = 0.0
 
     def evaluate(self, predictor: Predictor, X: Any, target: Array) -> NDArray[np.float64]:
         """Return the loss of every row; a loss that is not finite is a `ModelError`."""
@@ -172,7 +175,7 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
     if callable(loss):
         name = getattr(loss, "__name__", type(loss).__name__)
         kind = "label" if task == "classification" else "value"
-        return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss))
+        return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss), floor=None)
     if isinstance(loss, str) and loss in {**CLASSIFICATION, **REGRESSION}:
         if loss not in known:
             raise InputError(

@@ -289,3 +289,92 @@ def test_a_linear_regression_of_a_linear_truth_needs_no_correction():
         progress=False,
     )
     assert abs(report.inflation) < 0.05 * report.loco
+
+
+def clusters_of(sizes, seed=0):
+    """Return a table with clusters of these sizes."""
+    clinic = b3.make_clinic(patients=2, records=sum(sizes), seed=seed)
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    return clinic.frame.head(sum(sizes)).assign(patient_id=ids)
+
+
+@pytest.mark.parametrize("count", [10, 12])
+def test_whole_clusters_left_out_one_at_a_time_still_vary(count):
+    """Each fold holds one cluster; deviations are from the mean of all folds, not of its own."""
+    frame = clusters_of([12] * count)
+    from sklearn.model_selection import LeaveOneGroupOut
+
+    report = b3.audit(
+        LogisticRegression(), frame, cluster_error=0.1, folds=LeaveOneGroupOut(), **COLUMNS
+    )
+    wrong = []
+    X, y = frame.drop(columns=["disease", "patient_id"]), frame["disease"].to_numpy()
+    for fold in LeaveOneGroupOut().split(X, y, frame["patient_id"]):
+        model = LogisticRegression().fit(X.iloc[fold[0]], y[fold[0]])
+        wrong.append(np.mean(model.predict(X.iloc[fold[1]]) != y[fold[1]]))
+    stderr = np.std(wrong, ddof=1) / np.sqrt(count)
+    assert report.loco == pytest.approx(np.mean(wrong))
+    from scipy import stats
+
+    reach = stats.t.ppf(0.975, count - 1) * stderr
+    assert report.loco_interval[1] - report.loco == pytest.approx(reach)
+
+
+@pytest.mark.parametrize("sizes", [[1, 30, 30, 30], [3, 3, 40, 40], [100, 10, 10, 10], [2] * 12])
+@pytest.mark.parametrize("rate", [{"cluster_error": 0.1}, {"split_rate": 0.1}, {"p0": 0.01}, {}])
+def test_tiny_and_unequal_clusters_are_audited(sizes, rate):
+    report = b3.audit(KNeighborsClassifier(1), clusters_of(sizes), **rate, budget=120, **COLUMNS)
+    assert "B312" not in codes(report)
+    assert np.isfinite(report.e0_interval).all()
+    assert report.e0_interval[0] <= report.e0_interval[1]
+
+
+def test_one_validation_cluster_gives_an_interval_over_its_rows():
+    frame = clusters_of([10] * 12)
+    split = [(np.arange(10, 120), np.arange(10))]
+    for rate in ({"cluster_error": 0.1}, {"split_rate": 0.1}):
+        report = b3.audit(
+            KNeighborsRegressor(3), frame, folds=split, **rate, loss="squared", **COLUMNS
+        )
+        low, high = report.e0_interval
+        assert low < report.e0 < high
+        assert "B301" in codes(report)
+        report.to_json()
+
+
+def test_a_constant_answer_is_audited(clinic):
+    from sklearn.dummy import DummyClassifier
+
+    report = b3.audit(
+        DummyClassifier(strategy="most_frequent"),
+        clinic.frame,
+        cluster_error=0.1,
+        **COLUMNS,
+        **SMALL,
+    )
+    assert report.e0 == pytest.approx(report.loco, abs=1e-3)
+
+
+def test_the_table_of_rates_and_the_headline_agree_for_one_direction(clinic):
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=0.02, p0_validation=0, **COLUMNS)
+    assert np.interp(0.02, report.sensitivity.p0, report.sensitivity.e0) == pytest.approx(
+        report.e0, abs=1e-3
+    )
+
+
+def test_a_loss_is_never_said_to_be_below_zero():
+    rng = np.random.default_rng(0)
+    frame = regression_table()
+    frame["yield"] = np.where(rng.random(200) < 0.01, 100.0, 0.0) + 0.1 * rng.random(200)
+    report = b3.audit(
+        KNeighborsRegressor(3),
+        frame.drop(columns="site"),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.1,
+        progress=False,
+        **SMALL,
+    )
+    assert report.loco_interval[0] >= 0
+    assert report.e0_interval[0] >= 0
+    assert min(report.sensitivity.low) >= 0

@@ -108,11 +108,12 @@ def test_words_are_refused_and_grid_is_offered_for_p0_only(source, hint):
 
 
 def test_as_many_rows_leak_back_unless_the_user_says_otherwise():
+    """The cluster error whose p_T is 0.05 on average; as many rows then leak either way."""
     shares = make_claim(p0=0.05).shares(0.05, FOLDS)
-    assert [(share.p0, share.p0_validation) for share in shares] == [
-        (0.05, pytest.approx(0.05 * 80 / 20)),
-        (0.05, pytest.approx(0.05 * 60 / 40)),
-    ]
+    assert mean_shares(shares, [20 / 60, 40 / 60]).p0 == pytest.approx(0.05)
+    for share, fold in zip(shares, FOLDS, strict=True):
+        leaked = share.p0 * fold.n_training
+        assert leaked == pytest.approx(share.p0_validation * fold.n_validation)
 
 
 @pytest.mark.parametrize("back", [0, 0.3])
@@ -121,14 +122,14 @@ def test_given_p0_validation_holds_in_every_fold(back):
     assert shares == [LeakShares(p0=0.05, p0_validation=back)] * 2
 
 
-@pytest.mark.parametrize("value", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("value", [0.34, 0.5, 0.9])
 def test_p0_that_the_fold_sizes_do_not_allow_is_refused_with_a_way_out(value):
-    """With 80 and 20 rows, p0 = 0.2 would mean 16 rows leaked and 16 of 20 leaked back: all."""
+    """A third of the rows are validated on; p0 = 0.34 would need more than all ids to be wrong."""
     with pytest.raises(InputError) as caught:
         make_claim(p0=value).shares(value, FOLDS)
     text = str(caught.value)
-    assert f"p0={value:g} is impossible in a fold of 80 training and 20 validation rows" in text
-    assert f"p0_validation would be {4 * value:.2f}" in text
+    assert f"p0={value:g} is impossible when as many rows leak back" in text
+    assert "33% of their rows in validation" in text
     assert "p0_validation=0" in text
 
 

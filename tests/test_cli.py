@@ -334,6 +334,14 @@ def test_a_rate_without_a_model_is_refused(demonstrated, option):
     assert demonstrated == []
 
 
+@pytest.mark.parametrize("option", [("--loss", "brier"), ("--folds", "3")])
+def test_options_that_the_truth_of_the_demonstration_does_not_follow_are_refused(
+    demonstrated, option
+):
+    refused(run("audit", *option), "was given without a model")
+    assert demonstrated == []
+
+
 def test_an_output_that_cannot_be_written_is_refused(shop, called, tmp_path):
     """Here the path is a folder; what matters is that there is no traceback."""
     (tmp_path / "report.md").mkdir()
@@ -486,7 +494,7 @@ def test_help_is_printed_with_exit_code_0(command):
 
 def test_the_exit_codes_are_documented():
     text = " ".join(run("--help").stdout.split())
-    assert "0 pass, 1 fail, 2 usage or input error, 3 inconclusive" in text
+    assert "Exit codes: 0 done, 2 usage or input error" in text
 
 
 def test_these_commands_exist():

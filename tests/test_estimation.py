@@ -304,3 +304,28 @@ def test_a_curve_that_cannot_be_is_refused(change, message):
 def test_all_problems_of_a_curve_are_named_at_once():
     with pytest.raises(InputError, match="2 problems"):
         LossCurve(injected=[0, 2], loss=[0.3, 0.2], stderr=[0.1, 0.1], n_train=0)
+
+
+def test_the_bound_stays_within_the_largest_possible_loss():
+    result = estimate(curve_of(parabola, 0.1), 0.8, bound=1.0)
+    assert result.guaranteed <= 1.0
+
+
+def test_a_profile_that_tells_candidates_apart_is_not_flat():
+    """A parabola cannot be had from non-negative powers of a much shorter axis."""
+    curve = curve_of(lambda p: 0.1 + 0.8 * (1 - p) ** 8, 0.0, stderr=1e-6)
+    search = search_p0(curve)
+    assert not search.flat
+    assert len(search.residual) == 51
+
+
+def test_e0_of_a_range_lies_inside_its_interval():
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        loss = np.sort(rng.random(6))[::-1]
+        curve = LossCurve(
+            injected=np.linspace(0, 1, 6), loss=loss, stderr=np.full(6, 0.01), n_train=50
+        )
+        low, high = sorted(rng.uniform(0, 0.4, 2))
+        result = estimate(curve, (low, high), bound=1.0)
+        assert result.interval[0] <= result.e0 <= result.interval[1]

@@ -70,7 +70,7 @@ def test_a_resampled_training_set_is_as_large_as_the_fold_and_has_no_row_twice(l
     for replicate in range(7):
         draw = drawn.draw(Task("rows", 0, level, replicate))
         assert len(draw.training) == len(fold.training) == len(np.unique(draw.training))
-        count = drawn.injected_rows(fold, level)
+        count = drawn.injected_rows(Task("rows", 0, level, replicate))
         assert np.isin(draw.training, fold.validation).sum() == count
         assert set(draw.validation) == set(fold.validation) - set(draw.training)
         assert set(draw.held_back) == set(fold.training) - set(draw.training)
@@ -87,7 +87,8 @@ def test_every_row_is_scored_equally_often_up_to_one_round():
             counts[drawn.draw(Task("rows", 0, level, replicate)).validation] += 1
         scored = counts[fold.validation]
         assert np.ptp(scored) <= 20 / 4, "plain random subsets range over more"
-        assert scored.sum() == 20 * (len(fold.validation) - drawn.injected_rows(fold, level))
+        injected = [drawn.injected_rows(Task("rows", 0, level, r)) for r in range(20)]
+        assert scored.sum() == 20 * len(fold.validation) - sum(injected)
 
 
 def test_each_subset_by_itself_is_uniform():
@@ -100,8 +101,18 @@ def test_each_subset_by_itself_is_uniform():
         hits[np.setdiff1d(drawn.folds[0].validation, draw.validation)] += 1
     fold = resampler(data).folds[0]
     share = hits[fold.validation] / 3000
-    expected = resampler(data).injected_rows(fold, 5) / len(fold.validation)
+    expected = exposures()[5]
     assert np.abs(share - expected).max() < 5 * np.sqrt(expected * (1 - expected) / 3000)
+
+
+def test_the_number_of_injected_rows_is_right_on_average_however_small_the_fold():
+    """20 validation rows: 2.4 % of them is half a row."""
+    drawn = resampler(table())
+    for level in range(1, 6):
+        counts = [drawn.injected_rows(Task("rows", 0, level, r)) for r in range(600)]
+        wanted = exposures()[level] * len(drawn.folds[0].validation)
+        assert np.ptp(counts) <= 1
+        assert np.mean(counts) == pytest.approx(wanted, abs=4 * 0.5 / np.sqrt(600))
 
 
 def test_drawing_with_replacement_is_binomial_as_in_the_papers():

@@ -334,6 +334,7 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.refit": "clone",
         "b3.version": mlflow_b3.__version__,
         "b3.data_digest": audited.report.settings.data_digest,
+        "b3.not_known": "none",
     }
 
 

@@ -33,6 +33,7 @@ SETTINGS = Settings(
     task="classification",
     loss="zero_one",
     loss_bound=1.0,
+    loss_floor=0.0,
     target="disease",
     cluster="patient_id",
     features=("age", "bmi"),
@@ -40,12 +41,15 @@ SETTINGS = Settings(
     scheme="subset",
     pattern="rows",
     claim=(0.1, 0.1),
+    p0_validation=None,
+    folds_given=False,
     repeats=1,
     threshold_given=True,
     seed=7,
     fits=420,
     n_rows=2000,
     n_clusters=200,
+    n_validated=200,
     data_digest="0123456789abcdef",
     version="0.1.0",
 )
@@ -178,7 +182,7 @@ def test_without_a_known_share_no_single_number_is_claimed():
     answer = explain(unknown())[0]
     assert answer.startswith("How well this model does on new clusters is not known")
     assert "between 0.220 and 0.800" in answer
-    assert "how many rows carry a wrong 'patient_id'" in answer
+    assert "If at most half of the rows carry a wrong 'patient_id'" in answer
     assert "error rate on new clusters (e0) unknown 0.220 – 0.800" in said(unknown())
     assert "What each cluster error would mean" in said(unknown())
 
@@ -186,7 +190,7 @@ def test_without_a_known_share_no_single_number_is_claimed():
 def test_without_a_known_share_both_scores_are_doubted():
     inflation = explain(unknown())[1]
     assert "reports 0.150 as error rate; by the cluster ids as they are it is 0.250" in inflation
-    assert "too low as well if ids are wrong" in inflation
+    assert "too good as well if ids are wrong" in inflation
 
 
 # --- how much too good ----------------------------------------------------------------------------

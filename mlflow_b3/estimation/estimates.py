@@ -123,8 +123,8 @@ def estimate_range(
         **{
             **vars(middle),
             "interval": (
-                min(end.interval[0] for end in ends),
-                max(end.interval[1] for end in ends),
+                min(part.interval[0] for part in (*ends, middle)),
+                max(part.interval[1] for part in (*ends, middle)),
             ),
             "guaranteed": None
             if None in guaranteed
@@ -156,15 +156,15 @@ def solve(
     else:
         weights = _read_at_target(problem, min(2, len(problem.exposure) - 1))
         ends = interval(problem, fit.e0, shape, bound=bound, noise_weights=weights)
-    e0 = fit.e0 if bound is None else min(fit.e0, bound)
+    e0 = _at_most(fit.e0, bound)
     limit = problem.leakable
     count = min(limit + 1, MOST_LOSSES)
     leaked = np.unique(np.linspace(0, limit, count).round().astype(int))
     trusted = shape.decreasing and shape.convex
     return Estimate(
         e0=e0,
-        interval=(min(ends[0], e0), max(e0, ends[1] if bound is None else min(ends[1], bound))),
-        guaranteed=guaranteed_bound(problem) if trusted else None,
+        interval=(min(ends[0], e0), max(_at_most(ends[1], bound), e0)),
+        guaranteed=_at_most(guaranteed_bound(problem), bound) if trusted else None,
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
         residual=residual_of(fit, problem),
@@ -190,6 +190,10 @@ def fit_curve(
 def residual_of(fit: PowerFit | BasisFit, problem: Extrapolation) -> float:
     """Return ‖fitted curve - measured curve‖₂."""
     return float(np.linalg.norm(fit.at(problem.exposure) - problem.loss))
+
+
+def _at_most(value: float, bound: float | None) -> float:
+    return value if bound is None else min(value, bound)
 
 
 def _read_at_target(

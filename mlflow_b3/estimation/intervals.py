@@ -59,10 +59,12 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
     Powers go up to the sharpness of the curve: without such a limit no upper bound below the
     largest loss exists, because a curve may rise arbitrarily fast to the left of all levels.
     """
-    root = np.linalg.cholesky(problem.covariance)
+    # refits without noise leave the covariance singular
+    ridge = 1e-10 * np.trace(problem.covariance) * np.eye(len(problem.exposure))
+    root = np.linalg.cholesky(problem.covariance + ridge)
     powers = np.arange(0, problem.sharpness + 1)
-    design = np.linalg.solve(root, (1 - problem.exposure)[:, None] ** powers)
-    loss = np.linalg.solve(root, problem.loss)
+    design = np.asarray(np.linalg.solve(root, (1 - problem.exposure)[:, None] ** powers), float)
+    loss = np.asarray(np.linalg.solve(root, problem.loss), float)
     goal = (1 - problem.target) ** powers.astype(float)
     least, start = _least(design, loss, goal)
     allowed = least + quantile**2

@@ -31,7 +31,8 @@ class P0Search(Result):
         The range of candidates that the data do not exclude: residual within the noise of the
         smallest one, and e_0 not beyond the largest possible loss.
     flat : bool
-        The profile does not tell candidates apart: `p0_star` is then no estimate of anything.
+        No candidate's residual exceeds another's by more than the noise: `p0_star` is then no
+        estimate of anything.
     """
 
     p0: tuple[float, ...]
@@ -82,5 +83,5 @@ def search_p0(
         residual=tuple(residual.tolist()),
         p0_star=float(grid[int(np.argmin(residual))]),
         identified=(float(kept[0]), float(kept[-1])),
-        flat=bool(np.ptp(residual[allowed]) <= noise) if allowed.any() else False,
+        flat=bool(np.ptp(residual) <= noise),
     )

@@ -96,12 +96,12 @@ def trace(
     """Evaluate an estimator along increasing shares.
 
     A larger leaked share never means a smaller loss on new clusters when the curve falls, so the
-    small wiggles of separate fits are levelled upwards.
+    small wiggles of separate fits are levelled upwards; lower ends stay as they are.
     """
     points = [point(share) for share in shares]
     values = np.array([[e0, low, high] for e0, (low, high) in points])
     if values[-1, 0] >= values[0, 0]:
-        values = np.maximum.accumulate(values, axis=0)
+        values[:, ::2] = np.maximum.accumulate(values[:, ::2], axis=0)
     e0, low, high = (tuple(column.tolist()) for column in values.T)
     return Sensitivity(
         p0=tuple(shares),

@@ -51,6 +51,12 @@ def shares_of_cluster_error(error: float, n_training: int, n_validation: int) ->
 
     Under uniform error a wrong id belongs to either side in proportion to its rows:
     p_T = q·|V̂|/N and p_V = q·|T̂|/N with N = |T̂| + |V̂|.
+
+    Notes
+    -----
+    The ids of a share q of the rows are taken to be drawn anew from all rows, which by chance can
+    give a row its own cluster again. With few clusters that is not rare: if q counts ids that are
+    really wrong, give q/(1 - Σ_g (n_g/N)²) instead, with n_g the rows of cluster g.
     """
     if not 0 <= error < 1:
         raise InputError(f"cluster_error={error!r} must lie in [0, 1).")
@@ -152,7 +158,7 @@ def unmix(
         stderr=stderr,
         covariance=covariance,
         target=target,
-        freedom=float(curve.degrees_of_freedom or np.inf),
+        freedom=np.inf if curve.degrees_of_freedom is None else float(curve.degrees_of_freedom),
         sharpness=curve.sharpness,
         leakable=max(1, min(curve.n_train, round(total * curve.n_train))),
     )

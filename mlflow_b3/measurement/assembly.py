@@ -73,6 +73,7 @@ class FoldLosses:
 
     def __init__(self, fold: Fold, n_levels: int) -> None:
         self.fold = fold
+        self.loco = RowMeans(fold.validation, 1)
         self.validation = RowMeans(fold.validation, n_levels)
         self.held_back = RowMeans(fold.training, n_levels)
         self.seen = RowMeans(fold.validation, 1)
@@ -87,14 +88,16 @@ class FoldLosses:
         assert outcome.held_back is not None
         task = outcome.task
         draw = resampler.draw(task)
-        if task.purpose in ("loco", "rows"):
+        if task.purpose == "loco":
+            self.loco.add(draw.validation, 0, outcome.validation)
+        if task.purpose == "rows" or (task.purpose == "loco" and resampler.scheme == "subset"):
             self.validation.add(draw.validation, task.level, outcome.validation)
             self.held_back.add(draw.held_back, task.level, outcome.held_back)
             self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
         elif task.purpose == "fragments":
             self.seen.add(draw.validation, 0, outcome.validation)
             self._seen_means.append(self._excess(draw.validation, outcome.validation))
-        else:
+        elif task.purpose.startswith("test"):
             side = self.without if task.purpose == "test-without" else self.with_leak
             side.add(draw.validation, 0, outcome.validation)
 
@@ -104,8 +107,7 @@ class FoldLosses:
         Refits score different rows; the difference takes out which rows they were.
         """
         where = np.searchsorted(self.fold.validation, rows)
-        base = self.validation.sums[where, 0] / self.validation.counts[where, 0]
-        return float(np.mean(losses - base)) if len(rows) else 0.0
+        return float(np.mean(losses - self.loco.means[where, 0])) if len(rows) else 0.0
 
     @property
     def fit_variances(self) -> Array:
@@ -136,36 +138,47 @@ def assemble(
     folds: Sequence[FoldLosses],
     iid_losses: Iterable[Array],
     resampler: Resampler,
+    repeats: int = 1,
 ) -> Measurement:
     """Turn the collected losses into curves with their uncertainty.
 
     The uncertainty of the losses over the choice of clusters is cluster-robust: with d_g the sum of
     the deviations of the rows of cluster g from the mean, divided by the number of rows,
-    Σ = G/(G-1) · Σ_g d_g d_gᵀ, over levels and both sides at once. Below ten clusters single rows
-    take the place of clusters: the interval then speaks of new rows of these clusters.
+    Σ = G/(G-1) · Σ_g d_g d_gᵀ, over levels and both sides at once. Below ten validated clusters
+    single rows take the place of clusters: the interval then speaks of new rows of these clusters.
+
+    Parameters
+    ----------
+    folds : sequence of FoldLosses
+    iid_losses : iterable of array
+    resampler : Resampler
+    repeats : int
+        How many assignments of clusters the folds consist of.
     """
     clusters = resampler.clusters
     sizes = np.array([len(fold.fold.validation) for fold in folds])
     weights = sizes / sizes.sum()
-    few = len(np.unique(clusters)) < FEW_CLUSTERS
+    validated = np.unique(np.concatenate([clusters[fold.fold.validation] for fold in folds]))
+    few = len(validated) < FEW_CLUSTERS
     units = np.arange(len(clusters)) if few else clusters
     lines = [_held_back_line(fold, resampler) for fold in folds]
     curves = tuple(
         _fold_curve(fold, line, resampler) for fold, line in zip(folds, lines, strict=True)
     )
+    mean = np.array(pooled([curve.loss for curve in curves], list(weights)))
     influence = sum(
-        _influence(fold, line, weight, units)
+        _influence(fold, line, weight, units, None if few else mean)
         for fold, line, weight in zip(folds, lines, weights, strict=True)
     )
     used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
     covariance = _robust(np.asarray(influence)[used])
-    curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters))
+    curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters), repeats)
     return Measurement(
         curve=curve,
         fold_curves=curves,
         weights=tuple(float(weight) for weight in weights),
         fragments=_fragments(folds, weights, units),
-        loco=curve.loss[0],
+        loco=float(np.dot(weights, [fold.loco.means.mean() for fold in folds])),
         loco_stderr=float(np.sqrt(covariance[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
         test_losses=gather_test_losses(folds, clusters),
@@ -219,12 +232,21 @@ def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resample
 
 
 def _influence(
-    fold: FoldLosses, line: tuple[Array, Array], weight: float, units: NDArray[np.intp]
+    fold: FoldLosses,
+    line: tuple[Array, Array],
+    weight: float,
+    units: NDArray[np.intp],
+    mean: Array | None,
 ) -> Array:
-    """Return what each unit adds to the pooled losses and held-back losses, as deviations."""
+    """Return what each unit adds to the pooled losses and held-back losses, as deviations.
+
+    Deviations are from the mean of all folds, or from that of the fold where its cluster is given.
+    """
     n_units = int(units.max()) + 1
     means = fold.validation.means
-    deviation = np.nan_to_num(means - np.nanmean(means, axis=0)) / len(means)
+    centre = np.nanmean(means, axis=0) if mean is None else mean
+    scored = np.isfinite(means).sum(axis=0)
+    deviation = np.nan_to_num(means - centre) / np.maximum(scored, 1)
     own = _by_unit(deviation, units[fold.validation.rows], n_units)
     held = fold.held_back
     totals = np.maximum(held.counts.sum(axis=0), 1)
@@ -246,7 +268,12 @@ def _robust(influence: Array) -> Array:
 
 
 def _pool(
-    curves: Sequence[LossCurve], weights: Array, covariance: Array, freedom: int, sharpness: int
+    curves: Sequence[LossCurve],
+    weights: Array,
+    covariance: Array,
+    freedom: int,
+    sharpness: int,
+    repeats: int,
 ) -> LossCurve:
     shares = list(weights)
     variance = pooled([[error**2 for error in c.stderr] for c in curves], [w**2 for w in shares])
@@ -255,7 +282,9 @@ def _pool(
         loss=pooled([c.loss for c in curves], shares),
         stderr=tuple(np.sqrt(variance)),
         n_train=round(sum(w * c.n_train for w, c in zip(shares, curves, strict=True))),
-        fits=tuple(min(c.fits[level] for c in curves if c.fits) for level in range(len(variance))),
+        fits=tuple(
+            repeats * min(c.fits[level] for c in curves if c.fits) for level in range(len(variance))
+        ),
         exhausted_at=min(1.0, float(np.dot(shares, [c.exhausted_at for c in curves]))),
         training_loss=pooled([c.training_loss or () for c in curves], shares),
         covariance=tuple(map(tuple, covariance.tolist())),
@@ -275,7 +304,7 @@ def _fragments(
     rows = sum(len(fold.fold.validation) for fold in folds)
     seen_sum = sum(float(np.nansum(fold.seen.means)) for fold in measured)
     loss = sum(
-        float(weight * np.mean(fold.validation.means[:, 0]))
+        float(weight * np.mean(fold.loco.means))
         for fold, weight in zip(folds, weights, strict=True)
     )
     seen = seen_sum / seen_rows
@@ -283,7 +312,7 @@ def _fragments(
     for fold in folds:
         deviation = np.column_stack(
             [
-                (fold.validation.means[:, 0] - loss) / rows,
+                (fold.loco.means[:, 0] - loss) / rows,
                 np.nan_to_num(fold.seen.means[:, 0] - seen) / seen_rows,
             ]
         )

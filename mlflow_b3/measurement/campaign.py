@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 from tqdm import tqdm
 
 from mlflow_b3.data import AuditData
-from mlflow_b3.errors import FitError
+from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.losses import Loss
 from mlflow_b3.measurement.assembly import (
@@ -23,7 +23,6 @@ from mlflow_b3.measurement.assembly import (
 from mlflow_b3.measurement.fits import FitCounts, Outcome, Refitter, count_workers, run_fits
 from mlflow_b3.measurement.levels import (
     STOCHASTIC_REPEATS,
-    TEST_PARTS,
     FitPlan,
     exposures,
     fits_within,
@@ -31,10 +30,11 @@ from mlflow_b3.measurement.levels import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.resampling import Resampler, Task, breakable
+from mlflow_b3.measurement.resampling import Resampler, Task, breakable, test_parts
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
+TEST_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,33 +87,48 @@ class Campaign:
         with self._bar() as bar:
             # the folds as they are come first: what follows is measured against them
             self._run(resampler, self._first_tasks(resampler), counts, collect, bar)
-            if any(fold.fits[0] == 0 for fold in collected) or not iid:
+            if any((fold.loco.counts == 0).any() for fold in collected) or not iid:
                 raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
             plan = self._plan(counts)
-            tasks = self._curve_tasks(plan, resampler) + self._test_tasks(plan.test)
+            tasks = self._curve_tasks(plan, resampler) + self._test_tasks(range(plan.test))
             self._run(resampler, tasks, counts, collect, bar)
-        if any(0 in fold.fits for fold in collected):
-            raise FitError(f"all refits at one level failed:\n{counts.first_error}")
-        return assemble(collected, iid, resampler), counts
+        self._require_all_levels(collected, counts)
+        return assemble(collected, iid, resampler, self.repeats), counts
 
     def measure_test(self) -> tuple[TestLosses, FitCounts]:
         """Run the refits of the leakage test only."""
         resampler = self._resampler()
         collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
         counts = FitCounts()
-        plan = self._plan(FitCounts())
+        fits, seconds = parse_budget(self.budget)
+        per_round = len(self._test_tasks(range(1)))
+        rounds = TEST_ROUNDS if fits is None else max(1, fits // max(1, per_round))
+
+        def collect(outcome: Outcome) -> None:
+            collected[outcome.task.fold].add(outcome, resampler)
+
         with self._bar() as bar:
-            self._run(
-                resampler,
-                self._test_tasks(plan.test),
-                counts,
-                lambda outcome: collected[outcome.task.fold].add(outcome, resampler),
-                bar,
-            )
+            self._run(resampler, self._test_tasks(range(1)), counts, collect, bar)
+            if seconds is not None:
+                workers = count_workers(self.n_jobs)
+                left = seconds - counts.seconds / workers
+                speed = counts.seconds / max(1, counts.done)
+                rounds = 1 + fits_within(left, per_fit=speed, workers=workers) // max(1, per_round)
+            self._run(resampler, self._test_tasks(range(1, rounds)), counts, collect, bar)
         return gather_test_losses(collected, self.data.clusters), counts
 
+    def _require_all_levels(self, collected: Sequence[FoldLosses], counts: FitCounts) -> None:
+        if any(0 in fold.fits for fold in collected):
+            raise FitError(f"all refits at one level failed:\n{counts.first_error}")
+        if any((fold.validation.counts.sum(axis=0) == 0).any() for fold in collected):
+            raise InputError(
+                f"scheme={self.scheme!r} leaves no validation rows of a fold to score: drawing with "
+                "replacement uses all of them. Use scheme='subset', or fewer folds."
+            )
+
     def _resampler(self) -> Resampler:
-        count = min(MOST_IID_FOLDS, max(2, len(self.folds) // self.repeats))
+        size = np.mean([len(fold.validation) for fold in self.folds])
+        count = min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
         splitter = KFold(count, shuffle=True, random_state=self.seed)
         splits = splitter.split(np.zeros((self.data.n_rows, 1)))
         return Resampler(
@@ -152,7 +167,7 @@ class Campaign:
         curve = [
             Task("rows", fold, level, replicate)
             for fold in range(len(self.folds))
-            for level in range(1, len(resampler.exposures))
+            for level in range(0 if self.scheme == "replace" else 1, len(resampler.exposures))
             for replicate in range(plan.rows)
         ]
         broken = [
@@ -163,12 +178,13 @@ class Campaign:
         ]
         return curve + broken
 
-    def _test_tasks(self, rounds: int) -> list[Task]:
+    def _test_tasks(self, rounds: range) -> list[Task]:
         tasks = []
-        for fold in range(len(self.folds)):
-            for number in range(rounds):
+        for fold, rows in enumerate(self.folds):
+            parts = range(test_parts(rows))
+            for number in rounds if parts else ():
                 tasks.append(Task("test-without", fold, 0, number))
-                tasks += [Task("test-with", fold, part, number) for part in range(TEST_PARTS)]
+                tasks += [Task("test-with", fold, part, number) for part in parts]
         return tasks
 
     def _bar(self) -> "tqdm[Any]":

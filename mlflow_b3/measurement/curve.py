@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 from mlflow_b3.errors import InputError
@@ -29,7 +30,7 @@ class LossCurve(Result):
     n_train : int
         n', the number of rows in T'.
     fits : tuple of int, optional
-        Refits behind each level, per fold.
+        Refits behind each level, per fold of one assignment of clusters to folds.
     exhausted_at : float
         The injected share at which all of V̂ would be in T': |V̂|/n' when T' is drawn without
         replacement and V̂ is the smaller side, else 1.
@@ -67,8 +68,11 @@ class LossCurve(Result):
         if self.fits is not None:
             object.__setattr__(self, "fits", tuple(int(count) for count in self.fits))
         if self.covariance is not None:
-            rows = tuple(tuple(float(value) for value in row) for row in self.covariance)
-            object.__setattr__(self, "covariance", rows)
+            try:
+                rows = tuple(tuple(float(value) for value in row) for row in self.covariance)
+                object.__setattr__(self, "covariance", rows)
+            except (TypeError, ValueError):
+                problems.append("covariance must be a square matrix of numbers.")
         if not problems:
             problems += self._problems()
         if problems:
@@ -89,7 +93,11 @@ class LossCurve(Result):
             problems.append("injected must increase; sort the levels and average repeated ones.")
         if any(error < 0 for error in self.stderr):
             problems.append("stderr must not be negative.")
-        if isinstance(self.n_train, bool) or self.n_train != int(self.n_train) or self.n_train < 1:
+        if (
+            isinstance(self.n_train, bool)
+            or not isinstance(self.n_train, Integral)
+            or self.n_train < 1
+        ):
             problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
         if not 0 < self.exhausted_at <= 1:
             problems.append(f"exhausted_at={self.exhausted_at!r} must lie in (0, 1].")

@@ -92,6 +92,8 @@ class Refitter:
 
     def _score(self, predictor: Any, draw: Draw) -> tuple[Losses, Losses]:
         rows = np.concatenate([draw.validation, draw.held_back])
+        if not len(rows):  # drawn with replacement, V̂ can be used up
+            return np.zeros(0), np.zeros(0)
         losses = self.loss.evaluate(predictor, self.data.take(rows), self.data.target[rows])
         return losses[: len(draw.validation)], losses[len(draw.validation) :]
 

@@ -73,9 +73,18 @@ class Resampler:
         """Return the seed that the learner itself is given."""
         return int(self._rng(task, 1, task.replicate).integers(2**31))
 
-    def injected_rows(self, fold: Fold, level: int) -> int:
-        """Return how many rows of V̂ a level puts into T'."""
-        return round(self.exposures[level] * min(len(fold.training), len(fold.validation)))
+    def injected_rows(self, task: Task) -> int:
+        """Return how many rows of V̂ a refit puts into T', rounded at random to be right on average.
+
+        At least one row of V̂ is left to be scored.
+        """
+        fold = self.folds[task.fold]
+        count = int(self._wanted(task) + self._rng(task, 4, task.replicate).random())
+        return min(count, len(fold.validation) - 1, len(fold.training) - 1)
+
+    def _wanted(self, task: Task) -> float:
+        fold = self.folds[task.fold]
+        return self.exposures[task.level] * min(len(fold.training), len(fold.validation))
 
     def _rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
         # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
@@ -89,13 +98,14 @@ class Resampler:
         (or scored) equally often up to one, which removes the noise of *which rows are scored*
         from the loss curve. Each window by itself is a uniformly random subset.
         """
-        block = max(1, round(len(rows) / max(1, min(count, len(rows) - count))))
+        wanted = self._wanted(task)  # not the count, which may differ by one within a block
+        block = max(1, round(len(rows) / max(1.0, min(wanted, len(rows) - wanted))))
         order = self._rng(task, stream, task.replicate // block).permutation(rows)
         start = round((task.replicate % block) * len(rows) / block)
         return np.take(order, np.arange(start, start + count), mode="wrap")
 
     def _injected(self, fold: Fold, task: Task) -> Draw:
-        count = self.injected_rows(fold, task.level)
+        count = self.injected_rows(task)
         injected = self._balanced(fold.validation, count, task, 2)
         dropped = self._balanced(fold.training, count, task, 3)
         return _exchange(fold, injected, dropped)
@@ -120,12 +130,15 @@ class Resampler:
         )
         chosen = order[task.replicate % 2 :: 2] if len(order) > 1 else order
         injected, scored = [], []
+        room = len(fold.training) - 1
         for cluster in chosen:
             rows = rng.permutation(fold.validation[self.clusters[fold.validation] == cluster])
-            cut = rng.integers(1, len(rows))
-            injected.append(rows[:cut])
-            scored.append(rows[cut:])
-        moved = np.concatenate(injected)[: len(fold.training) - 1]
+            cut = min(int(rng.integers(1, len(rows))), room)
+            if cut > 0:
+                injected.append(rows[:cut])
+                scored.append(rows[cut:])
+                room -= cut
+        moved = np.concatenate(injected)
         dropped = rng.choice(fold.training, len(moved), replace=False)
         draw = _exchange(fold, moved, dropped)
         return Draw(
@@ -144,7 +157,7 @@ class Resampler:
             order = self._rng(Task(task.purpose, task.fold, 0, 0), 3, 0).permutation(
                 fold.validation
             )
-            scored = np.sort(order[task.level :: TEST_PARTS])
+            scored = np.sort(order[task.level :: test_parts(fold)])
             training = np.setdiff1d(fold.validation, scored)
         chosen = np.sort(rng.choice(training, min(size, len(training)), replace=False))
         return Draw(training=chosen, validation=scored, held_back=chosen[:0])
@@ -158,6 +171,12 @@ def small_size(fold: Fold) -> int:
     """
     available = len(fold.validation)
     return min(len(fold.training), max(2, available // 4, min(20, int(0.6 * available))))
+
+
+def test_parts(fold: Fold) -> int:
+    """Return into how many parts the leakage test divides V̂; none when it has a single row."""
+    rows = len(fold.validation)
+    return 0 if rows < 2 else min(TEST_PARTS, rows)
 
 
 def breakable(clusters: NDArray[np.intp]) -> NDArray[np.intp]:

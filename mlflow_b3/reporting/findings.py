@@ -18,11 +18,11 @@ def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
 def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
     found = []
     settings = report.settings
-    if settings.n_clusters < FEW_CLUSTERS:
+    if settings.n_validated < FEW_CLUSTERS:
         found.append(
             (
                 "B301",
-                f"there are {settings.n_clusters} clusters. The intervals speak of new rows from "
+                f"{settings.n_validated} clusters were validated on. The intervals speak of new rows from "
                 "these clusters; how far the next cluster differs from them cannot be told from "
                 "so few.",
             )
@@ -113,7 +113,8 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             )
         )
     fits = report.curve.fits
-    least = 0 if fits is None else min(fits[1:]) * len(report.folds)
+    folds = len(report.folds) // report.settings.repeats
+    least = 0 if fits is None else min(fits[1:]) * folds
     if least < FEW_REFITS:
         found.append(
             (

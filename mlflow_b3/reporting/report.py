@@ -14,7 +14,7 @@ from mlflow_b3.results import Result
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Result):
-    """What was audited and how; the same settings and data give the same numbers.
+    """What was audited and how; with the same data, folds and seed the numbers are the same.
 
     Attributes
     ----------
@@ -27,6 +27,12 @@ class Settings(Result):
         How cluster ids go wrong, as far as the user said.
     claim : tuple of float or None
         The range of leakage given, in the units of the report's `p0_source`.
+    p0_validation : float or None
+        As given with `p0`; None means as many rows leak back as leak into training.
+    folds_given : bool
+        The folds came from a splitter or as lists of rows, which the report does not repeat.
+    n_validated : int
+        Clusters with rows in a validation fold.
     repeats : int
         How many assignments of clusters the report's folds consist of.
     threshold_given : bool
@@ -45,6 +51,7 @@ class Settings(Result):
     task: str
     loss: str
     loss_bound: float | None
+    loss_floor: float | None
     target: str
     cluster: str
     features: tuple[str, ...]
@@ -52,12 +59,15 @@ class Settings(Result):
     scheme: str
     pattern: str
     claim: tuple[float, float] | None
+    p0_validation: float | None
+    folds_given: bool
     repeats: int
     threshold_given: bool
     seed: int
     fits: int
     n_rows: int
     n_clusters: int
+    n_validated: int
     data_digest: str
     version: str
 

@@ -107,14 +107,27 @@ def _answer(report: AuditReport) -> str:
     low, high = (number(end) for end in report.e0_interval)
     if report.e0 is None:
         return (
-            f"How well this model does on new clusters is not known: its {word} there lies between "
-            f"{low} and {high}, depending on how many rows carry a wrong {settings.cluster!r}. The "
-            "table below says what each rate would mean."
+            f"How well this model does on new clusters is not known. If at most half of the rows "
+            f"carry a wrong {settings.cluster!r} or belong to split clusters, its {word} there lies "
+            f"between {low} and {high} (95 %). The tables below say what each rate would mean. "
+            + _search(report)
         )
     return (
         f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
         f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
         "is less certain than the uncorrected one, not more."
+    )
+
+
+def _search(report: AuditReport) -> str:
+    low, high = report.search.identified
+    if report.search.flat:
+        return (
+            "The loss curve itself does not tell the rate: it fits every leaked share equally well."
+        )
+    return (
+        f"Of the loss curve itself, leaked shares of {percent(low)} to {percent(high)} of the "
+        "training rows cannot be excluded; that is no estimate of the share."
     )
 
 
@@ -127,16 +140,18 @@ def _premise(report: AuditReport) -> str:
         return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
     if report.p0_source == "split_rate":
         return f"If {rate} of the rows belong to a cluster that was split in two ids"
-    return f"If {rate} of the training rows of a fold belong to its validation clusters"
+    back = "as many rows leaked back"
+    if settings.p0_validation is not None:
+        back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
+    return f"If {rate} of the training rows of a fold belong to its validation clusters, and {back}"
 
 
 def _inflation(report: AuditReport) -> str:
     word = loss_words(report.settings.loss)
     ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
     if report.e0 is None or report.inflation is None:
-        return (
-            f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. The "
-            "second is too low as well if ids are wrong."
+        return f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}." + (
+            " The second is too good as well if ids are wrong." if report.test.rejected else ""
         )
     gap = report.e0 - report.iid
     naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"

@@ -221,18 +221,19 @@ def _write(report: AuditReport, parent: str | None, child: str) -> None:
         "b3.refit": settings.refit,
         "b3.version": settings.version,
         "b3.data_digest": settings.data_digest,
+        # MLflow keeps the values of older audits on the LoggedModel; these are not of this one
+        "b3.not_known": ", ".join(n for n, v in metrics_of(report).items() if v is None) or "none",
     }
     with _tracking_errors():
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
         _log_artifacts(client, child, report)
-        if parent is not None:
-            _log_artifacts(client, parent, report)
         # these show on the LoggedModel as well
         _log_scalars(
             client, child, report, {**tags, "mlflow.note.content": _note(report)}, model_id
         )
         if parent is not None:
+            _log_artifacts(client, parent, report)
             _log_scalars(client, parent, report, tags, None)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)

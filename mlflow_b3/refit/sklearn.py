@@ -1,5 +1,6 @@
 """Route `clone`: estimators with scikit-learn's interface, pipelines included."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,14 @@ def _task(estimator: Any) -> str:
         name = estimator.__name__
         raise ModelError(f"{name} is a class; give an instance of it, such as {name}().")
     try:
-        if is_classifier(estimator):
-            return "classification"
-        if is_regressor(estimator):
-            return "regression"
-    except (AttributeError, TypeError) as error:
+        with warnings.catch_warnings():
+            # what scikit-learn 1.8 refuses, 1.7 only warns about
+            warnings.simplefilter("error", DeprecationWarning)
+            if is_classifier(estimator):
+                return "classification"
+            if is_regressor(estimator):
+                return "regression"
+    except (AttributeError, TypeError, DeprecationWarning) as error:
         raise ModelError(
             f"{type(estimator).__name__} has fit and get_params but is not a scikit-learn "
             f"estimator: {error}"

@@ -144,23 +144,16 @@ def solve(
     """Estimate e_0 of one extrapolation problem."""
     fit = fit_curve(problem, method=method, order=order)
     shape = check_shape(problem)
-    if isinstance(fit, BasisFit):
-        weights = _read_at_target(problem, order)
-        ends = interval(
-            problem,
-            fit.e0,
-            ShapeCheck(slope_z=np.inf, curvature_z=0.0),
-            bound=bound,
-            noise_weights=weights,
-        )
-    else:
-        weights = _read_at_target(problem, min(2, len(problem.exposure) - 1))
-        ends = interval(problem, fit.e0, shape, bound=bound, noise_weights=weights)
+    trusted = shape.decreasing and shape.convex
+    parametric = isinstance(fit, BasisFit)
+    weights = _read_at_target(problem, order if parametric else min(2, len(problem.exposure) - 1))
+    ends = interval(
+        problem, fit.e0, shaped=trusted and not parametric, bound=bound, noise_weights=weights
+    )
     e0 = _at_most(fit.e0, bound)
     limit = problem.leakable
     count = min(limit + 1, MOST_LOSSES)
     leaked = np.unique(np.linspace(0, limit, count).round().astype(int))
-    trusted = shape.decreasing and shape.convex
     return Estimate(
         e0=e0,
         interval=(min(ends[0], e0), max(_at_most(ends[1], bound), e0)),
@@ -168,7 +161,7 @@ def solve(
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
         residual=residual_of(fit, problem),
-        method="basis" if isinstance(fit, BasisFit) else "power",
+        method="basis" if parametric else "power",
         shares=shares,
         shape=shape,
     )

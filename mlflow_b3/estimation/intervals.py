@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import nnls
 
-from mlflow_b3.estimation.bounds import ShapeCheck, lower_limit
+from mlflow_b3.estimation.bounds import lower_limit
 from mlflow_b3.estimation.unmixing import Extrapolation
 
 CONFIDENCE = 0.95
@@ -15,16 +15,16 @@ Array = NDArray[np.float64]
 def interval(
     problem: Extrapolation,
     e0: float,
-    shape: ShapeCheck,
     *,
+    shaped: bool,
     bound: float | None,
     noise_weights: Array,
 ) -> tuple[float, float]:
     """Return a 95 % interval for e_0.
 
     The lower end is `lower_limit`, the upper end `upper_limit`; each has half of the error
-    probability. Where the curve is not decreasing or not convex, neither argument holds, and the
-    ends are e_0 ∓ t standard errors of the estimate instead.
+    probability. Where the curve is not decreasing or not convex, or the estimate does not use that
+    it is, the ends are e_0 ∓ t standard errors of the estimate instead.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ def interval(
         leaked. Intervals from refits alone cover 13-75 % instead of 95 %.
     e0 : float
         The estimate; always inside the interval.
-    shape : ShapeCheck
+    shaped : bool
+        The estimate rests on a decreasing and convex curve, and the curve does not contradict it.
     bound : float or None
         The largest possible loss M.
     noise_weights : numpy.ndarray
@@ -41,7 +42,7 @@ def interval(
     """
     level = 1 - (1 - CONFIDENCE) / 2
     quantile = float(stats.t.ppf(level, problem.freedom))
-    if shape.decreasing and shape.convex:
+    if shaped:
         low = lower_limit(problem, level)
         high = upper_limit(problem, quantile)
     else:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlflow_b3.findings import Finding
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
     from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
+    from mlflow_b3.measurement.levels import LevelPlan, plan_levels
     from mlflow_b3.reporting.report import AuditReport
     from mlflow_b3.tracking.recording import record
 
@@ -28,6 +29,7 @@ __all__ = [
     "FragmentLosses",
     "InputError",
     "LeakageTest",
+    "LevelPlan",
     "LossCurve",
     "ModelError",
     "P0Search",
@@ -38,6 +40,7 @@ __all__ = [
     "estimate",
     "leakage_test",
     "make_clinic",
+    "plan_levels",
     "record",
     "search_p0",
     "sensitivity",
@@ -54,6 +57,7 @@ _HOMES = {
     "FragmentLosses": "measurement.curve",
     "InputError": "errors",
     "LeakageTest": "hypothesis",
+    "LevelPlan": "measurement.levels",
     "LossCurve": "measurement.curve",
     "ModelError": "errors",
     "P0Search": "estimation.leakage_share",
@@ -63,6 +67,7 @@ _HOMES = {
     "estimate": "estimation.estimates",
     "leakage_test": "hypothesis",
     "make_clinic": "datasets",
+    "plan_levels": "measurement.levels",
     "record": "tracking.recording",
     "search_p0": "estimation.leakage_share",
     "sensitivity": "estimation.sensitivity",

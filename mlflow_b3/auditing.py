@@ -20,7 +20,7 @@ from mlflow_b3.folds import (
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.losses import Loss, constant_loss, resolve_loss
 from mlflow_b3.measurement.campaign import Campaign
-from mlflow_b3.measurement.levels import choose_repeats
+from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
 from mlflow_b3.refit import AuditedModel, load_model, without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
@@ -44,6 +44,7 @@ def audit(
     repeats: int | None = None,
     method: str = "auto",
     scheme: str = "subset",
+    levels: str = "optimal",
     threshold: float | None = None,
     budget: int | str | None = None,
     seed: int = 0,
@@ -82,6 +83,9 @@ def audit(
     scheme : {"subset", "replace"}
         Draw resampled training sets without replacement at full size, or with replacement as the
         papers do.
+    levels : {"optimal", "uniform"}
+        Which injected shares are measured, and how often: crowded near none, where the curve is
+        extrapolated from, or at equal distances as in the papers.
     threshold : number, optional
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction.
@@ -104,11 +108,12 @@ def audit(
     )
     choose("method", method, METHODS)
     choose("scheme", scheme, SCHEMES)
+    choose("levels", levels, tuple(DESIGNS))
     check_seed(seed)
     if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
-    repeats = _repeats(table, folds, repeats, budget, audited)
+    repeats = _repeats(table, folds, repeats, budget, audited, levels)
     splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
     summaries = summarize_folds(splits, table)
     if claim.pattern == "rows":
@@ -120,6 +125,7 @@ def audit(
         folds=splits,
         repeats=repeats,
         scheme=scheme,
+        levels=levels,
         seed=int(seed),
         budget=budget,
         n_jobs=n_jobs,
@@ -200,7 +206,12 @@ def run_leakage_test(
 
 
 def _repeats(
-    table: AuditData, folds: Any, repeats: int | None, budget: Any, audited: AuditedModel
+    table: AuditData,
+    folds: Any,
+    repeats: int | None,
+    budget: Any,
+    audited: AuditedModel,
+    levels: str,
 ) -> int:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
@@ -214,7 +225,10 @@ def _repeats(
     if repeats is not None:
         return int(repeats)
     return choose_repeats(
-        budget, n_folds=folds or DEFAULT_FOLDS, stochastic=audited.learner.stochastic
+        budget,
+        n_folds=folds or DEFAULT_FOLDS,
+        stochastic=audited.learner.stochastic,
+        design=levels,
     )
 
 

@@ -114,6 +114,13 @@ def main() -> None:
     show_default=True,
     help="Resample without replacement (subset) or with it (replace).",
 )
+@click.option(
+    "--levels",
+    type=TEXT,
+    default="optimal",
+    show_default=True,
+    help="Injected shares near none (optimal) or at equal distances (uniform).",
+)
 @click.option("--repeats", type=WHOLE, help="How many times clusters are assigned to folds anew.")
 @click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
 @click.option("--output", type=TEXT, help="Also write the report to this .json, .md or .txt file.")

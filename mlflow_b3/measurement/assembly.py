@@ -282,7 +282,9 @@ def _pool(
     repeats: int,
 ) -> LossCurve:
     shares = list(weights)
-    variance = pooled([[error**2 for error in c.stderr] for c in curves], [w**2 for w in shares])
+    variance = pooled(
+        [[error**2 for error in c.stderr or ()] for c in curves], [w**2 for w in shares]
+    )
     return LossCurve(
         injected=pooled([c.injected for c in curves], shares),
         loss=pooled([c.loss for c in curves], shares),

@@ -47,6 +47,7 @@ class Campaign:
     repeats : int
         How many assignments of clusters the folds consist of.
     scheme : {"subset", "replace"}
+    levels : {"optimal", "uniform"}
     seed : int
     budget : int, str or None
         A number of refits, or a time such as "10m".
@@ -62,6 +63,7 @@ class Campaign:
     folds: tuple[Fold, ...]
     repeats: int = 1
     scheme: str = "subset"
+    levels: str = "optimal"
     seed: int = 0
     budget: int | str | None = None
     n_jobs: int | None = None
@@ -90,7 +92,7 @@ class Campaign:
             if any((fold.loco.counts == 0).any() for fold in collected) or not iid:
                 raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
             plan = self._plan(counts)
-            tasks = self._curve_tasks(plan, resampler) + self._test_tasks(range(plan.test))
+            tasks = self._curve_tasks(plan) + self._test_tasks(range(plan.test))
             self._run(resampler, tasks, counts, collect, bar)
         self._require_all_levels(collected, counts)
         return assemble(collected, iid, resampler, self.repeats), counts
@@ -135,7 +137,7 @@ class Campaign:
             folds=self.folds,
             iid_folds=tuple(Fold(training=t, validation=v) for t, v in splits),
             clusters=self.data.clusters,
-            exposures=exposures(),
+            exposures=exposures(self.levels),
             scheme=self.scheme,
             seed=self.seed,
         )
@@ -151,8 +153,9 @@ class Campaign:
                 per_fit=counts.seconds / counts.done,
                 workers=workers,
             )
-            fits = max(fits, least_fits(n_folds=folds, stochastic=stochastic))
-        return plan_fits(fits, n_folds=folds, stochastic=stochastic)
+            least = least_fits(n_folds=folds, stochastic=stochastic, design=self.levels)
+            fits = max(fits, least)
+        return plan_fits(fits, n_folds=folds, stochastic=stochastic, design=self.levels)
 
     def _first_tasks(self, resampler: Resampler) -> list[Task]:
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
@@ -163,12 +166,16 @@ class Campaign:
         ]
         return loco + [Task("iid", fold, 0, 0) for fold in range(len(resampler.iid_folds))]
 
-    def _curve_tasks(self, plan: FitPlan, resampler: Resampler) -> list[Task]:
+    def _curve_tasks(self, plan: FitPlan) -> list[Task]:
+        # a bootstrap of T̂ is noisy at level 0 too, T̂ itself is not
+        counts = dict(enumerate(plan.rows, start=1))
+        if self.scheme == "replace":
+            counts[0] = plan.rows[0]
         curve = [
             Task("rows", fold, level, replicate)
             for fold in range(len(self.folds))
-            for level in range(0 if self.scheme == "replace" else 1, len(resampler.exposures))
-            for replicate in range(plan.rows)
+            for level, count in counts.items()
+            for replicate in range(count)
         ]
         broken = [
             Task("fragments", number, 0, replicate)

@@ -25,8 +25,9 @@ class LossCurve(Result):
         [0, 1].
     loss : tuple of float
         b(π): mean loss on the rows of V̂ that are not in T'.
-    stderr : tuple of float
-        Standard errors of `loss` over the refits; 0 where a refit has nothing random.
+    stderr : tuple of float, optional
+        Standard errors of `loss` over the refits; 0 where a refit has nothing random. Without them
+        the noise is judged by the roughness of the curve, which needs five levels.
     n_train : int
         n', the number of rows in T'.
     fits : tuple of int, optional
@@ -49,7 +50,7 @@ class LossCurve(Result):
 
     injected: tuple[float, ...]
     loss: tuple[float, ...]
-    stderr: tuple[float, ...]
+    stderr: tuple[float, ...] | None = None
     n_train: int
     fits: tuple[int, ...] | None = None
     exhausted_at: float = 1.0
@@ -91,7 +92,7 @@ class LossCurve(Result):
             problems.append(f"injected={self.injected} must lie in [0, 1].")
         if any(a >= b for a, b in pairwise(self.injected)):
             problems.append("injected must increase; sort the levels and average repeated ones.")
-        if any(error < 0 for error in self.stderr):
+        if any(error < 0 for error in self.stderr or ()):
             problems.append("stderr must not be negative.")
         if (
             isinstance(self.n_train, bool)

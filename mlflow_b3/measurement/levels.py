@@ -2,11 +2,17 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, choose
+from mlflow_b3.results import Result
 
-N_LEVELS = 6
+#: Designs of levels, with their numbers of levels in an audit.
+DESIGNS = {"optimal": 6, "uniform": 11}
+#: -x* at a cluster error of about a tenth.
+USUAL_DISTANCE = 0.1
 LARGEST_EXPOSURE = 0.6
 TEST_PARTS = 5
 DEFAULT_FITS = 480
@@ -16,21 +22,81 @@ SHARES = {"fragments": 0.14, "test": 0.2}
 STOCHASTIC_REPEATS = 4
 
 
-def exposures(n_levels: int = N_LEVELS) -> tuple[float, ...]:
-    """Return the exposures at which the loss is measured: 0 and 0.6·(i/5)², i = 1 … 5.
+def exposures(design: str = "optimal") -> tuple[float, ...]:
+    """Return the exposures at which an audit measures the loss, from 0 to 0.6.
 
     The exposure is the injected share π of the training rows as a multiple of the largest
-    possible one, so it is the share of V̂ that is in T' when V̂ is the smaller side. The levels
-    crowd at 0, where the curve is extrapolated from, and stop at 0.6, because the rows of V̂ that
-    are not injected are needed for scoring.
+    possible one, so it is the share of V̂ that is in T' when V̂ is the smaller side. Levels stop
+    at 0.6, because the rows of V̂ that are not injected are needed for scoring. The levels of the
+    design "optimal" are 0.6·(i/5)², i = 0 … 5: they crowd at 0, where the curve is extrapolated
+    from. Those of "uniform" are eleven at equal distances.
 
     Notes
     -----
     The papers use a uniform grid on [p0, 1] and draw with replacement; with V̂ of a few hundred
     rows that curve turns up near π = 1, because the same few rows are drawn again and again.
     """
-    last = n_levels - 1
-    return tuple(LARGEST_EXPOSURE * (level / last) ** 2 for level in range(n_levels))
+    last = DESIGNS[choose("levels", design, tuple(DESIGNS))] - 1
+    curved = 2 if design == "optimal" else 1
+    return tuple(LARGEST_EXPOSURE * (level / last) ** curved for level in range(last + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelPlan(Result):
+    """Injected shares π, and how many refits to spend on each."""
+
+    injected: tuple[float, ...]
+    fits: tuple[int, ...]
+
+
+def plan_levels(
+    fits: int, p0: float = 0.1, *, levels: int = 6, largest: float = 1.0, design: str = "optimal"
+) -> LevelPlan:
+    """Plan which injected shares to measure when the curve is to be read at no leakage.
+
+    Parameters
+    ----------
+    fits : int
+        Refits in all; at least two for each level.
+    p0 : float
+        The leaked share that is expected; it need not be exact.
+    levels : int
+    largest : float
+        The largest injected share; below 1 where V̂ would be used up.
+    design : {"optimal", "uniform"}
+        "optimal": π_i = largest·(i/(levels-1))², and refits in proportion to 1/(π + p0/(1-p0)).
+        "uniform": equal distances and equal refits, the papers' grid.
+
+    Notes
+    -----
+    For extrapolation by a polynomial the best levels are Chebyshev points, the refits in
+    proportion to the Lagrange weights at the target (Hoel and Levine 1964,
+    doi:10.1214/aoms/1177700373). The squares are as good for sums of powers and do not depend on
+    a degree; docs/estimators.md has the refits that they save.
+    """
+    choose("design", design, tuple(DESIGNS))
+    whole = [isinstance(n, Integral) and not isinstance(n, bool) for n in (fits, levels)]
+    if not all(whole) or levels < 2 or fits < 2 * levels:
+        raise InputError(
+            f"fits={fits!r} and levels={levels!r} must be whole numbers, levels at least 2 and "
+            "fits at least twice as many."
+        )
+    if not 0 <= p0 < 1 or not 0 < largest <= 1:
+        raise InputError(f"p0={p0!r} must lie in [0, 1) and largest={largest!r} in (0, 1].")
+    curved = 2 if design == "optimal" else 1
+    injected = [largest * (level / (levels - 1)) ** curved for level in range(levels)]
+    distance = max(p0 / (1 - p0), 0.01)
+    weights = [1 / (share + distance) if design == "optimal" else 1.0 for share in injected]
+    return LevelPlan(injected=tuple(injected), fits=_spread(fits, weights))
+
+
+def _spread(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Divide refits in proportion to weights, at least two each, none left over."""
+    counts = [2] * len(weights)
+    for _ in range(fits - sum(counts)):
+        needy = max(range(len(weights)), key=lambda level: weights[level] / counts[level])
+        counts[needy] += 1
+    return tuple(counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +107,7 @@ class FitPlan:
     ----------
     loco : int
         Refits on the fold as it is.
-    rows : int
+    rows : tuple of int
         Refits at each positive level of injected leakage.
     fragments : int
         Refits with broken validation clusters.
@@ -50,35 +116,40 @@ class FitPlan:
     """
 
     loco: int
-    rows: int
+    rows: tuple[int, ...]
     fragments: int
     test: int
 
     @property
     def fits_per_fold(self) -> int:
         """All refits of a fold, the one that ignores clusters included."""
-        levels = self.rows * (N_LEVELS - 1)
-        return self.loco + 1 + levels + self.fragments + self.test * (1 + TEST_PARTS)
+        return self.loco + 1 + sum(self.rows) + self.fragments + self.test * (1 + TEST_PARTS)
 
 
-def least_fits(*, n_folds: int, stochastic: bool) -> int:
+def least_fits(*, n_folds: int, stochastic: bool, design: str = "optimal") -> int:
     """Return the smallest number of refits that an audit needs."""
-    return n_folds * _least_plan(stochastic).fits_per_fold
+    return n_folds * _least_plan(stochastic, design).fits_per_fold
 
 
-def _least_plan(stochastic: bool) -> FitPlan:
-    return FitPlan(loco=STOCHASTIC_REPEATS if stochastic else 1, rows=2, fragments=2, test=1)
+def _least_plan(stochastic: bool, design: str) -> FitPlan:
+    rows = (2,) * (len(exposures(design)) - 1)
+    return FitPlan(loco=STOCHASTIC_REPEATS if stochastic else 1, rows=rows, fragments=2, test=1)
 
 
-def plan_fits(fits: int | None, *, n_folds: int, stochastic: bool) -> FitPlan:
+def plan_fits(
+    fits: int | None, *, n_folds: int, stochastic: bool, design: str = "optimal"
+) -> FitPlan:
     """Spread at most this many refits over an audit; None takes 480, or what is needed.
+
+    The refits of the loss curve go to its levels in proportion to 1/(exposure + 0.1) with the
+    optimal design, where 0.1 is about how far away the point without leakage is.
 
     Raises
     ------
     InputError
         When the refits do not suffice for two at each level and one round of the test.
     """
-    least = _least_plan(stochastic)
+    least = _least_plan(stochastic, design)
     loco = least.loco
     needed = n_folds * least.fits_per_fold
     if fits is None:
@@ -88,19 +159,21 @@ def plan_fits(fits: int | None, *, n_folds: int, stochastic: bool) -> FitPlan:
             f"budget={fits} refits is too little for {n_folds} folds, which need at least {needed}; "
             "give more, or use fewer folds."
         )
-    extra = fits / n_folds - loco - 1
+    extra = fits // n_folds - loco - 1
     test = max(least.test, math.floor(extra * SHARES["test"] / (1 + TEST_PARTS)))
     fragments = max(least.fragments, math.floor(extra * SHARES["fragments"]))
-    left = extra - test * (1 + TEST_PARTS) - fragments
-    rows = max(least.rows, math.floor(left / (N_LEVELS - 1)))
-    while (
-        FitPlan(loco=loco, rows=rows, fragments=fragments, test=test).fits_per_fold * n_folds > fits
-    ):
-        fragments -= 1
-    return FitPlan(loco=loco, rows=rows, fragments=fragments, test=test)
+    rows = max(sum(least.rows), extra - test * (1 + TEST_PARTS) - fragments)
+    fragments = min(fragments, extra - rows - test * (1 + TEST_PARTS))
+    weights = [
+        1 / (exposure + USUAL_DISTANCE) if design == "optimal" else 1.0
+        for exposure in exposures(design)[1:]
+    ]
+    return FitPlan(loco=loco, rows=_spread(rows, weights), fragments=fragments, test=test)
 
 
-def choose_repeats(budget: int | str | None, *, n_folds: int, stochastic: bool) -> int:
+def choose_repeats(
+    budget: int | str | None, *, n_folds: int, stochastic: bool, design: str = "optimal"
+) -> int:
     """Return how many assignments of clusters to folds a budget affords, up to three.
 
     A time is not known in refits before the first of them; it affords one.
@@ -108,8 +181,8 @@ def choose_repeats(budget: int | str | None, *, n_folds: int, stochastic: bool) 
     fits, seconds = parse_budget(budget)
     if seconds is not None:
         return 1
-    affordable = (fits or DEFAULT_FITS) // least_fits(n_folds=n_folds, stochastic=stochastic)
-    return max(1, min(MOST_REPEATS, affordable))
+    least = least_fits(n_folds=n_folds, stochastic=stochastic, design=design)
+    return max(1, min(MOST_REPEATS, (fits or DEFAULT_FITS) // least))
 
 
 def parse_budget(budget: int | str | None) -> tuple[int | None, float | None]:

@@ -91,7 +91,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     their values less c standard errors, with c the quantile of the joint maximum.
     """
     rows = [np.eye(len(problem.exposure))[0]]
-    for count in range(2, len(problem.exposure) + 1):
+    for count in _first_levels(len(problem.exposure)):
         part = slice(0, count)
         row = np.zeros(len(problem.exposure))
         line = _map(problem.exposure[part], problem.stderr[part], 1)
@@ -103,6 +103,13 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     errors = np.sqrt(np.diag(covariance))
     critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
     return float(np.max(values - critical * errors))
+
+
+def _first_levels(levels: int) -> list[int]:
+    """Return how many of the first levels to draw lines through: all of 2 … m, or ten of them."""
+    if levels <= 11:
+        return list(range(2, levels + 1))
+    return [int(count) for count in np.unique(np.geomspace(2, levels, 10).round())]
 
 
 def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:

@@ -174,7 +174,7 @@ def fit_curve(
     if len(problem.exposure) < 2:
         raise InputError("the curve has one level only; measure at least two.")
     if choose("method", method, METHODS) != "basis":
-        return fit_power(problem, slope_z=check_shape(problem).slope_z)
+        return fit_power(problem)
     if isinstance(order, bool) or not isinstance(order, int) or order < 0:
         raise InputError(f"order={order!r} must be a whole number from 0.")
     return fit_basis(problem, order)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.optimize import nnls
+from scipy.optimize import brentq, nnls
 
 from mlflow_b3.estimation.bounds import lower_limit
 from mlflow_b3.estimation.unmixing import Extrapolation
@@ -60,30 +60,37 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
     Powers go up to the sharpness of the curve: without such a limit no upper bound below the
     largest loss exists, because a curve may rise arbitrarily fast to the left of all levels.
     """
-    # refits without noise leave the covariance singular
-    ridge = 1e-10 * np.trace(problem.covariance) * np.eye(len(problem.exposure))
-    root = np.linalg.cholesky(problem.covariance + ridge)
     powers = np.arange(0, problem.sharpness + 1)
-    design = np.asarray(np.linalg.solve(root, (1 - problem.exposure)[:, None] ** powers), float)
-    loss = np.asarray(np.linalg.solve(root, problem.loss), float)
+    design, loss = _whitened(problem, (1 - problem.exposure)[:, None] ** powers)
     goal = (1 - problem.target) ** powers.astype(float)
     least, start = _least(design, loss, goal)
     allowed = least + quantile**2
-    step = max(1e-6, float(np.sqrt(problem.covariance[0, 0])))
-    low, high = start, start + step
+
+    def excess(value: float) -> float:
+        return _constrained(design, loss, goal, value) - allowed
+
+    low, step = start, max(1e-6, float(np.sqrt(problem.covariance[0, 0])))
+    high = start + step
     for _ in range(60):
-        if _constrained(design, loss, goal, high) > allowed:
+        if excess(high) > 0:
             break
-        low, high = high, high + 2 * (high - low)
-    for _ in range(25):
-        middle = (low + high) / 2
-        if _constrained(design, loss, goal, middle) > allowed:
-            high = middle
-        else:
-            low = middle
-        if high - low < 1e-3 * step:
-            break
-    return high
+        low, high = high, high + 3 * (high - low)
+    else:
+        return float("inf")
+    if excess(low) > 0:  # rounding: nothing beyond the best fit is allowed
+        return low
+    return float(brentq(excess, low, high, xtol=1e-3 * step))
+
+
+def _whitened(problem: Extrapolation, columns: Array) -> tuple[Array, Array]:
+    """Return columns and losses with independent unit noise, in as few rows as hold them."""
+    # refits without noise leave the covariance singular
+    ridge = 1e-10 * np.trace(problem.covariance) * np.eye(len(problem.exposure))
+    root = np.linalg.cholesky(problem.covariance + ridge)
+    both = np.linalg.solve(root, np.column_stack([columns, problem.loss]))
+    if len(both) > both.shape[1]:
+        both = np.asarray(np.linalg.qr(both, mode="r"), float)
+    return np.asarray(both[:, :-1]), np.asarray(both[:, -1])
 
 
 def _least(design: Array, loss: Array, goal: Array) -> tuple[float, float]:

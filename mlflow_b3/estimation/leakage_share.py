@@ -73,7 +73,7 @@ def search_p0(
     problems = [unmix(curve, LeakShares(p0=float(share))) for share in grid]
     fits = [fit_curve(problem, method=method, order=order) for problem in problems]
     residual = np.array([residual_of(*pair) for pair in zip(fits, problems, strict=True)])
-    noise = float(np.linalg.norm(curve.stderr))
+    noise = float(np.linalg.norm(problems[0].stderr))
     allowed = residual <= residual.min() + noise
     if bound is not None:
         allowed &= np.array([fit.e0 for fit in fits]) <= bound + noise

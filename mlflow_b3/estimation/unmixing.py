@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.noise import noise_of, noise_scale
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
@@ -141,8 +142,8 @@ def unmix(
         own += weight * keep
         other += weight * remove
         target -= weight * share.p0 / share.clean / fold.exhausted_at
-    stderr = own * _positive(np.array(curve.stderr), np.array(curve.loss))
     exposure = np.array(curve.exposure)
+    stderr = own * _stated_or_seen(curve, exposure)
     covariance = (
         _clusters(curve, own, other)
         + np.diag(stderr**2)
@@ -162,6 +163,15 @@ def unmix(
         sharpness=curve.sharpness,
         leakable=max(1, min(curve.n_train, round(total * curve.n_train))),
     )
+
+
+def _stated_or_seen(curve: LossCurve, exposure: Array) -> Array:
+    """Return the noise of the refits: what is stated, or more where the curve is rougher."""
+    loss = np.array(curve.loss)
+    if curve.stderr is None:
+        return _positive(noise_of(exposure, loss), loss)
+    stderr = _positive(np.array(curve.stderr), loss)
+    return stderr * max(1.0, noise_scale(exposure, loss, stderr))
 
 
 def _positive(stderr: Array, loss: Array) -> Array:

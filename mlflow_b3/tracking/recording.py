@@ -118,7 +118,7 @@ def curves_table(report: AuditReport) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["curve", "axis", "x", "value", "low", "high"])
     for x, y, error in zip(
-        report.curve.injected, report.curve.loss, report.curve.stderr, strict=True
+        report.curve.injected, report.curve.loss, report.curve.stderr or (), strict=True
     ):
         writer.writerow(["loss", "injected", x, y, y - 1.96 * error, y + 1.96 * error])
     for x, y in zip(report.search.p0, report.search.residual, strict=True):

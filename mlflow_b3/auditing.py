@@ -13,6 +13,7 @@ from mlflow_b3.estimation.estimates import METHODS
 from mlflow_b3.folds import (
     DEFAULT_FOLDS,
     assigns_at_random,
+    balanced_count,
     fold_findings,
     make_folds,
     summarize_folds,
@@ -74,8 +75,9 @@ def audit(
         Share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
     split_rate : number or (low, high), optional
         Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
-    folds : int, splitter or list of splits, optional
-        One cluster left out at a time up to ten clusters, else five folds of whole clusters.
+    folds : int, "balanced", splitter or list of splits, optional
+        One cluster left out at a time up to ten clusters, else five folds of whole clusters;
+        "balanced" leaves out several at a time where their sizes differ much.
     repeats : int, optional
         How many times clusters are assigned to folds anew, for folds that are made here: three
         times where the budget allows it.
@@ -152,7 +154,7 @@ def audit(
         pattern=claim.pattern,
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
         p0_validation=claim.p0_validation,
-        folds_given=folds is not None and not isinstance(folds, (int, np.integer)),
+        folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         repeats=repeats,
         threshold_given=threshold is not None,
         seed=int(seed),
@@ -226,7 +228,7 @@ def _repeats(
         return int(repeats)
     return choose_repeats(
         budget,
-        n_folds=folds or DEFAULT_FOLDS,
+        n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
         stochastic=audited.learner.stochastic,
         design=levels,
     )

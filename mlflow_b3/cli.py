@@ -57,6 +57,7 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
 
 
 TEXT = Optional(str, "TEXT")
+FOLDS = Optional(lambda text: text if text == "balanced" else int(text), "NUMBER|balanced")
 NUMBER = Optional(float, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
 
@@ -70,7 +71,7 @@ SHARED_OPTIONS = [
         type=TEXT,
         help="zero_one, log, brier or hinge for classifiers; squared or absolute for regressors.",
     ),
-    click.option("--folds", type=WHOLE, help="Number of folds of whole clusters."),
+    click.option("--folds", type=FOLDS, help="Number of folds of whole clusters, or balanced."),
     click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
     click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
     click.option(

@@ -16,6 +16,8 @@ from mlflow_b3.results import Result
 
 LEAVE_ONE_OUT_UP_TO = 10
 DEFAULT_FOLDS = 5
+BALANCED = "balanced"
+MOST_BALANCED_FOLDS = 10
 
 Rows = NDArray[np.intp]
 
@@ -56,6 +58,8 @@ def assigns_at_random(data: AuditData, folds: Any) -> bool:
     """Return whether chance decides which clusters share a fold, so that repeating it helps."""
     if folds is None:
         return data.n_clusters > LEAVE_ONE_OUT_UP_TO
+    if isinstance(folds, str) and folds == BALANCED:
+        return balanced_count(data) < data.n_clusters
     whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
     return whole and 2 <= folds < data.n_clusters
 
@@ -68,8 +72,9 @@ def make_folds(
     Parameters
     ----------
     data : AuditData
-    folds : int, splitter, sequence of (training rows, validation rows), or None
-        None leaves out one cluster at a time up to ten clusters, and makes five folds of whole
+    folds : int, "balanced", splitter, sequence of (training rows, validation rows), or None
+        "balanced" leaves out several clusters at a time where their sizes differ much, as many
+        folds as have at least half of the mean fold's rows, ten at most. None leaves out one cluster at a time up to ten clusters, and makes five folds of whole
         clusters, balanced by rows, beyond that. A number makes that many folds of whole
         clusters. A splitter has scikit-learn's `split(X, y, groups)`. Given splits are audited
         as they are, shared clusters included.
@@ -84,6 +89,8 @@ def make_folds(
     if folds is None:
         few = data.n_clusters <= LEAVE_ONE_OUT_UP_TO
         folds = LeaveOneGroupOut() if few else DEFAULT_FOLDS
+    if isinstance(folds, str) and folds == BALANCED:
+        folds = balanced_count(data)
     if isinstance(folds, bool) or (isinstance(folds, (int, np.integer)) and folds < 2):
         raise InputError(f"folds={folds!r}: at least two folds are needed.")
     if isinstance(folds, (int, np.integer)):
@@ -99,9 +106,22 @@ def make_folds(
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
         return _from_splits(folds, data)
     raise InputError(
-        f"folds={folds!r} is not usable; give a number, a scikit-learn splitter or a list of "
-        "(training rows, validation rows)."
+        f"folds={folds!r} is not usable; give a number, 'balanced', a scikit-learn splitter or a "
+        "list of (training rows, validation rows)."
     )
+
+
+def balanced_count(data: AuditData) -> int:
+    """Return the largest number of folds none of which has under half of the mean fold's rows.
+
+    Small variance of |V̂| over the folds is what the papers advise for clusters of unequal sizes
+    (UAI 2017, section 5).
+    """
+    for count in range(min(data.n_clusters, MOST_BALANCED_FOLDS), 2, -1):
+        sizes = [len(validation) for _, validation in _balanced(data, count, [0, 0])]
+        if min(sizes) >= data.n_rows / count / 2:
+            return count
+    return 2
 
 
 def _split(splitter: Any, data: AuditData) -> list[Any]:

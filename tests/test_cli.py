@@ -285,7 +285,7 @@ def test_all_missing_options_are_named_at_once(shop):
         (["--budget", "soon"], "budget='soon' is not usable"),
         (["--budget", "10"], "budget=10 refits is too little for 5 folds"),
         (["--folds", "1"], "at least two folds are needed"),
-        (["--folds", "many"], "'many' is not of type INTEGER"),
+        (["--folds", "many"], "'many' is not of type NUMBER|balanced"),
         (["--threshold", "nan"], "threshold=nan must be a finite number"),
         (["--seed", "-1"], "seed=-1 must be a whole number from 0"),
         (["--n-jobs", "0"], "n_jobs=0 is not usable"),

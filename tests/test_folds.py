@@ -116,7 +116,7 @@ def test_fewer_than_two_folds_are_refused(count):
 def test_anything_else_is_refused_with_what_can_be_given(folds):
     text = refusal(data_of([10] * 4), folds)
     assert f"folds={folds!r} is not usable" in text
-    assert "a number, a scikit-learn splitter or a list of (training rows, validation rows)" in text
+    assert "a number, 'balanced', a scikit-learn splitter or a list of (training rows" in text
 
 
 # ---------------------------------------------------------------- given splits
@@ -290,3 +290,27 @@ def test_folds_are_plain_values():
     fold = Fold(training=np.array([1]), validation=np.array([2]))
     with pytest.raises(AttributeError):
         fold.training = np.array([3])
+
+
+# ---------------------------------------------------------------- unequal clusters
+
+
+@pytest.mark.parametrize(
+    ("sizes", "folds"),
+    [
+        ([303, 262, 130, 46], [176, 262, 303]),  # the two small ones go together
+        ([50, 50, 50, 50], [50, 50, 50, 50]),
+        ([1000, 10, 10, 10], [30, 1000]),  # nothing better exists
+        ([20] * 40, [80] * 10),
+    ],
+)
+def test_balanced_leaves_out_several_small_clusters_at_a_time(sizes, folds):
+    data = data_of(sizes)
+    made = make_folds(data, "balanced")
+    assert validation_sizes(made) == folds
+    assert_whole_clusters(made, data)
+
+
+def test_balanced_folds_are_repeated_only_where_chance_decides():
+    assert assigns_at_random(data_of([20] * 40), "balanced")
+    assert not assigns_at_random(data_of([50] * 4), "balanced")

@@ -15,9 +15,9 @@ Array = NDArray[np.float64]
 POWERS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 19, 24], dtype=float)
 #: Prior probabilities of the curve's kinds: constant, line, parabola, smooth sum of powers.
 CONSTANT, LINE, PARABOLA, SMOOTH = 0.2, 0.2, 0.2, 0.4
-#: Prior standard deviation of the coefficients of line and parabola, in visible drops.
-FREE_DROPS = 4.0
-#: Prior standard deviations of the weights of a smooth sum, in visible drops.
+#: Prior standard deviation of the coefficients of line and parabola, in visible changes.
+FREE_CHANGES = 4.0
+#: Prior standard deviations of the weights of a smooth sum, in visible changes.
 SCALES = np.geomspace(0.03, 3, 8)
 LARGEST_AMPLIFICATION = 10.0
 SMALLEST_NOISE = 1e-5
@@ -91,12 +91,12 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     powers, room = powers[room > 1e-6], room[room > 1e-6]
     design, loss, constant, means, noise = _centred(problem, powers)
     seen, _ = nnls(design, loss, maxiter=100 * len(powers))
-    drop = max(float(seen.sum()), 2 * noise)
+    change = max(float(seen.sum()), float(np.ptp(problem.loss)), 2 * noise)
     chances = [np.log(CONSTANT)]
     weights = [np.zeros(len(powers))]
     for size, prior in ((1, LINE), (2, PARABOLA)):
         if len(powers) >= size:
-            free, evidence = _free(design[:, :size], loss, FREE_DROPS * drop)
+            free, evidence = _free(design[:, :size], loss, FREE_CHANGES * change)
             if size == 2 and (free >= 0).all():
                 continue  # a falling convex parabola is a smooth sum already
             weights.append(np.append(free, np.zeros(len(powers) - size)))
@@ -104,7 +104,7 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     if len(powers) > 2:
         shape = _smooth_covariance(powers, room)
         for scale in SCALES:
-            spread, evidence = _smooth(design, loss, (scale * drop) ** 2 * shape)
+            spread, evidence = _smooth(design, loss, (scale * change) ** 2 * shape)
             weights.append(spread)
             chances.append(np.log(SMOOTH / len(SCALES)) + evidence)
     mean = softmax(np.array(chances)) @ np.array(weights)

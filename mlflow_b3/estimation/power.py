@@ -19,34 +19,42 @@ CONSTANT, LINE, PARABOLA, SMOOTH = 0.2, 0.2, 0.2, 0.4
 FREE_CHANGES = 4.0
 #: Prior standard deviations of the weights of a smooth sum, in visible changes.
 SCALES = np.geomspace(0.03, 3, 8)
-LARGEST_AMPLIFICATION = 10.0
+LARGEST_AMPLIFICATION = 8.0
 SMALLEST_NOISE = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerFit:
-    """A fitted curve b(x) = Σ_k a_k (1-x)^k.
+    """A fitted curve b(x) = Σ_k a_k (1-x)^k; one fit serves every target.
 
     Attributes
     ----------
-    powers, weights : numpy.ndarray
-        k and a_k.
+    powers : numpy.ndarray
+        k, from 0.
+    free, smooth : numpy.ndarray
+        a_k of constant, line and parabola, and of the smooth sums.
     target : float
         x*, where no row is leaked.
     """
 
     powers: Array
-    weights: Array
+    free: Array
+    smooth: Array
     target: float
 
     @property
     def e0(self) -> float:
         """b(x*): the loss on new clusters."""
-        return float(self.at(np.array([self.target]))[0])
+        return float(self.read(np.array([self.target]))[0])
+
+    def read(self, targets: Array) -> Array:
+        """Return e_0 for some targets x* ≤ 0."""
+        gain = (1 - targets)[:, None] ** self.powers
+        return np.asarray(gain @ self.free + _limited(gain) @ self.smooth)
 
     def at(self, exposure: Array) -> Array:
         """Return the fitted curve at some exposures."""
-        return np.asarray((1 - exposure)[:, None] ** self.powers @ self.weights)
+        return np.asarray((1 - exposure)[:, None] ** self.powers @ (self.free + self.smooth))
 
     def losses(self, leaked: Array, leakable: int) -> Array:
         """Return e_j: the loss with j of the `leakable` rows in training.
@@ -56,12 +64,20 @@ class PowerFit:
         that k given rows are absent when j of m are present.
         """
         values = np.zeros(len(leaked))
-        for power, weight in zip(self.powers, self.weights, strict=True):
+        gains = np.asarray((1 - self.target) ** self.powers)
+        weights = gains * self.free + _limited(gains) * self.smooth
+        for power, weight in zip(self.powers, weights, strict=True):
             steps = np.arange(int(power))
             present = np.clip(leakable - leaked[:, None] - steps, 0, None)
             absent = np.prod(present / np.maximum(leakable - steps, 1), axis=1)
-            values += weight * (1 - self.target) ** power * absent
+            values += weight * absent
         return values
+
+
+def _limited(gain: Array) -> Array:
+    """Return amplifications that level off at the largest one that is trusted."""
+    with np.errstate(over="ignore"):
+        return np.asarray(gain / (1 + (gain / LARGEST_AMPLIFICATION) ** 4) ** 0.25)
 
 
 def fit_power(problem: Extrapolation) -> PowerFit:
@@ -75,20 +91,18 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     constant; a line, which may also rise; a parabola where it rises or bends down, because a
     leaked row can hurt; and smooth sums of the powers 1 … 24 with a_k ≥ 0. The prior of a smooth
     sum is a Gaussian process over log k with correlation exp(-|Δ log k|), at eight scales; its
-    fit is non-negative least squares. A power closes, smoothly in p0, as its amplification
-    (1-x*)^k comes near 10. With 12 levels or more the scale of the noise is taken from the curve
-    itself, so that wrong standard errors do little harm. The cost does not depend on n'.
+    fit is non-negative least squares. What a power is amplified by at the target, (1-x*)^k, levels
+    off at 8: beyond that a change which cannot be seen would decide. The fit does not depend on
+    p0, e_0 never falls as p0 grows when the curve falls, and the cost does not depend on n'. With
+    12 levels or more the scale of the noise is taken from the curve itself, so that wrong standard
+    errors do little harm.
 
     Departures from the design this began with: correlated instead of independent weights (real
-    loss curves spread over many powers), parabolas, and marginal likelihoods with everything but
-    the constant integrated out. docs/estimators.md tells what it was chosen on.
+    loss curves spread over many powers), parabolas, marginal likelihoods with everything but the
+    constant integrated out, and a limit on the amplification instead of on the powers.
+    docs/estimators.md tells what it was chosen on.
     """
-    base = 1 - problem.target
     powers = POWERS[max(1, min(problem.sharpness, problem.leakable)) >= POWERS]
-    # room is what the limit on the amplification leaves of a power; a line is always possible
-    room = np.clip(1 - (base**powers / LARGEST_AMPLIFICATION) ** 4, 0, None)
-    room[0] = 1.0
-    powers, room = powers[room > 1e-6], room[room > 1e-6]
     design, loss, constant, means, noise = _centred(problem, powers)
     seen, _ = nnls(design, loss, maxiter=100 * len(powers))
     change = max(float(seen.sum()), float(np.ptp(problem.loss)), 2 * noise)
@@ -101,16 +115,19 @@ def fit_power(problem: Extrapolation) -> PowerFit:
                 continue  # a falling convex parabola is a smooth sum already
             weights.append(np.append(free, np.zeros(len(powers) - size)))
             chances.append(np.log(prior) + evidence)
+    n_free = len(weights)
     if len(powers) > 2:
-        shape = _smooth_covariance(powers, room)
+        shape = _smooth_covariance(powers)
         for scale in SCALES:
             spread, evidence = _smooth(design, loss, (scale * change) ** 2 * shape)
             weights.append(spread)
             chances.append(np.log(SMOOTH / len(SCALES)) + evidence)
-    mean = softmax(np.array(chances)) @ np.array(weights)
+    parts = softmax(np.array(chances))[:, None] * np.array(weights)
+    free, smooth = parts[:n_free].sum(axis=0), parts[n_free:].sum(axis=0)
     return PowerFit(
         powers=np.append(0.0, powers),
-        weights=np.append(constant - means @ mean, mean),
+        free=np.append(constant - means @ (free + smooth), free),
+        smooth=np.append(0.0, smooth),
         target=problem.target,
     )
 
@@ -144,11 +161,9 @@ def _free(design: Array, loss: Array, spread: float) -> tuple[Array, float]:
     return weights, float(moment @ weights - determinant) / 2
 
 
-def _smooth_covariance(powers: Array, room: Array) -> Array:
+def _smooth_covariance(powers: Array) -> Array:
     distance = np.abs(np.subtract.outer(np.log(powers), np.log(powers)))
-    deviation = np.sqrt(room)
-    covariance = np.exp(-distance) * np.outer(deviation, deviation)
-    return np.asarray(covariance + 1e-8 * np.diag(np.diag(covariance)))
+    return np.asarray(np.exp(-distance) + 1e-8 * np.eye(len(powers)))
 
 
 def _smooth(design: Array, loss: Array, covariance: Array) -> tuple[Array, float]:

@@ -8,9 +8,17 @@ from mlflow_b3.version import __version__
 if TYPE_CHECKING:
     from mlflow_b3.auditing import audit
     from mlflow_b3.datasets import Clinic, make_clinic
-    from mlflow_b3.errors import B3Error, FitError, InputError, ModelError, TrackingError
+    from mlflow_b3.errors import (
+        B3Error,
+        FitError,
+        InputError,
+        ModelError,
+        SolverError,
+        TrackingError,
+    )
     from mlflow_b3.estimation.estimates import Estimate, estimate
     from mlflow_b3.estimation.leakage_share import P0Search, search_p0
+    from mlflow_b3.estimation.methods import Method
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
     from mlflow_b3.findings import Finding
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
@@ -31,9 +39,11 @@ __all__ = [
     "LeakageTest",
     "LevelPlan",
     "LossCurve",
+    "Method",
     "ModelError",
     "P0Search",
     "Sensitivity",
+    "SolverError",
     "TrackingError",
     "__version__",
     "audit",
@@ -59,9 +69,11 @@ _HOMES = {
     "LeakageTest": "hypothesis",
     "LevelPlan": "measurement.levels",
     "LossCurve": "measurement.curve",
+    "Method": "estimation.methods",
     "ModelError": "errors",
     "P0Search": "estimation.leakage_share",
     "Sensitivity": "estimation.sensitivity",
+    "SolverError": "errors",
     "TrackingError": "errors",
     "audit": "auditing",
     "estimate": "estimation.estimates",

@@ -1,5 +1,6 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,7 +10,8 @@ from mlflow_b3.claims import make_claim
 from mlflow_b3.conclusions import conclude
 from mlflow_b3.data import AuditData, prepare, read_table
 from mlflow_b3.errors import InputError, check_seed, choose
-from mlflow_b3.estimation.estimates import METHODS
+from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
+from mlflow_b3.estimation.methods import Method, as_method, check_size
 from mlflow_b3.folds import (
     DEFAULT_FOLDS,
     assigns_at_random,
@@ -43,7 +45,8 @@ def audit(
     split_rate: Any = None,
     folds: Any = None,
     repeats: int | None = None,
-    method: str = "auto",
+    method: str | Method = "auto",
+    method_options: Mapping[str, Any] | None = None,
     scheme: str = "subset",
     levels: str = "optimal",
     threshold: float | None = None,
@@ -81,7 +84,10 @@ def audit(
     repeats : int, optional
         How many times clusters are assigned to folds anew, for folds that are made here: three
         times where the budget allows it.
-    method : {"auto", "power", "basis"}
+    method : str or Method
+        The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`.
+    method_options : mapping, optional
+        Options of the method, such as {"order": 3} for "basis"; see `Method`.
     scheme : {"subset", "replace"}
         Draw resampled training sets without replacement at full size, or with replacement as the
         papers do.
@@ -108,7 +114,7 @@ def audit(
     claim = make_claim(
         p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
     )
-    choose("method", method, METHODS)
+    chosen_method = as_method(method, **(method_options or {}))
     choose("scheme", scheme, SCHEMES)
     choose("levels", levels, tuple(DESIGNS))
     check_seed(seed)
@@ -120,6 +126,10 @@ def audit(
     summaries = summarize_folds(splits, table)
     if claim.pattern == "rows":
         claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
+    for fold in summaries:  # and so does a method that would be too large or needs more levels
+        leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
+        everything = scheme == "replace" or leaked > fold.n_training
+        check_size(chosen_method, DESIGNS[levels], fold.n_training if everything else round(leaked))
     campaign = Campaign(
         data=table,
         learner=audited.learner,
@@ -149,7 +159,8 @@ def audit(
         target=target,
         cluster=cluster,
         features=table.feature_names,
-        method="power" if method == "auto" else method,
+        method=chosen_method.name,
+        method_options=chosen_method.options,
         scheme=scheme,
         pattern=claim.pattern,
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),

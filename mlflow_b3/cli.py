@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,24 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
             return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
 
 
+def _named_values(text: str) -> dict[str, int | float | str]:
+    """Parse NAME=VALUE, or several with commas between them."""
+    pairs = [part.split("=") for part in text.split(",")]
+    return {name.strip(): _number_or_text(value.strip()) for name, value in pairs}
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
 TEXT = Optional(str, "TEXT")
 FOLDS = Optional(lambda text: text if text == "balanced" else int(text), "NUMBER|balanced")
 NUMBER = Optional(float, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
+NAMED_VALUES = Optional(_named_values, "NAME=VALUE")
 
 SHARED_OPTIONS = [
     click.option("--model-uri", type=TEXT, help="MLflow model to audit, such as models:/name/3."),
@@ -106,7 +121,17 @@ def main() -> None:
 @click.option("--cluster-error", type=Share(), help="Share of rows with a wrong cluster id.")
 @click.option("--split-rate", type=Share(), help="Share of rows whose true cluster was split.")
 @click.option(
-    "--method", type=TEXT, default="auto", show_default=True, help="auto, power or basis."
+    "--method",
+    type=TEXT,
+    default="auto",
+    show_default=True,
+    help="auto, power, least-squares, mono, trend2-4, trend2+mono-trend4+mono, basis or sketch.",
+)
+@click.option(
+    "--method-option",
+    type=NAMED_VALUES,
+    multiple=True,
+    help="An option of the method, such as order=3; may be repeated.",
 )
 @click.option(
     "--scheme",
@@ -131,7 +156,12 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
     with _input_errors():
         writer = _writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
+        method_options: dict[str, Any] = {}
+        for part in options.pop("method_option"):
+            method_options.update(part or {})
         given = {name: value for name, value in options.items() if value is not None}
+        if method_options:
+            given["method_options"] = method_options
         if not any(subject.values()):
             if not record:
                 raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")

@@ -1,7 +1,7 @@
 """What follows from the measured losses: the numbers of an audit's report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -13,6 +13,7 @@ from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import search_p0
+from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
@@ -41,9 +42,10 @@ def conclude(
     threshold: float | None,
 ) -> AuditReport:
     """Draw every conclusion of an audit from what was measured; findings are left to be added."""
-    by_rows = _rows_sensitivity(measured, claim, folds, settings)
+    method = as_method(settings.method, **settings.method_options)
+    by_rows = _rows_sensitivity(measured, claim, folds, settings, method)
     by_fragments = _fragment_sensitivity(measured, folds, settings)
-    headline = _headline(measured, claim, folds, settings, by_rows, by_fragments)
+    headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
@@ -51,6 +53,7 @@ def conclude(
     no_leak = shares_by_fold(0.0, folds)
     without, leaked, clusters = measured.test_losses
     estimate = headline.estimate
+    search = search_p0(measured.curve, method, bound=settings.loss_bound)
     return AuditReport(
         e0=headline.e0,
         e0_interval=_not_below(headline.interval, settings),
@@ -66,7 +69,7 @@ def conclude(
         losses=estimate.losses if estimate else None,
         residual=estimate.residual if estimate else None,
         shape=estimate.shape if estimate else check_shape(_problem(measured, no_leak)),
-        search=search_p0(measured.curve, settings.method, bound=settings.loss_bound),
+        search=search,
         sensitivity=by_rows,
         fragments=measured.fragments,
         fragment_sensitivity=by_fragments,
@@ -78,6 +81,8 @@ def conclude(
         folds=folds,
         findings=(),
         settings=settings,
+        accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
+        sketch_error=estimate.sketch_error if estimate else None,
     )
 
 
@@ -95,8 +100,14 @@ def _problem(measured: Measurement, shares: Sequence[LeakShares]) -> Extrapolati
 
 
 def _rows_sensitivity(
-    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], settings: Settings
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    method: Method,
 ) -> Sensitivity:
+    accurate: list[bool] = []
+
     def mean(error: float) -> LeakShares:
         return mean_shares(claim.shares_at(error, folds), measured.weights)
 
@@ -105,15 +116,17 @@ def _rows_sensitivity(
         result = solve(
             _problem(measured, claim.shares_at(error, folds)),
             mean(error),
-            method=settings.method,
+            method=method,
             bound=settings.loss_bound,
         )
+        accurate.append(result.accurate)
         return result.e0, _not_below(result.interval, settings)
 
     most = 0.95 - (claim.p0_validation or 0.0)  # beyond that the sides cannot be told apart
     errors = [e for e in ERRORS if e * mean_validation_share(folds) <= most]
     shares = [mean(error).p0 for error in errors]
-    return trace(point, shares, pattern="rows", error=errors)
+    traced = trace(point, shares, pattern="rows", error=errors)
+    return replace(traced, accurate=all(accurate))
 
 
 def _not_below(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:
@@ -144,6 +157,7 @@ def _headline(
     claim: Claim,
     folds: tuple[FoldSummary, ...],
     settings: Settings,
+    method: Method,
     by_rows: Sensitivity,
     by_fragments: Sensitivity | None,
 ) -> _Headline:
@@ -163,7 +177,7 @@ def _headline(
 
     shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
     result = estimate_range(
-        problem, claim.low, claim.high, shares, method=settings.method, bound=settings.loss_bound
+        problem, claim.low, claim.high, shares, method=method, bound=settings.loss_bound
     )
     return _Headline(
         e0=result.e0,

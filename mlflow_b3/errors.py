@@ -33,6 +33,10 @@ class FitError(B3Error):
     """Too many of an audit's refits failed for its numbers to mean anything."""
 
 
+class SolverError(B3Error):
+    """No solver found the losses that fit a curve; another method will."""
+
+
 class TrackingError(B3Error):
     """An audit could not be written to MLflow."""
 

@@ -22,6 +22,7 @@ CODES: dict[str, str] = {
     "B315": "few refits",
     "B316": "the learner warned",
     "B317": "rows scored unequally often",
+    "B318": "a solver was not sure",
 }
 
 

@@ -230,6 +230,43 @@ def test_basis_is_a_method_of_the_audit(clinic):
     assert report.e0 > report.loco
 
 
+def test_the_options_of_a_method_are_recorded(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        cluster_error=0.1,
+        method="sketch",
+        method_options={"groups": 4},
+        **COLUMNS,
+    )
+    options = {"groups": 4, "grouping": "means", "smoothing": 0.1, "objective": "norm"}
+    assert report.settings.method_options == options
+    assert "sketch (groups 4, grouping means" in str(report).replace("\n  ", " ")
+    assert report.accurate
+    assert report.sketch_error > 0
+    assert b3.AuditReport.from_dict(report.to_dict()) == report
+    given = b3.Method(name="sketch", groups=4)
+    again = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, method=given, **COLUMNS
+    )
+    assert again == report
+
+
+def test_a_method_that_cannot_work_shows_before_the_first_refit(clinic):
+    class Untouched(KNeighborsClassifier):
+        def fit(self, X, y):  # noqa: ARG002 - the signature is scikit-learn's
+            raise AssertionError("refitted")
+
+    for method, options, message in (
+        ("basis", {"order": 7}, "at least 8 levels"),
+        ("trend2", {"order": 2}, "only smoothing, objective"),
+        ("mono", {}, "'basis', 'sketch' or 'power'"),
+    ):
+        frame = clinic.frame if method != "mono" else pd.concat([clinic.frame] * 6)
+        with pytest.raises(b3.InputError, match=message):
+            b3.audit(Untouched(), frame, method=method, method_options=options, **COLUMNS)
+
+
 def test_a_time_is_a_budget(clinic):
     report = b3.audit(LogisticRegression(), clinic.frame, folds=2, budget="1s", **COLUMNS)
     assert report.settings.fits >= 40

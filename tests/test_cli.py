@@ -213,6 +213,13 @@ def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tm
         ("--loss", "brier", "loss", "brier"),
         ("--folds", "4", "folds", 4),
         ("--method", "basis", "method", "basis"),
+        ("--method-option", "order=3", "method_options", {"order": 3}),
+        (
+            "--method-option",
+            "smoothing=0.5, grouping=blocks",
+            "method_options",
+            {"smoothing": 0.5, "grouping": "blocks"},
+        ),
         ("--scheme", "replace", "scheme", "replace"),
         ("--threshold", "0.3", "threshold", 0.3),
         ("--budget", "10m", "budget", "10m"),
@@ -227,6 +234,13 @@ def test_options_are_the_arguments_of_audit(shop, called, option, text, argument
     assert arguments[argument] == value
     assert arguments["model"] == shop.uri
     assert (arguments["target"], arguments["cluster"]) == ("disease", "patient_id")
+
+
+def test_options_of_the_method_may_be_repeated(shop, called):
+    options = ["--method-option", "groups=5", "--method-option", "smoothing=1e-3"]
+    result = run("audit", *subject(shop), "--no-record", "--method", "sketch", *options)
+    assert result.exit_code == 0, result.output
+    assert called[0]["method_options"] == {"groups": 5, "smoothing": 0.001}
 
 
 OPTIONAL = sorted(
@@ -281,6 +295,9 @@ def test_all_missing_options_are_named_at_once(shop):
         (["--loss", "zero-one"], "Did you mean 'zero_one'?"),
         (["--loss", "squared"], "does not fit a classification model"),
         (["--method", "magic"], "method='magic' is not known"),
+        (["--method-option", "order"], "'order' is not of type NAME=VALUE"),
+        (["--method-option", "order=3"], "order=3 is not an option of method 'auto'"),
+        (["--method", "basis", "--method-option", "order=7"], "needs at least 8 levels"),
         (["--scheme", "bootstrap"], "scheme='bootstrap' is not known"),
         (["--budget", "soon"], "budget='soon' is not usable"),
         (["--budget", "10"], "budget=10 refits is too little for 5 folds"),

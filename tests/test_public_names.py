@@ -91,7 +91,7 @@ def test_statistics_never_import_mlflow(imported, module):
 
 
 def test_every_error_is_a_b3_error():
-    for name in ("FitError", "InputError", "ModelError", "TrackingError"):
+    for name in ("FitError", "InputError", "ModelError", "SolverError", "TrackingError"):
         assert issubclass(getattr(mlflow_b3, name), mlflow_b3.B3Error)
 
 

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mlflow_b3.errors import InputError, choose
+from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, guaranteed_bound
 from mlflow_b3.estimation.intervals import interval
-from mlflow_b3.estimation.power import PowerFit, fit_power
-from mlflow_b3.estimation.published import BasisFit, fit_basis
+from mlflow_b3.estimation.methods import CurveFit, Method, as_method, fit_curve, is_accurate
+from mlflow_b3.estimation.published import PublishedFit
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
-METHODS = ("auto", "power", "basis")
-BASIS_ORDER = 2
 MOST_LOSSES = 1001
 
 Number = float | int
@@ -42,10 +41,14 @@ class Estimate(Result):
     residual : float
         ‖fitted curve - measured curve‖₂, as in the papers.
     method : str
-        The method that was used: `power` or `basis`.
+        The name of the method that was used.
     shares : LeakShares
         The leaked shares; the middle where a range was given.
     shape : ShapeCheck
+    accurate : bool
+        False when a solver's result could not be confirmed.
+    sketch_error : float or None
+        For `sketch`: a bound on the error of sketching as a multiple of e_0; see `fit_sketch`.
     """
 
     e0: float
@@ -57,16 +60,18 @@ class Estimate(Result):
     method: str
     shares: LeakShares
     shape: ShapeCheck
+    accurate: bool = True
+    sketch_error: float | None = None
 
 
 def estimate(
     curve: LossCurve,
     p0: Range,
-    method: str = "auto",
+    method: str | Method = "auto",
     *,
     p0_validation: Number = 0.0,
-    order: int = BASIS_ORDER,
     bound: float | None = None,
+    **options: Any,
 ) -> Estimate:
     """Estimate e_0, the loss on new clusters, from a measured loss curve.
 
@@ -75,15 +80,23 @@ def estimate(
     curve : LossCurve
     p0 : float or (low, high)
         p_T: the share of rows in T̂ that belong to the validation clusters.
-    method : {"auto", "power", "basis"}
-        `auto` is `power`.
+    method : str or Method
+        "auto" is "power"; the papers' estimators are "least-squares", "mono", "trend2" to "trend4",
+        "trend2+mono" to "trend4+mono", "basis" and "sketch".
     p0_validation : float
         p_V: the share of rows in V̂ that belong to the training clusters. It needs the curve's
         `training_loss`.
-    order : int
-        Order of the polynomial of `basis`.
     bound : float, optional
         The largest possible loss M; it limits the interval.
+    **options
+        Options of the method, such as `order=7` for "basis"; see `Method`.
+
+    Notes
+    -----
+    The interval of the papers' estimators is e_0 ∓ t standard errors, from the linear map that the
+    estimator applies to the losses, or its derivative where it is not linear. It holds the noise of
+    the curve, but not the bias of smoothing, constraints, groups or a polynomial that is too low;
+    that of `power` holds the extrapolation as well.
 
     References
     ----------
@@ -92,6 +105,7 @@ def estimate(
     .. [2] Barnes, M. and Dubrawski, A. (2019). On the interaction effects between prediction and
        clustering. AISTATS 2019. arXiv:1807.06713.
     """
+    chosen = as_method(method, **options)
     low, high = as_range("p0", p0)
     back = one_share("p0_validation", p0_validation)
 
@@ -99,7 +113,7 @@ def estimate(
         return unmix(curve, LeakShares(p0=share, p0_validation=back))
 
     shares = LeakShares(p0=(low + high) / 2, p0_validation=back)
-    return estimate_range(problem, low, high, shares, method=method, order=order, bound=bound)
+    return estimate_range(problem, low, high, shares, method=chosen, bound=bound)
 
 
 def estimate_range(
@@ -108,16 +122,14 @@ def estimate_range(
     high: float,
     shares: LeakShares,
     *,
-    method: str = "auto",
-    order: int = BASIS_ORDER,
+    method: Method,
     bound: float | None = None,
 ) -> Estimate:
     """Estimate in the middle of a range of shares, with an interval over all of it."""
-    middle = solve(problem((low + high) / 2), shares, method=method, order=order, bound=bound)
+    middle = solve(problem((low + high) / 2), shares, method=method, bound=bound)
     if low == high:
         return middle
-    options = {"method": method, "order": order, "bound": bound}
-    ends = [solve(problem(end), shares, **options) for end in (low, high)]  # type: ignore[arg-type]
+    ends = [solve(problem(end), shares, method=method, bound=bound) for end in (low, high)]
     guaranteed = [end.guaranteed for end in ends]
     return Estimate(
         **{
@@ -129,6 +141,7 @@ def estimate_range(
             "guaranteed": None
             if None in guaranteed
             else min(g for g in guaranteed if g is not None),
+            "accurate": all(part.accurate for part in (*ends, middle)),
         }
     )
 
@@ -137,18 +150,20 @@ def solve(
     problem: Extrapolation,
     shares: LeakShares,
     *,
-    method: str,
-    order: int = BASIS_ORDER,
+    method: Method,
     bound: float | None = None,
 ) -> Estimate:
     """Estimate e_0 of one extrapolation problem."""
-    fit = fit_curve(problem, method=method, order=order)
+    fit = fit_curve(problem, method)
     shape = check_shape(problem)
     trusted = shape.decreasing and shape.convex
-    parametric = isinstance(fit, BasisFit)
-    weights = _read_at_target(problem, order if parametric else min(2, len(problem.exposure) - 1))
+    published = fit if isinstance(fit, PublishedFit) else None
     ends = interval(
-        problem, fit.e0, shaped=trusted and not parametric, bound=bound, noise_weights=weights
+        problem,
+        fit.e0,
+        shaped=trusted and not published,
+        bound=bound,
+        noise_weights=published.reads if published else _read_parabola(problem),
     )
     e0 = _at_most(fit.e0, bound)
     limit = problem.leakable
@@ -161,26 +176,15 @@ def solve(
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
         residual=residual_of(fit, problem),
-        method="basis" if parametric else "power",
+        method=method.name,
         shares=shares,
         shape=shape,
+        accurate=is_accurate(fit),
+        sketch_error=published.sketch_error if published else None,
     )
 
 
-def fit_curve(
-    problem: Extrapolation, *, method: str, order: int = BASIS_ORDER
-) -> PowerFit | BasisFit:
-    """Fit the curve of a method, without its uncertainty."""
-    if len(problem.exposure) < 2:
-        raise InputError("the curve has one level only; measure at least two.")
-    if choose("method", method, METHODS) != "basis":
-        return fit_power(problem)
-    if isinstance(order, bool) or not isinstance(order, int) or order < 0:
-        raise InputError(f"order={order!r} must be a whole number from 0.")
-    return fit_basis(problem, order)
-
-
-def residual_of(fit: PowerFit | BasisFit, problem: Extrapolation) -> float:
+def residual_of(fit: CurveFit, problem: Extrapolation) -> float:
     """Return ‖fitted curve - measured curve‖₂."""
     return float(np.linalg.norm(fit.at(problem.exposure) - problem.loss))
 
@@ -189,10 +193,9 @@ def _at_most(value: float, bound: float | None) -> float:
     return value if bound is None else min(value, bound)
 
 
-def _read_at_target(
-    problem: Extrapolation, order: int
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the weights with which a polynomial fit reads the curve at x*."""
+def _read_parabola(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the weights with which a parabola reads the curve at x*."""
+    order = min(2, len(problem.exposure) - 1)
     design = np.vander(problem.exposure, order + 1, increasing=True)
     inverse = np.linalg.pinv(design / problem.stderr[:, None]) / problem.stderr
     return np.asarray(problem.target ** np.arange(order + 1) @ inverse)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.estimates import BASIS_ORDER, Number, fit_curve, residual_of
+from mlflow_b3.estimation.estimates import Number, residual_of
+from mlflow_b3.estimation.methods import Method, as_method, fit_curve, is_accurate
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
@@ -33,6 +35,8 @@ class P0Search(Result):
     flat : bool
         No candidate's residual exceeds another's by more than the noise: `p0_star` is then no
         estimate of anything.
+    accurate : bool
+        False when a solver's result for one of the candidates could not be confirmed.
     """
 
     p0: tuple[float, ...]
@@ -40,22 +44,23 @@ class P0Search(Result):
     p0_star: float
     identified: tuple[float, float]
     flat: bool
+    accurate: bool = True
 
 
 def search_p0(
     curve: LossCurve,
-    method: str = "auto",
+    method: str | Method = "auto",
     *,
     p0: Sequence[Number] | None = None,
-    order: int = BASIS_ORDER,
     bound: float | None = None,
+    **options: Any,
 ) -> P0Search:
     """Search the leaked share whose fitted curve leaves the smallest residual.
 
     Parameters
     ----------
     curve : LossCurve
-    method, order, bound
+    method, bound, **options
         As in `estimate`.
     p0 : sequence of float, optional
         The candidates; 0 to 0.5 by default.
@@ -67,11 +72,12 @@ def search_p0(
     the same for every candidate, and shape constraints exclude large ones at best. One set of
     refits serves all candidates, so this costs as much as a single one.
     """
+    chosen = as_method(method, **options)
     grid = np.linspace(0, LARGEST_SHARE, GRID_STEPS + 1) if p0 is None else np.asarray(p0, float)
     if grid.ndim != 1 or not len(grid) or (np.diff(grid) <= 0).any():
         raise InputError("p0 must be a non-empty, increasing sequence of candidates in [0, 1).")
     problems = [unmix(curve, LeakShares(p0=float(share))) for share in grid]
-    fits = [fit_curve(problem, method=method, order=order) for problem in problems]
+    fits = [fit_curve(problem, chosen) for problem in problems]
     residual = np.array([residual_of(*pair) for pair in zip(fits, problems, strict=True)])
     noise = float(np.linalg.norm(problems[0].stderr))
     allowed = residual <= residual.min() + noise
@@ -84,4 +90,5 @@ def search_p0(
         p0_star=float(grid[int(np.argmin(residual))]),
         identified=(float(kept[0]), float(kept[-1])),
         flat=bool(np.ptp(residual) <= noise),
+        accurate=all(map(is_accurate, fits)),
     )

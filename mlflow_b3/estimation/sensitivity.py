@@ -1,13 +1,15 @@
 """The sensitivity curve: e_0 for every leaked share, and where it crosses a threshold."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimates import Number, estimate
+from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
@@ -26,6 +28,8 @@ class Sensitivity(Result):
     error : tuple of float or None
         The cluster error (rows) or split rate (fragments) that belongs to each share; None for a
         bare loss curve, whose fold sizes are not known.
+    accurate : bool
+        False when a solver's result for one of the shares could not be confirmed.
     """
 
     p0: tuple[float, ...]
@@ -34,6 +38,7 @@ class Sensitivity(Result):
     high: tuple[float, ...]
     pattern: str = "rows"
     error: tuple[float, ...] | None = None
+    accurate: bool = True
 
     def tipping_point(self, threshold: float) -> float | None:
         """Return the smallest share at which e_0 reaches a threshold; None if none here does."""
@@ -60,10 +65,11 @@ def _crossing(axis: Sequence[float], values: Sequence[float], threshold: float) 
 def sensitivity(
     curve: LossCurve,
     p0: Sequence[Number],
-    method: str = "auto",
+    method: str | Method = "auto",
     *,
     p0_validation: Number = 0.0,
     bound: float | None = None,
+    **options: Any,
 ) -> Sensitivity:
     """Return e_0 with its interval for each of some leaked shares.
 
@@ -72,18 +78,23 @@ def sensitivity(
     curve : LossCurve
     p0 : sequence of float
         Increasing.
-    method, p0_validation, bound
+    method, p0_validation, bound, **options
         As in `estimate`.
     """
+    chosen = as_method(method, **options)
     shares = [float(share) for share in p0]
     if not shares or any(a >= b for a, b in pairwise(shares)):
         raise InputError("p0 must be a non-empty, increasing sequence of shares in [0, 1).")
 
+    accurate = []
+
     def point(share: float) -> tuple[float, tuple[float, float]]:
-        result = estimate(curve, share, method, p0_validation=p0_validation, bound=bound)
+        result = estimate(curve, share, chosen, p0_validation=p0_validation, bound=bound)
+        accurate.append(result.accurate)
         return result.e0, result.interval
 
-    return trace(point, shares, pattern="rows", error=None)
+    traced = trace(point, shares, pattern="rows", error=None)
+    return replace(traced, accurate=all(accurate))
 
 
 def trace(

@@ -78,6 +78,14 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
                 "bound is guaranteed; the interval is that of a parabola instead.",
             )
         )
+    if not report.accurate:
+        found.append(
+            (
+                "B318",
+                f"the solver of method {report.settings.method!r} did not find some of its losses "
+                "accurately, so its numbers may be off. Use the method 'power', or other options.",
+            )
+        )
     if report.e0 is not None and report.settings.pattern == "rows":
         width = report.e0_interval[1] - report.e0_interval[0]
         noise = report.loco_interval[1] - report.loco_interval[0]

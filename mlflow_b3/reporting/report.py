@@ -1,6 +1,7 @@
 """`AuditReport`: everything one audit found, as plain numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.leakage_share import P0Search
@@ -41,6 +42,8 @@ class Settings(Result):
     fits : int
         Refits that were made, failed ones included.
     data_digest, version : str
+    method_options : dict
+        The options of the method, with their values.
     """
 
     model: str
@@ -70,6 +73,7 @@ class Settings(Result):
     n_validated: int
     data_digest: str
     version: str
+    method_options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +119,10 @@ class AuditReport(Result):
     folds : tuple of FoldSummary
     findings : tuple of Finding
     settings : Settings
+    accurate : bool
+        False when a solver's result could not be confirmed.
+    sketch_error : float or None
+        For the method `sketch`: a bound on the error of sketching as a multiple of e_0.
     """
 
     e0: float | None
@@ -143,6 +151,8 @@ class AuditReport(Result):
     folds: tuple[FoldSummary, ...]
     findings: tuple[Finding, ...]
     settings: Settings
+    accurate: bool = True
+    sketch_error: float | None = None
 
     def __str__(self) -> str:
         """Return the report in plain words."""

@@ -207,9 +207,19 @@ def describe_method(report: AuditReport) -> str:
     return (
         f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_folds(report)}, "
         f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
-        f"{s.method if s.pattern != 'fragments' else 'mixture'}, curve sharpness at most "
+        f"{_estimator(report)}, curve sharpness at most "
         f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
     )
+
+
+def _estimator(report: AuditReport) -> str:
+    s = report.settings
+    if s.pattern == "fragments":
+        return "mixture"
+    options = [f"{name} {value}" for name, value in s.method_options.items()]
+    if report.sketch_error is not None:
+        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
+    return f"{s.method} ({', '.join(options)})" if options else s.method
 
 
 def _folds(report: AuditReport) -> str:

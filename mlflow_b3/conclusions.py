@@ -12,7 +12,7 @@ from mlflow_b3.estimation.bounds import check_shape
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.intervals import CONFIDENCE
-from mlflow_b3.estimation.leakage_share import search_p0
+from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
@@ -23,6 +23,8 @@ from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
 ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
+#: The candidates of the search for p0.
+SEARCHED = tuple(np.linspace(0, LARGEST_SHARE, 51).round(4).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ def conclude(
     no_leak = shares_by_fold(0.0, folds)
     without, leaked, clusters = measured.test_losses
     estimate = headline.estimate
-    search = search_p0(measured.curve, method, bound=settings.loss_bound)
+    search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
     return AuditReport(
         e0=headline.e0,
         e0_interval=_not_below(headline.interval, settings),

@@ -231,7 +231,9 @@ def test_the_residual_of_polynomials_is_the_same_for_every_p0():
     search = search_p0(curve, "basis", order=7)
     assert np.ptp(search.residual) < 1e-9
     assert search.flat
-    assert search.identified == (0.0, 0.5)
+    assert search.estimated is None
+    assert "does not tell p0" in search.statement
+    assert search.identified == (0.0, 0.99)
     e0 = [estimate(curve, p, "basis", order=7).e0 for p in (0.0, 0.5)]
     assert abs(e0[1] - e0[0]) > 1, "the same residual goes with very different losses"
 
@@ -311,12 +313,71 @@ def test_the_bound_stays_within_the_largest_possible_loss():
     assert result.guaranteed <= 1.0
 
 
-def test_a_profile_that_tells_candidates_apart_is_not_flat():
-    """A parabola cannot be had from non-negative powers of a much shorter axis."""
-    curve = curve_of(lambda p: 0.1 + 0.8 * (1 - p) ** 8, 0.0, stderr=1e-6)
-    search = search_p0(curve)
+def test_candidates_are_0_1_over_n_and_so_on():
+    assert search_p0(curve_of(parabola, 0.1, n_train=20)).p0 == pytest.approx(np.arange(20) / 20)
+    assert len(search_p0(curve_of(parabola, 0.1, n_train=5000)).p0) == 100
+
+
+def test_a_profile_that_tells_candidates_apart_says_where_the_difference_comes_from():
+    """Smoothing makes residuals differ where the noise is as good as none."""
+    curve = curve_of(lambda p: 0.1 + 0.8 * (1 - p) ** 8, 0.0, stderr=1e-6, n_train=30)
+    search = search_p0(curve, "trend2", p0=[0, 0.2, 0.4], smoothing=1.0, objective="squared")
     assert not search.flat
-    assert len(search.residual) == 51
+    assert search.estimated == search.p0_star
+    assert "comes from the smoothing" in search.statement
+
+
+def test_the_identified_set_ends_where_a_convex_curve_would_leave_the_possible_losses():
+    """With b(π) = 0.4 - 0.3·π the line reaches 1 at π = -2, which is p0 = 2/3."""
+    curve = curve_of(lambda p: 0.4 - 0.3 * p, 0.0, stderr=1e-6)
+    assert search_p0(curve, bound=1.0).identified == (0.0, 0.66)
+    assert search_p0(curve).identified == (0.0, 0.99), "without a bound nothing is excluded"
+
+
+def test_both_directions_can_be_searched():
+    curve = curve_of(parabola, 0.1, training_loss=np.full(len(LEVELS), 0.1))
+    search = search_p0(curve, "basis", p0=[0, 0.1, 0.6], p0_validation=[0, 0.2, 0.5])
+    assert search.p0_validation is not None
+    assert len(search.p0) == len(search.p0_validation) == 8, "0.6 + 0.5 is no pair"
+    assert np.ptp(search.residual) < 1e-9, "and tells as little"
+    assert search.flat
+
+
+@pytest.mark.parametrize(
+    "bad", [[], [0.2, 0.1], [0, 0, 0.1], [0, 1.0], [-0.1], [float("nan")], "x"]
+)
+def test_impossible_candidates_are_refused(bad):
+    with pytest.raises(InputError, match=r"increasing sequence of candidates in \[0, 1\)"):
+        search_p0(curve_of(parabola, 0.1), p0=bad)
+
+
+def test_a_sensitivity_curve_of_many_shares_agrees_with_single_estimates():
+    rng = np.random.default_rng(6)
+    curve = LossCurve(
+        injected=LEVELS,
+        loss=parabola(LEVELS) + 0.002 * rng.standard_normal(21),
+        stderr=np.full(21, 0.002),
+        training_loss=np.full(21, 0.1),
+        n_train=100,
+    )
+    shares = np.linspace(0, 0.4, 201)
+    for back in (0.0, 0.2):
+        whole = sensitivity(curve, shares, p0_validation=back, bound=1.0)
+        assert np.all(np.diff(whole.e0) >= 0)
+        bare = sensitivity(curve, shares, p0_validation=back, bound=1.0, band=False)
+        assert (bare.e0, bare.low, bare.high) == (whole.e0, (), ())
+        for index in (0, 37, 120, 200):
+            one = estimate(curve, float(shares[index]), p0_validation=back, bound=1.0)
+            assert whole.e0[index] == pytest.approx(one.e0, abs=1e-3)
+            assert whole.low[index] == pytest.approx(one.interval[0], abs=5e-3)
+            assert whole.high[index] == pytest.approx(one.interval[1], abs=5e-3)
+
+
+def test_an_estimate_says_whether_noise_or_extrapolation_makes_its_interval_wide():
+    sharp = curve_of(lambda p: 0.2 + 0.2 * (1 - p) ** 12, 0.2, stderr=1e-3)
+    assert estimate(sharp, 0.2, bound=1.0).extrapolated
+    noisy = curve_of(line, 0.001, stderr=0.02)
+    assert not estimate(noisy, 0.001, bound=1.0).extrapolated
 
 
 def test_e0_of_a_range_lies_inside_its_interval():

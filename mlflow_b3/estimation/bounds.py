@@ -5,6 +5,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtri
+from scipy.stats import qmc
 
 from mlflow_b3.estimation.unmixing import Extrapolation
 from mlflow_b3.results import Result
@@ -92,10 +95,8 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     """
     rows = [np.eye(len(problem.exposure))[0]]
     for count in _first_levels(len(problem.exposure)):
-        part = slice(0, count)
         row = np.zeros(len(problem.exposure))
-        line = _map(problem.exposure[part], problem.stderr[part], 1)
-        row[part] = line[0] + line[1] * problem.target
+        row[:count] = _read_line(problem.exposure[:count], problem.stderr[:count], problem.target)
         rows.append(row)
     weights = np.array(rows)
     values = weights @ problem.loss
@@ -103,6 +104,14 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     errors = np.sqrt(np.diag(covariance))
     critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
     return float(np.max(values - critical * errors))
+
+
+def _read_line(exposure: Array, stderr: Array, target: float) -> Array:
+    """Return the weights with which a weighted line reads the losses at the target."""
+    weights = stderr**-2 / np.sum(stderr**-2)
+    centred = exposure - weights @ exposure
+    slope = weights * centred / float(weights @ centred**2)
+    return np.asarray(weights + (target - weights @ exposure) * slope)
 
 
 def _first_levels(levels: int) -> list[int]:
@@ -119,19 +128,29 @@ def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: flo
     root = vectors * np.sqrt(np.clip(values, 0, None))
     points = (_normal_points(len(errors)) @ root.T).max(axis=1)
     if np.isfinite(freedom):
-        points = points / _chi_points(freedom)
+        points = points / _chi_points(len(errors), freedom)
     return float(np.quantile(points, level))
 
 
-# The quantile is an integral, not an experiment: it is always taken over the same points.
-N_POINTS = 20_000
+# The quantile is an integral, not an experiment: it is always taken over the same points, which
+# are spread evenly (Sobol) and need not be many.
+LOG_POINTS = 12
+
+
+@lru_cache(maxsize=16)
+def _uniform_points(size: int) -> Array:
+    points = qmc.Sobol(size + 1, scramble=True, rng=np.random.default_rng(0)).random_base2(
+        LOG_POINTS
+    )
+    return np.asarray(np.clip(points, 1e-12, 1 - 1e-12))
 
 
 @lru_cache(maxsize=16)
 def _normal_points(size: int) -> Array:
-    return np.random.default_rng(0).standard_normal((N_POINTS, size))
+    return np.asarray(ndtri(_uniform_points(size)[:, :-1]))
 
 
 @lru_cache(maxsize=16)
-def _chi_points(freedom: float) -> Array:
-    return np.asarray(np.sqrt(np.random.default_rng(1).chisquare(freedom, N_POINTS) / freedom))
+def _chi_points(size: int, freedom: float) -> Array:
+    squares = stats.chi2.ppf(_uniform_points(size)[:, -1], freedom)
+    return np.asarray(np.sqrt(squares / freedom))

@@ -8,8 +8,9 @@ import numpy as np
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, guaranteed_bound
-from mlflow_b3.estimation.intervals import interval
+from mlflow_b3.estimation.intervals import interval, noise_error
 from mlflow_b3.estimation.methods import CurveFit, Method, as_method, fit_curve, is_accurate
+from mlflow_b3.estimation.power import PowerFit
 from mlflow_b3.estimation.published import PublishedFit
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
@@ -45,6 +46,9 @@ class Estimate(Result):
     shares : LeakShares
         The leaked shares; the middle where a range was given.
     shape : ShapeCheck
+    noise : float
+        Standard error that the noise of the losses alone gives to e_0; the rest of the interval is
+        extrapolation.
     accurate : bool
         False when a solver's result could not be confirmed.
     sketch_error : float or None
@@ -60,8 +64,14 @@ class Estimate(Result):
     method: str
     shares: LeakShares
     shape: ShapeCheck
+    noise: float
     accurate: bool = True
     sketch_error: float | None = None
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether most of the interval comes from extrapolation: more refits would not help."""
+        return self.interval[1] - self.interval[0] > 2 * (2 * 1.96 * self.noise)
 
 
 def estimate(
@@ -157,21 +167,14 @@ def solve(
     fit = fit_curve(problem, method)
     shape = check_shape(problem)
     trusted = shape.decreasing and shape.convex
-    published = fit if isinstance(fit, PublishedFit) else None
-    ends = interval(
-        problem,
-        fit.e0,
-        shaped=trusted and not published,
-        bound=bound,
-        noise_weights=published.reads if published else _read_parabola(problem),
-    )
+    ends, noise = ends_of(fit, problem, shape, bound)
     e0 = _at_most(fit.e0, bound)
     limit = problem.leakable
     count = min(limit + 1, MOST_LOSSES)
     leaked = np.unique(np.linspace(0, limit, count).round().astype(int))
     return Estimate(
         e0=e0,
-        interval=(min(ends[0], e0), max(_at_most(ends[1], bound), e0)),
+        interval=ends,
         guaranteed=_at_most(guaranteed_bound(problem), bound) if trusted else None,
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
@@ -179,9 +182,28 @@ def solve(
         method=method.name,
         shares=shares,
         shape=shape,
+        noise=noise,
         accurate=is_accurate(fit),
-        sketch_error=published.sketch_error if published else None,
+        sketch_error=fit.sketch_error if isinstance(fit, PublishedFit) else None,
     )
+
+
+def ends_of(
+    fit: PowerFit | PublishedFit, problem: Extrapolation, shape: ShapeCheck, bound: float | None
+) -> tuple[tuple[float, float], float]:
+    """Return the interval of a fit's e_0, and the standard error that noise alone gives to it."""
+    published = fit if isinstance(fit, PublishedFit) else None
+    reads = published.reads if published else _read_parabola(problem)
+    low, high = interval(
+        problem,
+        fit.e0,
+        shaped=shape.decreasing and shape.convex and not published,
+        bound=bound,
+        noise_weights=reads,
+        readings=() if published else (float(reads @ problem.loss),),
+    )
+    e0 = _at_most(fit.e0, bound)
+    return (min(low, e0), max(_at_most(high, bound), e0)), noise_error(problem, reads)
 
 
 def residual_of(fit: CurveFit, problem: Extrapolation) -> float:

@@ -1,5 +1,7 @@
 """Confidence intervals for e_0 that contain noise and extrapolation alike."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -9,6 +11,7 @@ from mlflow_b3.estimation.bounds import lower_limit
 from mlflow_b3.estimation.unmixing import Extrapolation
 
 CONFIDENCE = 0.95
+POWERS = np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 19, 24, 30, 40, 55, 75, 100])
 Array = NDArray[np.float64]
 
 
@@ -19,12 +22,14 @@ def interval(
     shaped: bool,
     bound: float | None,
     noise_weights: Array,
+    readings: tuple[float, ...] = (),
 ) -> tuple[float, float]:
     """Return a 95 % interval for e_0.
 
     The lower end is `lower_limit`, the upper end `upper_limit`; each has half of the error
     probability. Where the curve is not decreasing or not convex, or the estimate does not use that
-    it is, the ends are e_0 ∓ t standard errors of the estimate instead.
+    it is, the ends are e_0 ∓ t standard errors of the estimate instead, spread over other readings
+    of the curve.
 
     Parameters
     ----------
@@ -39,18 +44,30 @@ def interval(
         The largest possible loss M.
     noise_weights : numpy.ndarray
         The estimate as a linear function of the curve, for the fallback.
+    readings : tuple of float
+        What other curves would read at the target, for the fallback.
     """
     level = 1 - (1 - CONFIDENCE) / 2
-    quantile = float(stats.t.ppf(level, problem.freedom))
+    quantile = _quantile(level, problem.freedom)
     if shaped:
         low = lower_limit(problem, level)
         high = upper_limit(problem, quantile)
     else:
-        error = float(np.sqrt(noise_weights @ problem.covariance @ noise_weights))
-        low, high = e0 - quantile * error, e0 + quantile * error
+        reach = quantile * noise_error(problem, noise_weights)
+        low, high = min((e0, *readings)) - reach, max((e0, *readings)) + reach
     low = min(low, e0) if bound is None else min(max(low, 0.0), e0)
     high = max(high, e0) if bound is None else max(min(high, bound), e0)
     return low, high
+
+
+@lru_cache(maxsize=64)
+def _quantile(level: float, freedom: float) -> float:
+    return float(stats.t.ppf(level, freedom))
+
+
+def noise_error(problem: Extrapolation, weights: Array) -> float:
+    """Return the standard error of a linear function of the curve."""
+    return float(np.sqrt(weights @ problem.covariance @ weights))
 
 
 def upper_limit(problem: Extrapolation, quantile: float) -> float:
@@ -60,7 +77,7 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
     Powers go up to the sharpness of the curve: without such a limit no upper bound below the
     largest loss exists, because a curve may rise arbitrarily fast to the left of all levels.
     """
-    powers = np.arange(0, problem.sharpness + 1)
+    powers = np.append(POWERS[problem.sharpness > POWERS], problem.sharpness)
     design, loss = _whitened(problem, (1 - problem.exposure)[:, None] ** powers)
     goal = (1 - problem.target) ** powers.astype(float)
     least, start = _least(design, loss, goal)
@@ -79,15 +96,20 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
         return float("inf")
     if excess(low) > 0:  # rounding: nothing beyond the best fit is allowed
         return low
-    return float(brentq(excess, low, high, xtol=1e-3 * step))
+    return float(brentq(excess, low, high, xtol=1e-2 * step))
 
 
 def _whitened(problem: Extrapolation, columns: Array) -> tuple[Array, Array]:
     """Return columns and losses with independent unit noise, in as few rows as hold them."""
+    both = np.column_stack([columns, problem.loss])
+    variance = np.diag(problem.covariance)
     # refits without noise leave the covariance singular
-    ridge = 1e-10 * np.trace(problem.covariance) * np.eye(len(problem.exposure))
-    root = np.linalg.cholesky(problem.covariance + ridge)
-    both = np.linalg.solve(root, np.column_stack([columns, problem.loss]))
+    ridge = 1e-10 * float(variance.sum())
+    if np.count_nonzero(problem.covariance) <= len(variance):
+        both = both / np.sqrt(variance + ridge)[:, None]
+    else:
+        root = np.linalg.cholesky(problem.covariance + ridge * np.eye(len(variance)))
+        both = np.linalg.solve(root, both)
     if len(both) > both.shape[1]:
         both = np.asarray(np.linalg.qr(both, mode="r"), float)
     return np.asarray(both[:, :-1]), np.asarray(both[:, -1])

@@ -1,7 +1,8 @@
 """Which estimator, and with which options."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -214,6 +215,18 @@ def fit_curve(problem: Extrapolation, method: Method) -> PowerFit | PublishedFit
         decreasing=method.name.endswith("mono"),
         **method.options,
     )
+
+
+def fit_all(problems: Sequence[Extrapolation], method: Method) -> list[PowerFit | PublishedFit]:
+    """Fit several readings of one curve; where only the target differs, one fit of `power` does."""
+    fits: list[PowerFit | PublishedFit] = []
+    for problem in problems:
+        last = fits[-1] if fits else None
+        if isinstance(last, PowerFit) and np.array_equal(problem.loss, problems[0].loss):
+            fits.append(replace(last, target=problem.target))
+        else:
+            fits.append(fit_curve(problem, method))
+    return fits
 
 
 def is_accurate(fit: PowerFit | PublishedFit) -> bool:

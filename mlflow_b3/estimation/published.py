@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from mlflow_b3.estimation.sequences import binomial_matrix, solve_losses
@@ -54,24 +55,27 @@ class PublishedFit:
 
 @dataclass(frozen=True, kw_only=True)
 class BasisFit(PublishedFit):
-    """A polynomial b(r) = Σ_j c_j r^j in the share r of the leakable rows that is in training."""
+    """A polynomial of the exposure."""
 
-    coefficients: Array
+    polynomial: Polynomial
 
     @property
     def e0(self) -> float:
-        """b(0): the loss on new clusters."""
-        return float(self.coefficients[0])
+        """b(x*): the loss on new clusters."""
+        return float(self.polynomial(self.target))
 
     def at(self, exposure: Array) -> Array:
         """Return the polynomial at some exposures."""
-        share = leaked_share(exposure, self.target)
-        return np.asarray(np.polynomial.polynomial.polyval(share, self.coefficients), float)
+        return np.asarray(self.polynomial(exposure), float)
 
     def losses(self, leaked: Array, leakable: int) -> Array:
-        """Return e_j = Σ_i c_i C(j, i)/C(m, i), whose binomial mean is Σ_i c_i r^i."""
+        """Return e_j = Σ_i c_i C(j, i)/C(m, i), whose binomial mean is Σ_i c_i r^i.
+
+        The c_i are those of the polynomial in r, the share of the leakable rows in training.
+        """
         values = np.zeros(len(leaked))
-        for power, coefficient in enumerate(self.coefficients):
+        by_share = self.polynomial(Polynomial([self.target, 1 - self.target]))
+        for power, coefficient in enumerate(by_share.coef):
             steps = np.arange(power)
             falling = np.clip(leaked[:, None] - steps, 0, None) / np.maximum(leakable - steps, 1)
             values += coefficient * np.prod(falling, axis=1)
@@ -88,12 +92,12 @@ def fit_basis(problem: Extrapolation, order: int) -> BasisFit:
     n' ≥ s, that is polynomial regression of b on p, read at p = 0: exact, and constant in n'.
     As in the paper all levels weigh the same, whatever their noise.
     """
-    share = leaked_share(problem.exposure, problem.target)
-    design = np.vander(share, order + 1, increasing=True)
-    scale = np.linalg.norm(design, axis=0)
-    inverse = np.linalg.pinv(design / scale) / scale[:, None]
+    # the same polynomials in r and in x, but x is well spread for every leaked share
+    inverse = np.linalg.pinv(np.vander(problem.exposure, order + 1, increasing=True))
     return BasisFit(
-        target=problem.target, reads=inverse[0], coefficients=np.asarray(inverse @ problem.loss)
+        target=problem.target,
+        reads=problem.target ** np.arange(order + 1.0) @ inverse,
+        polynomial=Polynomial(inverse @ problem.loss),
     )
 
 

@@ -1,17 +1,23 @@
 """The sensitivity curve: e_0 for every leaked share, and where it crosses a threshold."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.estimates import Number, estimate
-from mlflow_b3.estimation.methods import Method, as_method
+from mlflow_b3.estimation.bounds import check_shape
+from mlflow_b3.estimation.estimates import Number, ends_of, one_share
+from mlflow_b3.estimation.methods import Method, as_method, fit_all, is_accurate
+from mlflow_b3.estimation.power import PowerFit
+from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
+
+MOST_NODES = 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +29,7 @@ class Sensitivity(Result):
     p0 : tuple of float
         Leaked shares: p_T for pattern `rows`, the share s of seen rows for `fragments`.
     e0, low, high : tuple of float
-        The estimate and its 95 % interval at each share.
+        The estimate and its 95 % interval at each share; the ends are empty without a band.
     pattern : {"rows", "fragments"}
     error : tuple of float or None
         The cluster error (rows) or split rate (fragments) that belongs to each share; None for a
@@ -69,6 +75,7 @@ def sensitivity(
     *,
     p0_validation: Number = 0.0,
     bound: float | None = None,
+    band: bool = True,
     **options: Any,
 ) -> Sensitivity:
     """Return e_0 with its interval for each of some leaked shares.
@@ -80,21 +87,62 @@ def sensitivity(
         Increasing.
     method, p0_validation, bound, **options
         As in `estimate`.
+    band : bool
+        With the intervals; without them `low` and `high` are empty.
+
+    Notes
+    -----
+    One fit of `power` gives e_0 for every p0 as long as p0_validation is 0. All else is computed
+    at 17 shares at the most and interpolated in between.
     """
     chosen = as_method(method, **options)
-    shares = [float(share) for share in p0]
-    if not shares or any(a >= b for a, b in pairwise(shares)):
+    shares = np.array([one_share("p0", share) for share in p0])
+    back = one_share("p0_validation", p0_validation)
+    if not len(shares) or (np.diff(shares) <= 0).any():
         raise InputError("p0 must be a non-empty, increasing sequence of shares in [0, 1).")
+    nodes = shares
+    if len(shares) > MOST_NODES:
+        nodes = np.linspace(shares[0], shares[-1], MOST_NODES)
+    one_fit = chosen.name == "power" and not back
+    if one_fit and not band:
+        nodes = nodes[:1]
+    problems = [unmix(curve, LeakShares(p0=p, p0_validation=back)) for p in nodes.tolist()]
+    fits = fit_all(problems, chosen)
+    first = fits[0]
+    if one_fit and isinstance(first, PowerFit):
+        e0 = first.read(-shares / (1 - shares) / curve.exhausted_at)
+    else:
+        e0 = _between(shares, nodes, np.array([fit.e0 for fit in fits]))
+    e0 = _levelled(e0 if bound is None else np.minimum(e0, bound))
+    low = high = shares[:0]
+    if band:
+        shape = check_shape(problems[0])
+        ends = np.array(
+            [ends_of(f, p, shape, bound)[0] for f, p in zip(fits, problems, strict=True)]
+        )
+        low = np.minimum(_between(shares, nodes, ends[:, 0]), e0)
+        high = np.maximum(_between(shares, nodes, _levelled(ends[:, 1])), e0)
+    return Sensitivity(
+        p0=tuple(shares.tolist()),
+        e0=tuple(e0.tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        accurate=all(map(is_accurate, fits)),
+    )
 
-    accurate = []
 
-    def point(share: float) -> tuple[float, tuple[float, float]]:
-        result = estimate(curve, share, chosen, p0_validation=p0_validation, bound=bound)
-        accurate.append(result.accurate)
-        return result.e0, result.interval
+def _between(
+    shares: NDArray[np.float64], nodes: NDArray[np.float64], values: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Interpolate without adding rises or falls of its own."""
+    if len(nodes) == len(shares):
+        return values
+    return np.asarray(PchipInterpolator(nodes, values)(shares))
 
-    traced = trace(point, shares, pattern="rows", error=None)
-    return replace(traced, accurate=all(accurate))
+
+def _levelled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a curve that rises on the whole without its small falls."""
+    return np.maximum.accumulate(values) if values[-1] >= values[0] else values
 
 
 def trace(

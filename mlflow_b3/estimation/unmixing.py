@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def unmix(
         other += weight * remove
         target -= weight * share.p0 / share.clean / fold.exhausted_at
     exposure = np.array(curve.exposure)
-    stderr = own * _stated_or_seen(curve, exposure)
+    stderr = own * _stated_or_seen(curve)
     covariance = (
         _clusters(curve, own, other)
         + np.diag(stderr**2)
@@ -165,9 +166,10 @@ def unmix(
     )
 
 
-def _stated_or_seen(curve: LossCurve, exposure: Array) -> Array:
+@lru_cache(maxsize=8)  # the same for every leaked share
+def _stated_or_seen(curve: LossCurve) -> Array:
     """Return the noise of the refits: what is stated, or more where the curve is rougher."""
-    loss = np.array(curve.loss)
+    exposure, loss = np.array(curve.exposure), np.array(curve.loss)
     if curve.stderr is None:
         return _positive(noise_of(exposure, loss), loss)
     stderr = _positive(np.array(curve.stderr), loss)

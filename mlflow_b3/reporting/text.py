@@ -123,7 +123,8 @@ def _search(report: AuditReport) -> str:
     low, high = report.search.identified
     if report.search.flat:
         return (
-            "The loss curve itself does not tell the rate: it fits every leaked share equally well."
+            f"The loss curve itself does not tell the rate: it fits every leaked share up to "
+            f"{percent(high)} equally well."
         )
     return (
         f"Of the loss curve itself, leaked shares of {percent(low)} to {percent(high)} of the "

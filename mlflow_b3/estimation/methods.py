@@ -62,8 +62,8 @@ class Method(Result):
         λ of the trend filters, 10 as in the papers' experiments, and of `sketch`, 0.1. One λ does
         not fit all: it smooths less the more levels and the more training rows there are.
     objective : {"norm", "squared"}
-        What trend filters and `sketch` minimise: ‖Ae-b‖ + λ‖De‖, which the authors' program does
-        and which gives the published errors, or ‖Ae-b‖² + λ‖De‖², which the papers print.
+        What trend filters and `sketch` minimise: ‖Ae-b‖ + λ‖De‖, as the authors' program does,
+        for which their λ were chosen, or ‖Ae-b‖² + λ‖De‖², which the papers print.
     groups : int
         k of `sketch`.
     grouping : {"means", "blocks", "medoids"}

@@ -136,10 +136,11 @@ def fit_sequence(
     -----
     As in the papers all levels weigh the same. λ has no unit, but it is not free of scale: the fit
     ‖Ae-b‖ grows with the number of levels, and differences of order d shrink as m^(-d), so one λ
-    smooths less and less as m grows. On the published curves (n' = 100; 15 for the synthetic ones)
-    trend4+mono with the objective `norm`, which the authors' program minimises, gives the published errors
-    0.0185, 0.0033 and 5.95 for heart, census and synthetic with λ = 10, 10 and 0.1; the objective
-    `squared`, which the papers print, gives 0.0422, 0.0153 and 8.33 with the same λ.
+    smooths less and less as m grows. On the curves that the authors published (n' = 100; 15 for
+    the synthetic ones) trend4+mono with the papers' λ = 10, 10 and 0.1 has mean absolute errors of
+    e_0 of 0.0185, 0.0033 and 5.95 for heart, census and synthetic with the objective `norm`, which
+    the authors' program minimises, and 0.0422, 0.0153 and 8.33 with `squared`, which the papers
+    print.
 
     Without smoothing e_0 is hardly determined: the lowest level sees it with the weight (1-p0)^n',
     3·10⁻⁵ on the heart curves, where the exact minimisers of `mono` and `least-squares` have errors

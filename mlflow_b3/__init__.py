@@ -17,12 +17,19 @@ if TYPE_CHECKING:
         TrackingError,
     )
     from mlflow_b3.estimation.estimates import Estimate, estimate
+    from mlflow_b3.estimation.fragments import (
+        DoseEstimate,
+        FragmentEstimate,
+        estimate_fragments,
+        seen_share,
+    )
     from mlflow_b3.estimation.leakage_share import P0Search, search_p0
     from mlflow_b3.estimation.methods import Method
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
+    from mlflow_b3.estimation.shares import SeenShare
     from mlflow_b3.findings import Finding
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
-    from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
+    from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
     from mlflow_b3.reporting.report import AuditReport
     from mlflow_b3.tracking.recording import record
@@ -31,9 +38,12 @@ __all__ = [
     "AuditReport",
     "B3Error",
     "Clinic",
+    "DoseEstimate",
+    "DoseLoss",
     "Estimate",
     "Finding",
     "FitError",
+    "FragmentEstimate",
     "FragmentLosses",
     "InputError",
     "LeakageTest",
@@ -42,17 +52,20 @@ __all__ = [
     "Method",
     "ModelError",
     "P0Search",
+    "SeenShare",
     "Sensitivity",
     "SolverError",
     "TrackingError",
     "__version__",
     "audit",
     "estimate",
+    "estimate_fragments",
     "leakage_test",
     "make_clinic",
     "plan_levels",
     "record",
     "search_p0",
+    "seen_share",
     "sensitivity",
 ]
 
@@ -61,9 +74,12 @@ _HOMES = {
     "AuditReport": "reporting.report",
     "B3Error": "errors",
     "Clinic": "datasets",
+    "DoseEstimate": "estimation.fragments",
+    "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimates",
     "Finding": "findings",
     "FitError": "errors",
+    "FragmentEstimate": "estimation.fragments",
     "FragmentLosses": "measurement.curve",
     "InputError": "errors",
     "LeakageTest": "hypothesis",
@@ -72,16 +88,19 @@ _HOMES = {
     "Method": "estimation.methods",
     "ModelError": "errors",
     "P0Search": "estimation.leakage_share",
+    "SeenShare": "estimation.shares",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",
     "TrackingError": "errors",
     "audit": "auditing",
     "estimate": "estimation.estimates",
+    "estimate_fragments": "estimation.fragments",
     "leakage_test": "hypothesis",
     "make_clinic": "datasets",
     "plan_levels": "measurement.levels",
     "record": "tracking.recording",
     "search_p0": "estimation.leakage_share",
+    "seen_share": "estimation.fragments",
     "sensitivity": "estimation.sensitivity",
 }
 

@@ -22,6 +22,7 @@ from mlflow_b3.folds import (
 )
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.losses import Loss, constant_loss, resolve_loss
+from mlflow_b3.measurement.breaking import FragmentSizes, breakable, parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
 from mlflow_b3.refit import AuditedModel, load_model, without_autologging
@@ -43,6 +44,7 @@ def audit(
     p0_validation: float | None = None,
     cluster_error: Any = None,
     split_rate: Any = None,
+    fragments: Any = "uniform",
     folds: Any = None,
     repeats: int | None = None,
     method: str | Method = "auto",
@@ -78,6 +80,11 @@ def audit(
         Share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
     split_rate : number or (low, high), optional
         Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
+    fragments : {"uniform", "halves", "singles"} or sequence of numbers
+        How clusters are broken on purpose, which should be how linkage splits them: at a cut
+        drawn uniformly, in halves, a single row off; or the sizes of fragments that are known,
+        as numbers of rows or as shares of the cluster between 0 and 1, drawn with equal chances.
+        A size applies to clusters with more rows; clusters to which none applies stay whole.
     folds : int, "balanced", splitter or list of splits, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters;
         "balanced" leaves out several at a time where their sizes differ much.
@@ -114,6 +121,7 @@ def audit(
     claim = make_claim(
         p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
     )
+    sizes = parse_fragments(fragments)
     chosen_method = as_method(method, **(method_options or {}))
     choose("scheme", scheme, SCHEMES)
     choose("levels", levels, tuple(DESIGNS))
@@ -126,6 +134,8 @@ def audit(
     summaries = summarize_folds(splits, table)
     if claim.pattern == "rows":
         claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
+    if claim.pattern == "fragments":
+        _require_breakable(table, sizes)
     for fold in summaries:  # and so does a method that would be too large or needs more levels
         leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
         everything = scheme == "replace" or leaked > fold.n_training
@@ -139,6 +149,7 @@ def audit(
         scheme=scheme,
         levels=levels,
         seed=int(seed),
+        fragments=sizes,
         budget=budget,
         n_jobs=n_jobs,
         backend=backend,
@@ -163,6 +174,7 @@ def audit(
         method_options=chosen_method.options,
         scheme=scheme,
         pattern=claim.pattern,
+        fragments=str(sizes),
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
         p0_validation=claim.p0_validation,
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
@@ -243,6 +255,17 @@ def _repeats(
         stochastic=audited.learner.stochastic,
         design=levels,
     )
+
+
+def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
+    if not len(breakable(table.clusters, sizes)):
+        largest = int(np.bincount(table.clusters).max())
+        raise InputError(
+            "split_rate needs clusters with at least two rows; there are none."
+            if largest == 1
+            else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
+            "smaller sizes."
+        )
 
 
 def _prepare(

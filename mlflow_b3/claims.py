@@ -9,6 +9,7 @@ import numpy as np
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimates import as_range, one_share
 from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
 from mlflow_b3.folds import FoldSummary
 
@@ -41,6 +42,8 @@ class Claim:
         A p0 without p0_validation stands for the cluster error that leaks as many rows into
         training on average over the folds.
         """
+        if self.pattern == "fragments":
+            raise InputError("a claim about split clusters has no shares of misplaced rows.")
         if self.p0_validation is not None:
             return [LeakShares(p0=value, p0_validation=self.p0_validation)] * len(folds)
         if self.source == "cluster_error":
@@ -61,8 +64,10 @@ class Claim:
             return shares_by_fold(error, folds)
         return self.shares(error * mean_validation_share(folds), folds)
 
-    def seen(self, value: float, folds: Sequence[FoldSummary]) -> float:
+    def seen(self, value: float, folds: Sequence[FoldSummary]) -> SeenShare:
         """Return the share of seen validation rows at a split rate (fragments only)."""
+        if self.pattern != "fragments":
+            raise InputError("a claim about misplaced rows has no share of seen rows.")
         return seen_share(value, folds)
 
 

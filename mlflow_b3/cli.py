@@ -121,6 +121,11 @@ def main() -> None:
 @click.option("--cluster-error", type=Share(), help="Share of rows with a wrong cluster id.")
 @click.option("--split-rate", type=Share(), help="Share of rows whose true cluster was split.")
 @click.option(
+    "--fragments",
+    type=TEXT,
+    help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4.",
+)
+@click.option(
     "--method",
     type=TEXT,
     default="auto",
@@ -248,7 +253,7 @@ def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
-    fixed = ("p0", "p0_validation", "cluster_error", "split_rate", "loss", "folds")
+    fixed = ("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds")
     refused = [name for name in fixed if name in given]
     if refused:
         raise InputError(

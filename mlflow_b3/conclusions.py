@@ -10,7 +10,7 @@ from mlflow_b3.claims import Claim, mean_shares, mean_validation_share, shares_b
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
-from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
+from mlflow_b3.estimation.fragments import estimate_fragments, seen_share, tipping_split_rate
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.methods import Method, as_method
@@ -77,8 +77,10 @@ def conclude(
         fragment_sensitivity=by_fragments,
         threshold=threshold,
         tipping_p0=None if threshold is None else by_rows.tipping_point(threshold),
-        tipping_cluster_error=_tipping_error(by_rows, threshold),
-        tipping_split_rate=_tipping_error(by_fragments, threshold),
+        tipping_cluster_error=None if threshold is None else by_rows.tipping_error(threshold),
+        tipping_split_rate=None
+        if threshold is None or measured.fragments is None
+        else tipping_split_rate(measured.fragments, folds, threshold),
         test=leakage_test(without, leaked, clusters=clusters),
         folds=folds,
         findings=(),
@@ -86,10 +88,6 @@ def conclude(
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
     )
-
-
-def _tipping_error(curve: Sensitivity | None, threshold: float | None) -> float | None:
-    return None if curve is None or threshold is None else curve.tipping_error(threshold)
 
 
 def _problem(measured: Measurement, shares: Sequence[LeakShares]) -> Extrapolation:
@@ -147,10 +145,10 @@ def _fragment_sensitivity(
         return None
 
     def point(share: float) -> tuple[float, tuple[float, float]]:
-        result = estimate_fragments(losses, share, share, bound=settings.loss_bound)
+        result = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
         return result.e0, _not_below(result.interval, settings)
 
-    shares = [seen_share(rate, folds) for rate in ERRORS]
+    shares = [seen_share(rate, folds).share for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)
 
 
@@ -170,8 +168,11 @@ def _headline(
     if claim.pattern == "fragments":
         if measured.fragments is None:
             raise InputError("split_rate needs clusters with at least two rows; there are none.")
-        seen = [claim.seen(value, folds) for value in (claim.low, claim.high)]
-        mixture = estimate_fragments(measured.fragments, *seen, bound=settings.loss_bound)
+        mixture = estimate_fragments(
+            measured.fragments,
+            seen_share=(claim.seen(claim.low, folds), claim.seen(claim.high, folds)),
+            bound=settings.loss_bound,
+        )
         return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
 
     def problem(value: float) -> Extrapolation:

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.measurement.breaking import parse_fragments
 from mlflow_b3.refit.sklearn import CloneLearner
 
 FEATURES = ("age", "bmi", "glucose", "pressure", "cholesterol")
@@ -69,6 +70,7 @@ def make_clinic(
     records: int = 10,
     cluster_error: float = 0.0,
     split_rate: float = 0.0,
+    fragments: Any = "uniform",
     seed: int = 0,
 ) -> Clinic:
     """Simulate a clinic.
@@ -84,8 +86,9 @@ def make_clinic(
     cluster_error : float
         Share of records that get the id of a random patient (pattern `rows`).
     split_rate : float
-        Share of patients whose records are split in two ids, at a uniformly drawn cut (pattern
-        `fragments`).
+        Share of patients whose records are split in two ids (pattern `fragments`).
+    fragments : {"uniform", "halves", "singles"} or sequence of numbers
+        How many records get the second id, as in `audit`.
     seed : int
     """
     for name, value in (("cluster_error", cluster_error), ("split_rate", split_rate)):
@@ -94,6 +97,7 @@ def make_clinic(
     if patients < 2 or records < 1:
         raise InputError(f"patients={patients!r} and records={records!r} are too few.")
     check_seed(seed)
+    sizes = parse_fragments(fragments)
     rng = np.random.default_rng([seed, 0])
     frame = _records(patients, records, rng)
     true = np.repeat(np.arange(patients), records)
@@ -103,8 +107,8 @@ def make_clinic(
     following = patients
     for patient in np.flatnonzero(rng.random(patients) < split_rate):
         own = rng.permutation(np.flatnonzero(true == patient))
-        if len(own) > 1:
-            ids[own[: rng.integers(1, len(own))]] = following
+        if sizes.applies(len(own)):
+            ids[own[: sizes.draw(len(own), rng)]] = following
             following += 1
     return Clinic(
         frame=frame.assign(patient_id=[f"P{number:05d}" for number in ids]),

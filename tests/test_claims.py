@@ -174,6 +174,6 @@ def test_row_of_a_split_cluster_is_seen_unless_its_mates_fell_into_the_same_fold
     # one of 5 ids is validated: all 4 others train. Two of 5: of the 4 others, 3 train.
     alone, paired = fold(80, 20, 4, 1), fold(60, 40, 3, 2)
     claim = make_claim(split_rate=0.5)
-    assert claim.seen(0.5, [alone]) == pytest.approx(0.5)
-    assert claim.seen(0.5, [paired]) == pytest.approx(0.5 * 3 / 4)
-    assert claim.seen(0.5, [alone, paired]) == pytest.approx(0.5 * (20 + 40 * 3 / 4) / 60)
+    assert claim.seen(0.5, [alone]).share == pytest.approx(0.5)
+    assert claim.seen(0.5, [paired]).share == pytest.approx(0.5 * 3 / 4)
+    assert claim.seen(0.5, [alone, paired]).share == pytest.approx(0.5 * (20 + 40 * 3 / 4) / 60)

@@ -292,6 +292,9 @@ def test_all_missing_options_are_named_at_once(shop):
         (["--cluster-error", "ten"], "'ten' is not a number or LOW,HIGH"),
         (["--cluster-error", "0.1,0.2,0.3"], "'0.1,0.2,0.3' is not a number or LOW,HIGH"),
         (["--split-rate", "nan"], "split_rate=nan must lie in [0, 1)"),
+        (["--fragments", "thirds"], "fragments='thirds' is not known"),
+        (["--fragments", "0"], "fragments='0' is not usable"),
+        (["--split-rate", "0.1", "--fragments", "40,90"], "the largest has"),
         (["--loss", "zero-one"], "Did you mean 'zero_one'?"),
         (["--loss", "squared"], "does not fit a classification model"),
         (["--method", "magic"], "method='magic' is not known"),
@@ -351,7 +354,9 @@ def test_a_rate_without_a_model_is_refused(demonstrated, option):
     assert demonstrated == []
 
 
-@pytest.mark.parametrize("option", [("--loss", "brier"), ("--folds", "3")])
+@pytest.mark.parametrize(
+    "option", [("--loss", "brier"), ("--folds", "3"), ("--fragments", "halves")]
+)
 def test_options_that_the_truth_of_the_demonstration_does_not_follow_are_refused(
     demonstrated, option
 ):

@@ -95,21 +95,21 @@ def test_the_mixture_of_seen_and_new_rows_is_solved_exactly():
     """LOCO = (1-s)·e_0 + s·e_seen, fact F7."""
     e0, seen, share = 0.37, 0.21, 0.3
     losses = fragment_losses(loss=(1 - share) * e0 + share * seen, seen=seen)
-    assert estimate_fragments(losses, share, share).e0 == pytest.approx(e0)
+    assert estimate_fragments(losses, seen_share=share).e0 == pytest.approx(e0)
 
 
 def test_the_mixture_interval_is_that_of_a_linear_combination():
     share = 0.5
-    low, high = estimate_fragments(fragment_losses(), share, share).interval
+    low, high = estimate_fragments(fragment_losses(), seen_share=share).interval
     error = 0.01 * np.sqrt(1 + share**2) / (1 - share)
     assert high - low == pytest.approx(2 * 1.96 * error, rel=1e-3)
 
 
 def test_a_range_of_split_rates_gives_the_union_of_intervals():
     losses = fragment_losses()
-    low, high = estimate_fragments(losses, 0.1, 0.4).interval
-    assert low == estimate_fragments(losses, 0.1, 0.1).interval[0]
-    assert high == estimate_fragments(losses, 0.4, 0.4).interval[1]
+    low, high = estimate_fragments(losses, seen_share=(0.1, 0.4)).interval
+    assert low == estimate_fragments(losses, seen_share=0.1).interval[0]
+    assert high == estimate_fragments(losses, seen_share=0.4).interval[1]
 
 
 def fold(clusters_training, clusters_validation):
@@ -124,5 +124,5 @@ def fold(clusters_training, clusters_validation):
 
 
 def test_the_other_part_of_a_split_cluster_is_in_training_unless_it_fell_into_the_same_fold():
-    assert seen_share(0.2, [fold(80, 20)] * 5) == pytest.approx(0.2 * 80 / 99)
-    assert seen_share(0.2, [fold(9, 1)] * 10) == pytest.approx(0.2), "leaving one out: always"
+    assert seen_share(0.2, [fold(80, 20)] * 5).share == pytest.approx(0.2 * 80 / 99)
+    assert seen_share(0.2, [fold(9, 1)] * 10).share == pytest.approx(0.2), "leaving one out: always"

@@ -247,7 +247,7 @@ def test_the_report_repeats_what_the_test_says(test):
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
         "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30 % of the "
-        "rows carried a wrong id; not even if 50 % of the rows belonged to split clusters."
+        "rows carried a wrong id; not even if 100 % of the rows belonged to split clusters."
     )
 
 

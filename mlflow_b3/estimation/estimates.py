@@ -12,6 +12,7 @@ from mlflow_b3.estimation.intervals import interval, noise_error
 from mlflow_b3.estimation.methods import CurveFit, Method, as_method, fit_curve, is_accurate
 from mlflow_b3.estimation.power import PowerFit
 from mlflow_b3.estimation.published import PublishedFit
+from mlflow_b3.estimation.shares import refuse_seen
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
@@ -225,6 +226,7 @@ def _read_parabola(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np
 
 def one_share(name: str, value: object) -> float:
     """Return a single share in [0, 1)."""
+    refuse_seen(name, value)
     try:
         share = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -236,6 +238,7 @@ def one_share(name: str, value: object) -> float:
 
 def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:
     """Return (low, high) of a number or a pair; shares must lie in [0, 1)."""
+    refuse_seen(name, value)
     try:
         pair = (float(value), float(value))  # type: ignore[arg-type]
     except TypeError:

@@ -1,16 +1,37 @@
 """Pattern `fragments`: clusters that linkage has split, an exact mixture of seen and new."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.intervals import CONFIDENCE
+from mlflow_b3.estimation.shares import SeenShare
+from mlflow_b3.estimation.unmixing import LeakShares
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.measurement.curve import FragmentLosses
 from mlflow_b3.results import Result
+
+Share = SeenShare | float | int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoseEstimate(Result):
+    """e_0 if linkage broke clusters in another way; what fragments gain is taken as stated.
+
+    Attributes
+    ----------
+    fragments : str
+        As in `DoseLoss`: "singles" or "halves".
+    e0 : float
+    """
+
+    fragments: str
+    e0: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,70 +44,173 @@ class FragmentEstimate(Result):
     interval : tuple of float
         95 %, over clusters and refits, and over the range of the share.
     seen_share : float
-        s: share of the validation rows whose true cluster also has rows in training.
+        s: share of the validation rows whose true cluster also has rows in training; the middle
+        of a range.
+    doses : tuple of DoseEstimate
+        e_0 for fragments of other sizes, as far as they were measured.
     """
 
     e0: float
     interval: tuple[float, float]
     seen_share: float
+    doses: tuple[DoseEstimate, ...] = ()
 
 
-def seen_share(split_rate: float, folds: Sequence[FoldSummary]) -> float:
+def seen_share(split_rate: float, folds: Sequence[FoldSummary], *, parts: int = 2) -> SeenShare:
     """Return s, the share of validation rows with true mates in training.
 
-    A row whose true cluster is split in two finds the other part in training unless that part's
-    id fell into the same fold: of the G - 1 other ids, those of the training side.
+    A row whose true cluster is split in f ids is seen unless the f-1 others all fell into its own
+    fold. With G_T ids in training and G_V in validation, its own among them, that has probability
+    C(G_V - 1, f - 1)/C(G_T + G_V - 1, f - 1); folds count by their validation rows.
+
+    Parameters
+    ----------
+    split_rate : float
+        σ: share of all rows whose true cluster is split.
+    folds : sequence of FoldSummary
+        For example `report.folds`.
+    parts : int
+        f, the number of ids that a split cluster has.
+
+    Notes
+    -----
+    For K equal folds of many ids this is σ·(1 - K^(1-f)), the split-count identity of record
+    linkage; here the ids are drawn without replacement, which matters when they are few.
     """
     if not 0 <= split_rate < 1:
         raise InputError(f"split_rate={split_rate!r} must lie in [0, 1).")
+    return SeenShare(share=split_rate * _apart(folds, parts))
+
+
+def _apart(folds: Sequence[FoldSummary], parts: int = 2) -> float:
+    """Return the probability that a row of a split cluster has mates in training."""
+    if isinstance(parts, bool) or not isinstance(parts, int) or parts < 2:
+        raise InputError(f"parts={parts!r} must be a whole number from 2.")
     rows = sum(fold.n_validation for fold in folds)
-    apart = sum(
-        fold.n_validation
-        * min(1.0, fold.clusters_training / (fold.clusters_training + fold.clusters_validation - 1))
-        for fold in folds
+    return sum(fold.n_validation * _one_apart(fold, parts - 1) for fold in folds) / rows
+
+
+def _one_apart(fold: FoldSummary, others: int) -> float:
+    inside, all_ids = (
+        fold.clusters_validation - 1,
+        fold.clusters_training + fold.clusters_validation,
     )
-    return split_rate * apart / rows
+    # ids on both sides of given folds count twice, so more ids may be wanted than there are
+    return 1 - math.comb(inside, others) / max(1, math.comb(all_ids - 1, others))
 
 
 def estimate_fragments(
-    losses: FragmentLosses, low: float, high: float, *, bound: float | None = None
+    losses: FragmentLosses,
+    *,
+    seen_share: Share | tuple[Share, Share],
+    bound: float | None = None,
 ) -> FragmentEstimate:
     """Solve the mixture LOCO = (1-s)·e_0 + s·e_seen for e_0.
 
     Parameters
     ----------
     losses : FragmentLosses
-    low, high : float
-        The range of s; the estimate is given for its middle.
+        Of an audit, or bare numbers.
+    seen_share : SeenShare or float, or a pair (low, high) of them
+        s; the estimate is given for the middle of a range.
     bound : float, optional
         The largest possible loss M.
 
     Notes
     -----
     e_0 = (LOCO - s·e_seen)/(1-s). Nothing is extrapolated beyond the mixture; what it rests on is
-    that clusters broken on purpose are broken like those that linkage broke: here with a cut
-    drawn uniformly.
+    that clusters broken on purpose are broken like those that linkage broke.
+
+    It would be exact if breaking a fragment once more changed nothing. But a share s of the rows
+    is seen already, and where their clusters are broken on purpose they gain again, so that e_seen
+    is measured too low. With the gain D = LOCO - e_seen that broken clusters show, and the part ρ of
+    it that fragments show (`FragmentLosses.saturation`),
+
+        e_0 = LOCO + D·s·(1 - s·ρ)/(1 - s).
+
+    ρ = 0 gives the mixture back. ρ is measured by breaking clusters twice; what then remains is of
+    second order in s.
     """
+    low, high = _share_range(seen_share)
     centre = (low + high) / 2
-    ends = [_interval(losses, share, bound) for share in (low, high)]
+    ends = [_interval(losses, share, bound) for share in (low, centre, high)]
     return FragmentEstimate(
-        e0=_solve(losses, centre, bound),
+        e0=_solve(losses, centre, losses.gain, bound),
         interval=(min(end[0] for end in ends), max(end[1] for end in ends)),
         seen_share=centre,
+        doses=tuple(
+            DoseEstimate(
+                fragments=dose.fragments,
+                e0=_solve(losses, centre, losses.loss - dose.seen_loss, bound),
+            )
+            for dose in losses.doses
+        ),
     )
 
 
-def _solve(losses: FragmentLosses, share: float, bound: float | None) -> float:
-    e0 = (losses.loss - share * losses.seen_loss) / (1 - share)
+def tipping_split_rate(
+    losses: FragmentLosses, folds: Sequence[FoldSummary], threshold: float
+) -> float | None:
+    """Return the smallest split rate at which e_0 reaches a threshold t; None if none below 1 does.
+
+    s* = (t - LOCO)/(t - e_seen), or where ρ > 0 the smaller root of ρD·s² - (D+τ)·s + τ = 0 with
+    τ = t - LOCO, divided by the probability that the parts of a split cluster are apart.
+    """
+    if not math.isfinite(threshold):
+        raise InputError(f"threshold={threshold!r} must be a finite number.")
+    missing, gain = threshold - losses.loss, losses.gain
+    if missing <= 0:
+        return 0.0
+    if gain <= 0:
+        return None
+    total = gain + missing
+    root = math.sqrt(max(0.0, total**2 - 4 * losses.saturation * gain * missing))
+    rate = 2 * missing / (total + root) / _apart(folds)
+    return rate if rate < 1 else None
+
+
+def _share_range(value: object) -> tuple[float, float]:
+    pair = value if isinstance(value, (tuple, list)) else (value, value)
+    if any(isinstance(item, LeakShares) for item in pair):
+        raise InputError(
+            f"seen_share={value!r} holds shares of pattern rows, which count misplaced rows. Split "
+            "clusters need the share of validation rows with mates in training: see seen_share()."
+        )
+    try:
+        low, high = (_one_share(item) for item in pair)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not 0 <= low <= high < 1:
+        raise InputError(
+            f"seen_share={value!r} must be a SeenShare or a number in [0, 1), or a pair of them, low "
+            "before high."
+        )
+    return low, high
+
+
+def _one_share(value: Any) -> float:
+    if isinstance(value, str):
+        return math.nan
+    return value.share if isinstance(value, SeenShare) else float(value)
+
+
+def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | None) -> float:
+    e0 = losses.loss + gain * share * (1 - share * losses.saturation) / (1 - share)
     return e0 if bound is None else min(e0, bound)
 
 
 def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:
-    weights = np.array([1.0, -share]) / (1 - share)
-    variance = weights @ np.array(losses.covariance) @ weights
-    variance += (share / (1 - share) * losses.seen_stderr) ** 2
-    quantile = float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2, losses.degrees_of_freedom))
-    middle, reach = _solve(losses, share, bound), quantile * float(np.sqrt(variance))
+    odds, again = share / (1 - share), losses.again_loss is not None
+    kept = 1 - share * (1 - losses.again_rows)
+    weights = np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
+    covariance = np.diag([losses.stderr**2, losses.seen_stderr**2, 0.0])
+    if losses.covariance is not None:
+        size = len(losses.covariance)
+        covariance[:size, :size] += np.array(losses.covariance)
+    freedom = losses.degrees_of_freedom or math.inf
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    reach = quantile * math.sqrt(weights @ covariance @ weights)
+    middle = _solve(losses, share, losses.gain, bound)
     if bound is None:
         return middle - reach, middle + reach
     return max(0.0, middle - reach), max(middle, min(bound, middle + reach))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.noise import noise_of, noise_scale
+from mlflow_b3.estimation.shares import refuse_seen
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
@@ -124,6 +125,7 @@ def unmix(
         The single folds; the identity is applied to each and the results are averaged. Without
         them the pooled curve is all there is.
     """
+    refuse_seen("shares", shares)
     folds = list(fold_curves) or [curve]
     parts = [1.0] if not fold_curves else list(weights)
     each = [shares] * len(folds) if isinstance(shares, LeakShares) else list(shares)

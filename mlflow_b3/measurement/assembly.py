@@ -7,16 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.folds import Fold
+from mlflow_b3.measurement.accumulation import (
+    Array,
+    RowMeans,
+    by_unit,
+    robust_covariance,
+    variance,
+)
+from mlflow_b3.measurement.broken import SeenLosses, fragment_losses
 from mlflow_b3.measurement.curve import SHARPNESS, FragmentLosses, LossCurve, pooled
 from mlflow_b3.measurement.fits import Outcome
 from mlflow_b3.measurement.resampling import Resampler
 
 FEW_CLUSTERS = 10
-#: Clusters are trained on each other, so the errors of different clusters are correlated, and the
-#: variance of a cross-validated loss is larger than that of independent clusters. Measured on
-#: simulated clinics (docs/accuracy.md) it is 0.7 to 2 times as large, by learner and cluster size.
-CORRELATED_ERRORS = 1.4
-Array = NDArray[np.float64]
 #: Per validation row: loss without and with leakage in small training sets, and its cluster.
 TestLosses = tuple[Array, Array, NDArray[np.intp]]
 
@@ -51,27 +54,6 @@ class Measurement:
     test_losses: TestLosses
 
 
-class RowMeans:
-    """Mean loss of each of some rows over the refits that scored it, by level."""
-
-    def __init__(self, rows: NDArray[np.intp], n_levels: int) -> None:
-        self.rows = rows
-        self.sums = np.zeros((len(rows), n_levels))
-        self.counts = np.zeros((len(rows), n_levels))
-
-    def add(self, rows: NDArray[np.intp], level: int, losses: Array) -> None:
-        """Add the losses of one refit."""
-        where = np.searchsorted(self.rows, rows)
-        self.sums[where, level] += losses
-        self.counts[where, level] += 1
-
-    @property
-    def means(self) -> Array:
-        """Row means; NaN where a row was never scored."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.sums / self.counts)
-
-
 class FoldLosses:
     """Collects the losses of one fold."""
 
@@ -80,11 +62,10 @@ class FoldLosses:
         self.loco = RowMeans(fold.validation, 1)
         self.validation = RowMeans(fold.validation, n_levels)
         self.held_back = RowMeans(fold.training, n_levels)
-        self.seen = RowMeans(fold.validation, 1)
+        self.seen = SeenLosses(self.loco)
         self.without = RowMeans(fold.validation, 1)
         self.with_leak = RowMeans(fold.validation, 1)
         self._fit_means: list[list[float]] = [[] for _ in range(n_levels)]
-        self._seen_means: list[float] = []
 
     def add(self, outcome: Outcome, resampler: Resampler) -> None:
         """Add one refit. Those on the fold as it is must come before all others."""
@@ -94,13 +75,14 @@ class FoldLosses:
         draw = resampler.draw(task)
         if task.purpose == "loco":
             self.loco.add(draw.validation, 0, outcome.validation)
+            self.seen.add_whole(outcome.validation)
         if task.purpose == "rows" or (task.purpose == "loco" and resampler.scheme == "subset"):
             self.validation.add(draw.validation, task.level, outcome.validation)
             self.held_back.add(draw.held_back, task.level, outcome.held_back)
             self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
         elif task.purpose == "fragments":
-            self.seen.add(draw.validation, 0, outcome.validation)
-            self._seen_means.append(self._excess(draw.validation, outcome.validation))
+            assert draw.arms is not None
+            self.seen.add(draw.validation, draw.arms, outcome.validation)
         elif task.purpose.startswith("test"):
             side = self.without if task.purpose == "test-without" else self.with_leak
             side.add(draw.validation, 0, outcome.validation)
@@ -116,26 +98,12 @@ class FoldLosses:
     @property
     def fit_variances(self) -> Array:
         """Variance over refits of the mean loss at each level; NaN with a single refit."""
-        return np.array([_variance(means) for means in self._fit_means])
-
-    @property
-    def seen_variance(self) -> float:
-        """Variance over refits of the mean loss on broken clusters."""
-        return _variance(self._seen_means)
+        return np.array([variance(means) for means in self._fit_means])
 
     @property
     def fits(self) -> tuple[int, ...]:
         """Number of refits at each level."""
         return tuple(len(means) for means in self._fit_means)
-
-    @property
-    def seen_fits(self) -> int:
-        """Number of refits with broken clusters."""
-        return len(self._seen_means)
-
-
-def _variance(values: Sequence[float]) -> float:
-    return float(np.var(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def assemble(
@@ -176,13 +144,13 @@ def assemble(
         for fold, line, weight in zip(folds, lines, weights, strict=True)
     )
     used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
-    covariance = _robust(np.asarray(influence)[used])
+    covariance = robust_covariance(np.asarray(influence)[used])
     curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters), repeats)
     return Measurement(
         curve=curve,
         fold_curves=curves,
         weights=tuple(float(weight) for weight in weights),
-        fragments=_fragments(folds, weights, units),
+        fragments=fragment_losses([f.seen for f in folds], clusters, units, resampler.fragments),
         loco=float(np.dot(weights, [fold.loco.means.mean() for fold in folds])),
         loco_stderr=float(np.sqrt(covariance[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
@@ -252,25 +220,13 @@ def _influence(
     centre = np.nanmean(means, axis=0) if mean is None else mean
     scored = np.isfinite(means).sum(axis=0)
     deviation = np.nan_to_num(means - centre) / np.maximum(scored, 1)
-    own = _by_unit(deviation, units[fold.validation.rows], n_units)
+    own = by_unit(deviation, units[fold.validation.rows], n_units)
     held = fold.held_back
     totals = np.maximum(held.counts.sum(axis=0), 1)
     ratio = held.sums.sum(axis=0) / totals
     deviation = ((held.sums - ratio * held.counts) / totals) @ line[1].T
-    other = _by_unit(deviation, units[held.rows], n_units)
+    other = by_unit(deviation, units[held.rows], n_units)
     return weight * np.hstack([own, other])
-
-
-def _by_unit(values: Array, units: NDArray[np.intp], n_units: int) -> Array:
-    sums = np.zeros((n_units, values.shape[1]))
-    np.add.at(sums, units, values)
-    return sums
-
-
-def _robust(influence: Array) -> Array:
-    n_units = len(influence)
-    factor = CORRELATED_ERRORS * n_units / max(1, n_units - 1)
-    return np.asarray(factor * influence.T @ influence)
 
 
 def _pool(
@@ -298,46 +254,6 @@ def _pool(
         covariance=tuple(map(tuple, covariance.tolist())),
         degrees_of_freedom=freedom,
         sharpness=sharpness,
-    )
-
-
-def _fragments(
-    folds: Sequence[FoldLosses], weights: Array, units: NDArray[np.intp]
-) -> FragmentLosses | None:
-    measured = [fold for fold in folds if fold.seen_fits > 1]
-    seen_rows = sum(int((fold.seen.counts > 0).sum()) for fold in measured)
-    if not seen_rows:
-        return None
-    n_units = int(units.max()) + 1
-    rows = sum(len(fold.fold.validation) for fold in folds)
-    seen_sum = sum(float(np.nansum(fold.seen.means)) for fold in measured)
-    loss = sum(
-        float(weight * np.mean(fold.loco.means))
-        for fold, weight in zip(folds, weights, strict=True)
-    )
-    seen = seen_sum / seen_rows
-    influence = np.zeros((n_units, 2))
-    for fold in folds:
-        deviation = np.column_stack(
-            [
-                (fold.loco.means[:, 0] - loss) / rows,
-                np.nan_to_num(fold.seen.means[:, 0] - seen) / seen_rows,
-            ]
-        )
-        influence += _by_unit(deviation, units[fold.fold.validation], n_units)
-    used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
-    variance = sum(
-        (float((fold.seen.counts > 0).sum()) / seen_rows) ** 2 * fold.seen_variance / fold.seen_fits
-        for fold in measured
-    )
-    return FragmentLosses(
-        loss=loss,
-        seen_loss=seen,
-        seen_stderr=float(np.sqrt(variance)),
-        covariance=tuple(map(tuple, _robust(influence[used]).tolist())),
-        degrees_of_freedom=len(used) - 1,
-        fits=min(fold.seen_fits for fold in measured),
-        broken_rows=seen_rows / rows,
     )
 
 

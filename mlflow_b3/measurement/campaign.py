@@ -20,6 +20,7 @@ from mlflow_b3.measurement.assembly import (
     assemble,
     gather_test_losses,
 )
+from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes, breakable
 from mlflow_b3.measurement.fits import FitCounts, Outcome, Refitter, count_workers, run_fits
 from mlflow_b3.measurement.levels import (
     STOCHASTIC_REPEATS,
@@ -30,7 +31,7 @@ from mlflow_b3.measurement.levels import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.resampling import Resampler, Task, breakable, test_parts
+from mlflow_b3.measurement.resampling import Resampler, Task, test_parts
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
@@ -49,6 +50,8 @@ class Campaign:
     scheme : {"subset", "replace"}
     levels : {"optimal", "uniform"}
     seed : int
+    fragments : FragmentSizes
+        How clusters are broken on purpose.
     budget : int, str or None
         A number of refits, or a time such as "10m".
     n_jobs, backend
@@ -65,6 +68,7 @@ class Campaign:
     scheme: str = "subset"
     levels: str = "optimal"
     seed: int = 0
+    fragments: FragmentSizes = UNIFORM
     budget: int | str | None = None
     n_jobs: int | None = None
     backend: str | None = None
@@ -140,6 +144,7 @@ class Campaign:
             exposures=exposures(self.levels),
             scheme=self.scheme,
             seed=self.seed,
+            fragments=self.fragments,
         )
 
     def _plan(self, counts: FitCounts) -> FitPlan:
@@ -180,7 +185,7 @@ class Campaign:
         broken = [
             Task("fragments", number, 0, replicate)
             for number, fold in enumerate(self.folds)
-            if len(breakable(self.data.clusters[fold.validation]))
+            if len(breakable(self.data.clusters[fold.validation], self.fragments))
             for replicate in range(plan.fragments)
         ]
         return curve + broken

@@ -94,11 +94,7 @@ class LossCurve(Result):
             problems.append("injected must increase; sort the levels and average repeated ones.")
         if any(error < 0 for error in self.stderr or ()):
             problems.append("stderr must not be negative.")
-        if (
-            isinstance(self.n_train, bool)
-            or not isinstance(self.n_train, Integral)
-            or self.n_train < 1
-        ):
+        if not _counts(self.n_train):
             problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
         if not 0 < self.exhausted_at <= 1:
             problems.append(f"exhausted_at={self.exhausted_at!r} must lie in (0, 1].")
@@ -128,8 +124,26 @@ def _numbers(name: str, values: Any, problems: list[str]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DoseLoss(Result):
+    """e_seen when clusters are broken in another way: how far it depends on the dose.
+
+    Attributes
+    ----------
+    fragments : str
+        How they were broken: "singles", a single row breaks off, or "halves".
+    seen_loss, stderr : float
+    """
+
+    fragments: str
+    seen_loss: float
+    stderr: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class FragmentLosses(Result):
     """What splitting clusters does to the loss: pattern `fragments`.
+
+    Two numbers suffice: `FragmentLosses(loss=0.30, seen_loss=0.22)`.
 
     Attributes
     ----------
@@ -138,24 +152,118 @@ class FragmentLosses(Result):
     seen_loss : float
         e_seen: the mean loss on validation rows whose cluster was broken in two on purpose, the
         other part given to training.
-    seen_stderr : float
-        Standard error of `seen_loss` over the refits.
-    covariance : 2 × 2 matrix
-        Covariance of (`loss`, `seen_loss`) over the choice of the clusters.
-    degrees_of_freedom : int
-    fits : int
+    stderr, seen_stderr : float
+        Standard errors of `loss` and `seen_loss` over the refits, or all that is known of their
+        uncertainty.
+    again_loss : float, optional
+        The mean loss when clusters are broken twice, the row's part scored and all others given
+        to training; once where that part cannot be broken again. It shows what breaking does to a
+        cluster that is already a fragment.
+    again_rows : float
+        β: share of the rows of a broken cluster whose part can be broken again.
+    doses : tuple of DoseLoss
+        e_seen for fragments of other sizes.
+    covariance : matrix, optional
+        Covariance of (`loss`, `seen_loss`), or of these and `again_loss`, over the choice of the
+        clusters, beyond the standard errors.
+    degrees_of_freedom : int, optional
+        Of `covariance`; infinite when left out.
+    fits : int, optional
         Refits with broken clusters, per fold.
     broken_rows : float
-        Share of the validation rows that could be broken off a cluster.
+        Share of the validation rows whose cluster could be broken.
+
+    Notes
+    -----
+    In an audit, `seen_loss` is `loss` plus the mean change that breaking made to the rows that were
+    scored. Where every cluster can be broken that is their mean loss; where rows of clusters that
+    cannot be broken are easier or harder than the others, their difference is kept out of it.
     """
 
     loss: float
     seen_loss: float
-    seen_stderr: float
-    covariance: Matrix
-    degrees_of_freedom: int
-    fits: int
-    broken_rows: float
+    stderr: float = 0.0
+    seen_stderr: float = 0.0
+    again_loss: float | None = None
+    again_rows: float = 1.0
+    doses: tuple[DoseLoss, ...] = ()
+    covariance: Matrix | None = None
+    degrees_of_freedom: int | None = None
+    fits: int | None = None
+    broken_rows: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers, all problems at once, and make them plain."""
+        problems: list[str] = []
+        for name in (
+            "loss",
+            "seen_loss",
+            "stderr",
+            "seen_stderr",
+            "again_loss",
+            "again_rows",
+            "broken_rows",
+        ):
+            value = getattr(self, name)
+            if value is None and name == "again_loss":
+                continue
+            try:
+                object.__setattr__(self, name, float(value))
+            except (TypeError, ValueError):
+                problems.append(f"{name}={value!r} must be a number.")
+                continue
+            if not math.isfinite(getattr(self, name)):
+                problems.append(f"{name}={value!r} is not finite; measure it again.")
+            elif name.endswith("stderr") and value < 0:
+                problems.append(f"{name}={value!r} must not be negative.")
+        if not problems and not 0 < self.broken_rows <= 1:
+            problems.append(f"broken_rows={self.broken_rows!r} must lie in (0, 1].")
+        if not problems and not 0 <= self.again_rows <= 1:
+            problems.append(f"again_rows={self.again_rows!r} must lie in [0, 1].")
+        for name in ("degrees_of_freedom", "fits"):
+            value = getattr(self, name)
+            if value is not None and not _counts(value):
+                problems.append(f"{name}={value!r} must be a positive whole number.")
+        if self.covariance is not None:
+            sizes = {2} if self.again_loss is None else {2, 3}
+            object.__setattr__(self, "covariance", _matrix(self.covariance, sizes, problems))
+        if problems:
+            raise InputError.from_problems("FragmentLosses", problems)
+
+    @property
+    def gain(self) -> float:
+        """LOCO - e_seen: what a row gains from mates in training."""
+        return self.loss - self.seen_loss
+
+    @property
+    def saturation(self) -> float:
+        """ρ: how much of the gain clusters show that are already fragments, from 0 to 1.
+
+        ρ = 1 - β + (e_seen - e_again)/(LOCO - e_seen). Fragments that cannot be broken are not
+        among the broken clusters, and do not lower the gain that these show.
+        """
+        left = 0.0
+        if self.again_loss is not None and self.gain != 0:
+            left = (self.seen_loss - self.again_loss) / self.gain
+        return min(1.0, max(0.0, 1 - self.again_rows + left))
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _matrix(values: Any, sizes: set[int], problems: list[str]) -> Matrix:
+    try:
+        matrix = tuple(tuple(float(value) for value in row) for row in values)
+    except (TypeError, ValueError):
+        matrix = ()
+    if any(len(side) not in sizes or len(side) != len(matrix) for side in (matrix, *matrix)):
+        problems.append(f"covariance must be a square matrix with {sorted(sizes)} rows.")
+    elif not all(math.isfinite(value) for row in matrix for value in row):
+        problems.append("covariance has values that are not finite.")
+    elif any(matrix[i][i] < 0 for i in range(len(matrix))):
+        problems.append("covariance has a negative variance.")
+    return matrix
 
 
 def pooled(values: Sequence[Sequence[float]], weights: Sequence[float]) -> tuple[float, ...]:

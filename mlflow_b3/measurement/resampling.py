@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.folds import Fold, Rows
+from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes, arm_number, arms_of, breakable
 from mlflow_b3.measurement.levels import TEST_PARTS
 
 PURPOSES = ("loco", "iid", "rows", "fragments", "test-without", "test-with")
@@ -13,11 +14,15 @@ PURPOSES = ("loco", "iid", "rows", "fragments", "test-without", "test-with")
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One refit: the rows of T', and the rows of V̂ ∖ T' and T̂ ∖ T' that it is scored on."""
+    """One refit: the rows of T', and the rows of V̂ ∖ T' and T̂ ∖ T' that it is scored on.
+
+    With broken clusters, `arms` says in which way the cluster of each validation row was broken.
+    """
 
     training: Rows
     validation: Rows
     held_back: Rows
+    arms: Rows | None = None
 
 
 @dataclass(frozen=True, order=True)
@@ -45,6 +50,8 @@ class Resampler:
     scheme : {"subset", "replace"}
         Draw T' without replacement and as large as T̂, or with replacement as the papers do.
     seed : int
+    fragments : FragmentSizes
+        How clusters are broken on purpose.
     """
 
     folds: tuple[Fold, ...]
@@ -53,6 +60,7 @@ class Resampler:
     exposures: tuple[float, ...]
     scheme: str
     seed: int
+    fragments: FragmentSizes = UNIFORM
 
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""
@@ -123,28 +131,41 @@ class Resampler:
         )
 
     def _broken(self, fold: Fold, task: Task) -> Draw:
-        """Break half of the clusters of V̂ in two and give one part of each to training."""
-        rng = self._rng(task, 2, task.replicate)
-        order = self._rng(task, 3, task.replicate // 2).permutation(
-            breakable(self.clusters[fold.validation])
-        )
-        chosen = order[task.replicate % 2 :: 2] if len(order) > 1 else order
-        injected, scored = [], []
+        """Break half of the clusters of V̂ and give one part of each to training.
+
+        Two refits break every cluster once; the next two break them alike and swap the parts, so
+        that four refits score every row once.
+        """
+        owners = self.clusters[fold.validation]
+        labels = breakable(owners, self.fragments)
+        groups = min(2, len(labels))
+        round_, group = divmod(task.replicate, groups)
+        pair, swapped = divmod(round_, 2)
+        order = self._rng(task, 3, pair).permutation(labels)
+        rng = self._rng(task, 2, groups * pair + group)
+        second = self._rng(task, 4, task.replicate)
+        arms = arms_of(self.fragments)
+        moved, scored, kinds = [], [], []
         room = len(fold.training) - 1
-        for cluster in chosen:
-            rows = rng.permutation(fold.validation[self.clusters[fold.validation] == cluster])
-            cut = min(int(rng.integers(1, len(rows))), room)
-            if cut > 0:
-                injected.append(rows[:cut])
-                scored.append(rows[cut:])
-                room -= cut
-        moved = np.concatenate(injected)
-        dropped = rng.choice(fold.training, len(moved), replace=False)
-        draw = _exchange(fold, moved, dropped)
+        for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
+            kind = arm_number(pair * len(order) + place, len(arms))
+            rows = fold.validation[owners == order[place]]
+            training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
+            if room > 0:
+                moved.append(training[:room])
+                scored.append(rest)
+                kinds.append(np.full(len(rest), kind, dtype=np.intp))
+                room -= len(moved[-1])
+        none = fold.validation[:0]
+        injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
+        dropped = second.choice(fold.training, len(injected), replace=False)
+        draw = _exchange(fold, injected, dropped)
+        ascending = np.argsort(validation)
         return Draw(
             training=draw.training,
-            validation=np.sort(np.concatenate(scored)),
+            validation=validation[ascending],
             held_back=draw.held_back,
+            arms=np.concatenate([none, *kinds])[ascending],
         )
 
     def _small(self, fold: Fold, task: Task) -> Draw:
@@ -177,12 +198,6 @@ def test_parts(fold: Fold) -> int:
     """Return into how many parts the leakage test divides V̂; none when it has a single row."""
     rows = len(fold.validation)
     return 0 if rows < 2 else min(TEST_PARTS, rows)
-
-
-def breakable(clusters: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the clusters with at least two rows."""
-    labels, counts = np.unique(clusters, return_counts=True)
-    return np.asarray(labels[counts > 1], dtype=np.intp)
 
 
 def _whole(fold: Fold) -> Draw:

@@ -26,6 +26,8 @@ class Settings(Result):
     task, loss, target, cluster, method, scheme : str
     pattern : {"rows", "fragments", "unknown"}
         How cluster ids go wrong, as far as the user said.
+    fragments : str
+        How clusters were broken on purpose, as the audit's argument of that name.
     claim : tuple of float or None
         The range of leakage given, in the units of the report's `p0_source`.
     p0_validation : float or None
@@ -74,6 +76,7 @@ class Settings(Result):
     data_digest: str
     version: str
     method_options: dict[str, Any] = field(default_factory=dict)
+    fragments: str = "uniform"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,8 @@ class AuditReport(Result):
     threshold : float or None
         The loss at which the model fails: given, or that of the best constant prediction.
     tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
-        The smallest values at which e0 reaches the threshold; None when it does not by 50 %.
+        The smallest values at which e0 reaches the threshold; None when it does not by 50 %
+        (rows) or below 100 % (split rate).
     test : LeakageTest
     folds : tuple of FoldSummary
     findings : tuple of Finding

@@ -3,10 +3,18 @@
 import textwrap
 from collections.abc import Iterable
 
+from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.hypothesis import LeakageTest
 from mlflow_b3.reporting.report import AuditReport
 
 WIDTH = 92
+#: The split rate at which doses are compared when none was given.
+DOSE_RATE = 0.2
+DOSE_WORDS = {
+    "uniform": "at a cut drawn uniformly",
+    "halves": "in halves",
+    "singles": "with one row breaking off",
+}
 LOSS_WORDS = {
     "zero_one": "error rate",
     "log": "log loss",
@@ -111,12 +119,30 @@ def _answer(report: AuditReport) -> str:
             f"carry a wrong {settings.cluster!r} or belong to split clusters, its {word} there lies "
             f"between {low} and {high} (95 %). The tables below say what each rate would mean. "
             + _search(report)
+            + _doses(report)
         )
     return (
         f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
         f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
         "is less certain than the uncorrected one, not more."
+        + (_doses(report) if settings.pattern == "fragments" else "")
     )
+
+
+def _doses(report: AuditReport) -> str:
+    """Return what the loss would be if clusters split in other ways than they were broken."""
+    losses, settings = report.fragments, report.settings
+    if losses is None or not losses.doses:
+        return ""
+    low, high = (seen_share(r, report.folds) for r in settings.claim or (DOSE_RATE, DOSE_RATE))
+    answer = estimate_fragments(losses, seen_share=(low, high), bound=settings.loss_bound)
+    rate = f" At a split rate of {percent(DOSE_RATE)} it would be about {number(answer.e0)}"
+    subject = " This holds" if settings.claim else rate
+    others = " and ".join(
+        f"{number(dose.e0)} if they split {DOSE_WORDS[dose.fragments]}" for dose in answer.doses
+    )
+    stated = DOSE_WORDS.get(settings.fragments, "by the sizes given")
+    return f"{subject} if clusters split {stated}; it would be about {others}."
 
 
 def _search(report: AuditReport) -> str:
@@ -193,12 +219,15 @@ def _tipping(report: AuditReport) -> str:
         return f"The model's loss reaches {what} even without leakage: it fails as it is."
     tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error)]
     if report.fragment_sensitivity is not None:
-        tips.append(_tips("of the rows belonged to split clusters", report.tipping_split_rate))
+        condition = "of the rows belonged to split clusters"
+        tips.append(_tips(condition, report.tipping_split_rate, most="100 %"))
     return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
 
 
-def _tips(condition: str, value: float | None) -> str:
-    return f"not even if 50 % {condition}" if value is None else f"if {percent(value)} {condition}"
+def _tips(condition: str, value: float | None, most: str = "50 %") -> str:
+    if value is None:
+        return f"not even if {most} {condition}"
+    return f"if {percent(value)} {condition}"
 
 
 def describe_method(report: AuditReport) -> str:

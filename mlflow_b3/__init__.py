@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from mlflow_b3.estimation.leakage_share import P0Search, search_p0
     from mlflow_b3.estimation.methods import Method
+    from mlflow_b3.estimation.mixture import P0Bound, bound_p0
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
     from mlflow_b3.estimation.shares import SeenShare
     from mlflow_b3.findings import Finding
@@ -51,6 +52,7 @@ __all__ = [
     "LossCurve",
     "Method",
     "ModelError",
+    "P0Bound",
     "P0Search",
     "SeenShare",
     "Sensitivity",
@@ -58,6 +60,7 @@ __all__ = [
     "TrackingError",
     "__version__",
     "audit",
+    "bound_p0",
     "estimate",
     "estimate_fragments",
     "leakage_test",
@@ -87,12 +90,14 @@ _HOMES = {
     "LossCurve": "measurement.curve",
     "Method": "estimation.methods",
     "ModelError": "errors",
+    "P0Bound": "estimation.mixture",
     "P0Search": "estimation.leakage_share",
     "SeenShare": "estimation.shares",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",
     "TrackingError": "errors",
     "audit": "auditing",
+    "bound_p0": "estimation.mixture",
     "estimate": "estimation.estimates",
     "estimate_fragments": "estimation.fragments",
     "leakage_test": "hypothesis",

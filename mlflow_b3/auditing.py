@@ -12,6 +12,7 @@ from mlflow_b3.data import AuditData, prepare, read_table
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, as_method, check_size
+from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import (
     DEFAULT_FOLDS,
     assigns_at_random,
@@ -71,8 +72,10 @@ def audit(
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
         default), "absolute"; or `(target, prediction) → losses`.
-    p0 : number or (low, high), optional
-        Share of the training rows of a fold that belong to validation clusters.
+    p0 : number, (low, high), "grid" or "mixture", optional
+        Share of the training rows of a fold that belong to validation clusters. "mixture" bounds
+        it from above by how many training rows look like validation rows; "grid" is the same as
+        nothing, where that bound is shown but not used.
     p0_validation : number, optional
         With `p0`: share of the validation rows that belong to training clusters. By default as
         many rows as leaked the other way; 0 is the papers' one-directional case.
@@ -132,6 +135,13 @@ def audit(
     repeats = _repeats(table, folds, repeats, budget, audited, levels)
     splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
     summaries = summarize_folds(splits, table)
+    bound = None
+    if claim.source in ("none", "mixture"):
+        once = splits[: len(splits) // repeats]
+        with without_autologging():
+            bound = bound_folds(table, once, p0_validation=claim.p0_validation, seed=int(seed))
+        if claim.source == "mixture":
+            claim = claim.bounded(bound, largest_share(once))
     if claim.pattern == "rows":
         claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
     if claim.pattern == "fragments":
@@ -193,7 +203,7 @@ def audit(
         if threshold is not None
         else constant_loss(chosen, table.target, audited.learner.task)
     )
-    report = conclude(measured, claim, summaries, settings, limit)
+    report = conclude(measured, claim, summaries, settings, limit, bound)
     findings = [*table.findings, *fold_findings(splits, table, audited.learner.task)]
     findings += audit_findings(report, counts)
     return AuditReport(**{**vars(report), "findings": tuple(findings)})

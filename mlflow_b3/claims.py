@@ -1,7 +1,7 @@
 """What the user says about the leakage, with its pattern and its source."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimates import as_range, one_share
 from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
 from mlflow_b3.folds import FoldSummary
@@ -21,12 +22,12 @@ class Claim:
     Attributes
     ----------
     pattern : {"rows", "fragments", "unknown"}
-    source : {"p0", "cluster_error", "split_rate", "none"}
-        The argument it was given by.
+    source : {"p0", "cluster_error", "split_rate", "mixture", "none"}
+        The argument it was given by, or `mixture` for p0="mixture".
     low, high : float
-        In the units of that argument.
+        In the units of that argument; of p0 for `mixture`, where they follow from the rows.
     p0_validation : float or None
-        With source `p0`: the share of V̂ that belongs to the training side, the same in every
+        With source `p0` or `mixture`: the share of V̂ that belongs to the training side, the same in every
         fold; None means as many rows as leaked the other way.
     """
 
@@ -63,6 +64,13 @@ class Claim:
         if self.p0_validation is None:
             return shares_by_fold(error, folds)
         return self.shares(error * mean_validation_share(folds), folds)
+
+    def bounded(self, bound: P0Bound, largest: float) -> "Claim":
+        """Return a claim of source `mixture` with its range: from 0 to the bound.
+
+        A vacuous bound leaves all that an audit looks at, up to `largest`.
+        """
+        return replace(self, high=largest if bound.vacuous else bound.p0_upper)
 
     def seen(self, value: float, folds: Sequence[FoldSummary]) -> SeenShare:
         """Return the share of seen validation rows at a split rate (fragments only)."""
@@ -107,11 +115,18 @@ def make_claim(
     if not given:
         return Claim(pattern="unknown", source="none")
     ((source, value),) = given.items()
-    if isinstance(value, str):
+    mixture = source == "p0" and isinstance(value, str) and value == "mixture"
+    if isinstance(value, str) and not mixture:
         raise InputError(
             f"{source}={value!r} is not usable; give a number, a pair (low, high)"
-            + (", or 'grid' when nothing is known." if source == "p0" else ".")
+            + (
+                ", or 'grid' when nothing is known, or 'mixture' for a bound from the rows."
+                if source == "p0"
+                else "."
+            )
         )
+    if mixture:
+        return Claim(pattern="rows", source="mixture", p0_validation=p0_validation)
     low, high = as_range(source, value)
     pattern = "fragments" if source == "split_rate" else "rows"
     return Claim(pattern=pattern, source=source, low=low, high=high, p0_validation=p0_validation)

@@ -15,18 +15,23 @@ INPUT_ERROR = 2
 
 
 class Share(click.ParamType):  # type: ignore[type-arg]
-    """A number, or a range written as LOW,HIGH; an empty text is nothing."""
+    """A number, or a range written as LOW,HIGH, or one of some words; an empty text is nothing."""
 
     name = "SHARE"
 
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | tuple[float, float] | None:
+    ) -> float | tuple[float, float] | str | None:
         """Parse the text."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         if not value.strip() or value.strip() == "grid":
             return None  # the grid search is what is done when nothing is known
+        if value.strip() in self.words:
+            return value.strip()
         try:
             numbers = tuple(float(part) for part in value.split(","))
         except ValueError:
@@ -112,7 +117,11 @@ def main() -> None:
 
 @main.command(name="audit")
 @_shared
-@click.option("--p0", type=Share(), help="Share of training rows from validation clusters.")
+@click.option(
+    "--p0",
+    type=Share("mixture"),
+    help="Share of training rows from validation clusters; mixture for a bound from the rows.",
+)
 @click.option(
     "--p0-validation",
     type=NUMBER,

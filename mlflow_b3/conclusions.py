@@ -14,6 +14,7 @@ from mlflow_b3.estimation.fragments import estimate_fragments, seen_share, tippi
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.methods import Method, as_method
+from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
@@ -42,12 +43,16 @@ def conclude(
     folds: tuple[FoldSummary, ...],
     settings: Settings,
     threshold: float | None,
+    p0_bound: P0Bound | None = None,
 ) -> AuditReport:
     """Draw every conclusion of an audit from what was measured; findings are left to be added."""
     method = as_method(settings.method, **settings.method_options)
     by_rows = _rows_sensitivity(measured, claim, folds, settings, method)
     by_fragments = _fragment_sensitivity(measured, folds, settings)
-    headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
+    if claim.source == "mixture" and p0_bound is not None and p0_bound.vacuous:
+        headline = _Headline(e0=None, interval=_whole_range([by_rows]), p0=None)
+    else:
+        headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
@@ -87,6 +92,7 @@ def conclude(
         settings=settings,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
+        p0_bound=p0_bound,
     )
 
 
@@ -152,6 +158,10 @@ def _fragment_sensitivity(
     return trace(point, shares, pattern="fragments", error=ERRORS)
 
 
+def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
+    return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
+
+
 def _headline(
     measured: Measurement,
     claim: Claim,
@@ -163,8 +173,7 @@ def _headline(
 ) -> _Headline:
     if claim.pattern == "unknown":
         both = [by_rows, *([by_fragments] if by_fragments else [])]
-        low, high = min(min(s.low) for s in both), max(max(s.high) for s in both)
-        return _Headline(e0=None, interval=(low, high), p0=None)
+        return _Headline(e0=None, interval=_whole_range(both), p0=None)
     if claim.pattern == "fragments":
         if measured.fragments is None:
             raise InputError("split_rate needs clusters with at least two rows; there are none.")

@@ -22,7 +22,8 @@ CODES: dict[str, str] = {
     "B315": "few refits",
     "B316": "the learner warned",
     "B317": "rows scored unequally often",
-    "B318": "a solver was not sure",
+    "B318": "the rows do not bound the leaked share",
+    "B319": "a solver was not sure",
 }
 
 

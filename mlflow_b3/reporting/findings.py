@@ -27,7 +27,9 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 "so few.",
             )
         )
-    if report.e0 is None:
+    if report.p0_bound is not None and report.p0_bound.vacuous:
+        found.append(("B318", report.p0_bound.statement))
+    if report.e0 is None and report.p0_source == "none":
         found.append(
             (
                 "B307",
@@ -81,7 +83,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     if not report.accurate:
         found.append(
             (
-                "B318",
+                "B319",
                 f"the solver of method {report.settings.method!r} did not find some of its losses "
                 "accurately, so its numbers may be off. Use the method 'power', or other options.",
             )

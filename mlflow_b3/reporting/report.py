@@ -5,6 +5,7 @@ from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.leakage_share import P0Search
+from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.findings import Finding
 from mlflow_b3.folds import FoldSummary
@@ -86,7 +87,8 @@ class AuditReport(Result):
     Attributes
     ----------
     e0 : float or None
-        Loss on new clusters, bias-corrected; None when nothing is known about the leakage.
+        Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
+        when it was to be bounded by the rows and the bound is vacuous.
     e0_interval : tuple of float
         95 % interval of e0; over all cluster errors up to 50 % when nothing is known.
     e0_guaranteed : float or None
@@ -96,7 +98,7 @@ class AuditReport(Result):
     p0 : float or None
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
-    p0_source : {"p0", "cluster_error", "split_rate", "none"}
+    p0_source : {"p0", "cluster_error", "split_rate", "mixture", "none"}
     loco, loco_interval
         Loss on the folds by the noisy cluster ids, and its 95 % interval over clusters.
     iid : float
@@ -127,6 +129,8 @@ class AuditReport(Result):
         False when a solver's result could not be confirmed.
     sketch_error : float or None
         For the method `sketch`: a bound on the error of sketching as a multiple of e_0.
+    p0_bound : P0Bound or None
+        The upper bound on p0 that the rows themselves give; None when the leakage was given.
     """
 
     e0: float | None
@@ -157,6 +161,7 @@ class AuditReport(Result):
     settings: Settings
     accurate: bool = True
     sketch_error: float | None = None
+    p0_bound: P0Bound | None = None
 
     def __str__(self) -> str:
         """Return the report in plain words."""

@@ -106,7 +106,8 @@ def score_rows(
 
 def explain(report: AuditReport) -> list[str]:
     """Return the audit's answer in sentences that need no statistics to read."""
-    return [_answer(report), _inflation(report), explain_test(report.test), _tipping(report)]
+    sentences = [_answer(report), _inflation(report), explain_test(report.test), _tipping(report)]
+    return sentences + ([report.p0_bound.statement] if report.p0_bound else [])
 
 
 def _answer(report: AuditReport) -> str:
@@ -114,9 +115,10 @@ def _answer(report: AuditReport) -> str:
     word = loss_words(settings.loss)
     low, high = (number(end) for end in report.e0_interval)
     if report.e0 is None:
+        split = " or belong to split clusters" if settings.pattern == "unknown" else ""
         return (
             f"How well this model does on new clusters is not known. If at most half of the rows "
-            f"carry a wrong {settings.cluster!r} or belong to split clusters, its {word} there lies "
+            f"carry a wrong {settings.cluster!r}{split}, its {word} there lies "
             f"between {low} and {high} (95 %). The tables below say what each rate would mean. "
             + _search(report)
             + _doses(report)
@@ -126,6 +128,12 @@ def _answer(report: AuditReport) -> str:
         f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
         "is less certain than the uncorrected one, not more."
         + (_doses(report) if settings.pattern == "fragments" else "")
+        + (
+            " It is the value for half the bound on the leaked rows; the interval is for none to "
+            "all of them, and with the confidence of the bound it holds with 90 %."
+            if report.p0_source == "mixture"
+            else ""
+        )
     )
 
 
@@ -167,6 +175,8 @@ def _premise(report: AuditReport) -> str:
         return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
     if report.p0_source == "split_rate":
         return f"If {rate} of the rows belong to a cluster that was split in two ids"
+    if report.p0_source == "mixture":
+        rate = f"at most {percent(high)}"
     back = "as many rows leaked back"
     if settings.p0_validation is not None:
         back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
@@ -186,7 +196,8 @@ def _inflation(report: AuditReport) -> str:
         f"{ignoring}, which is {naive}. By the cluster ids as "
         f"they are it is {number(report.loco)}, "
         + (
-            f"still too good by {number(report.inflation)}."
+            f"still too good by {number(report.inflation)}"
+            + (" if half of that bound leaked." if report.p0_source == "mixture" else ".")
             if report.inflation > 0
             else f"which leakage has not made too good (correction {number(report.inflation)})."
         )

@@ -56,7 +56,7 @@ def test_one_population_cannot_be_bounded():
 
 
 def test_the_bound_is_vacuous_when_half_of_all_ids_could_be_wrong():
-    """q = 1/2 gives p_T = v/2 and p_V = (1-v)/2, so p_T/(1-p_V) = v/(1+v), v = |V̂|/N."""
+    """With q = 1/2, p_T = v/2 and p_V = (1-v)/2, so p_T/(1-p_V) = v/(1+v), v = |V̂|/N."""
     v = 150 / 450
     bounds = [b3.bound_p0(*sides(leaked)) for leaked in (15, 30, 60, 75)]
     assert [bound.vacuous for bound in bounds] == [b.p0_upper >= v / (1 + v) for b in bounds]
@@ -146,7 +146,8 @@ def test_rows_of_a_cluster_may_be_alike_if_they_are_misplaced_one_by_one(monkeyp
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         patients = np.repeat(rng.normal(size=(12, 3)), 7, axis=0)
-        own = rng.permutation(patients + 0.1 * rng.normal(size=patients.shape)) + [8, 0, 0]
+        own = rng.permutation(patients + 0.1 * rng.normal(size=patients.shape))
+        own[:, 0] += 8
         others = rng.normal(size=(96, 3))
         bound = b3.bound_p0(np.vstack([others, own[:24]]), own[24:], seed=seed)
         below += bound.p0_upper < 0.2

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SolverError,
         TrackingError,
     )
+    from mlflow_b3.estimation.distribution import LossDistribution, estimate_distribution
     from mlflow_b3.estimation.estimates import Estimate, estimate
     from mlflow_b3.estimation.fragments import (
         DoseEstimate,
@@ -50,6 +51,7 @@ __all__ = [
     "LeakageTest",
     "LevelPlan",
     "LossCurve",
+    "LossDistribution",
     "Method",
     "ModelError",
     "P0Bound",
@@ -62,6 +64,7 @@ __all__ = [
     "audit",
     "bound_p0",
     "estimate",
+    "estimate_distribution",
     "estimate_fragments",
     "leakage_test",
     "make_clinic",
@@ -88,6 +91,7 @@ _HOMES = {
     "LeakageTest": "hypothesis",
     "LevelPlan": "measurement.levels",
     "LossCurve": "measurement.curve",
+    "LossDistribution": "estimation.distribution",
     "Method": "estimation.methods",
     "ModelError": "errors",
     "P0Bound": "estimation.mixture",
@@ -99,6 +103,7 @@ _HOMES = {
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
     "estimate": "estimation.estimates",
+    "estimate_distribution": "estimation.distribution",
     "estimate_fragments": "estimation.fragments",
     "leakage_test": "hypothesis",
     "make_clinic": "datasets",

@@ -53,6 +53,7 @@ def audit(
     scheme: str = "subset",
     levels: str = "optimal",
     threshold: float | None = None,
+    distribution: bool = False,
     budget: int | str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
@@ -107,6 +108,9 @@ def audit(
     threshold : number, optional
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction.
+    distribution : bool
+        Also estimate how the losses of single rows are distributed on new clusters, for losses
+        with more than two values and pattern `rows`.
     budget : int or str, optional
         Number of refits (480 by default), or a time such as "10m". With a time the numbers depend
         on the speed of the machine.
@@ -161,6 +165,7 @@ def audit(
         seed=int(seed),
         fragments=sizes,
         budget=budget,
+        distribution=distribution,
         n_jobs=n_jobs,
         backend=backend,
         progress=progress,

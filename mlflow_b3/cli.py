@@ -163,6 +163,13 @@ def main() -> None:
 )
 @click.option("--repeats", type=WHOLE, help="How many times clusters are assigned to folds anew.")
 @click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
+@click.option(
+    "--distribution",
+    type=click.BOOL,
+    default=False,
+    show_default=True,
+    help="Also estimate how the losses of single rows are distributed.",
+)
 @click.option("--output", type=TEXT, help="Also write the report to this .json, .md or .txt file.")
 @click.option("--record/--no-record", default=True, help="Write the audit to MLflow (the default).")
 def audit_command(*, record: bool, output: str | None, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -9,6 +10,7 @@ from scipy import stats
 from mlflow_b3.claims import Claim, mean_shares, mean_validation_share, shares_by_fold
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
+from mlflow_b3.estimation.distribution import LossDistribution, distribution_of
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share, tipping_split_rate
 from mlflow_b3.estimation.intervals import CONFIDENCE
@@ -19,7 +21,7 @@ from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import leakage_test
-from mlflow_b3.measurement.assembly import Measurement
+from mlflow_b3.measurement.assembly import Measurement, Tail
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
@@ -92,16 +94,39 @@ def conclude(
         settings=settings,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
+        distribution=_distribution(measured, claim, folds, method) if estimate else None,
         p0_bound=p0_bound,
     )
 
 
-def _problem(measured: Measurement, shares: Sequence[LeakShares]) -> Extrapolation:
-    return unmix(
-        measured.curve,
-        shares,
-        fold_curves=measured.fold_curves,
-        weights=measured.weights,
+def _problem(
+    measured: Measurement, shares: Sequence[LeakShares], tail: Tail | None = None
+) -> Extrapolation:
+    curves = measured if tail is None else tail
+    return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
+
+
+def _distribution(
+    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], method: Method
+) -> LossDistribution | None:
+    """Return the distribution of the loss, threshold by threshold (pattern `rows`)."""
+    if not measured.tails:
+        return None
+    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
+
+    def problem(tail: Tail, value: float) -> Extrapolation:
+        return _problem(measured, claim.shares(value, folds), tail)
+
+    results = [
+        estimate_range(
+            partial(problem, tail), claim.low, claim.high, shares, method=method, bound=1.0
+        )
+        for tail in measured.tails
+    ]
+    return distribution_of(
+        [tail.threshold for tail in measured.tails],
+        results,
+        [tail.curve.loss[0] for tail in measured.tails],
     )
 
 

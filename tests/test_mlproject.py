@@ -72,7 +72,8 @@ def test_the_command_with_its_defaults_runs_the_demonstration(demonstrated):
     assert words[:3] == ["python", "-m", "mlflow_b3"]
     result = CliRunner().invoke(main, words[3:])
     assert result.exit_code == 0, result.output
-    assert demonstrated == [{"method": "auto", "scheme": "subset", "seed": 0, "n_jobs": -1}]
+    expected = {"method": "auto", "scheme": "subset", "levels": "optimal", "distribution": False}
+    assert demonstrated == [{**expected, "seed": 0, "n_jobs": -1}]
 
 
 def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):
@@ -109,6 +110,8 @@ def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch
             "budget": "10m",
             "method": "auto",
             "scheme": "subset",
+            "levels": "optimal",
+            "distribution": False,
             "seed": 0,
             "n_jobs": -1,
             "progress": True,

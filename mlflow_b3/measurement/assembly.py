@@ -25,6 +25,15 @@ TestLosses = tuple[Array, Array, NDArray[np.intp]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tail:
+    """The share of rows with a loss above a threshold, as a loss curve."""
+
+    threshold: float
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """All that was measured in one audit.
 
@@ -42,6 +51,8 @@ class Measurement:
     iid : float
         Mean loss on folds that ignore the clusters.
     test_losses : TestLosses
+    tails : tuple of Tail
+        Where the distribution of the loss was asked for.
     """
 
     curve: LossCurve
@@ -52,6 +63,7 @@ class Measurement:
     loco_stderr: float
     iid: float
     test_losses: TestLosses
+    tails: tuple[Tail, ...] = ()
 
 
 class FoldLosses:
@@ -128,6 +140,33 @@ def assemble(
     repeats : int
         How many assignments of clusters the folds consist of.
     """
+    parts = assemble_curve(folds, resampler, repeats)
+    clusters = resampler.clusters
+    units = np.arange(len(clusters)) if parts.few else clusters
+    return Measurement(
+        curve=parts.curve,
+        fold_curves=parts.fold_curves,
+        weights=tuple(float(weight) for weight in parts.weights),
+        fragments=fragment_losses([f.seen for f in folds], clusters, units, resampler.fragments),
+        loco=float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds])),
+        loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
+        iid=float(np.mean(np.concatenate(list(iid_losses)))),
+        test_losses=gather_test_losses(folds, clusters),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """The pooled loss curve and those of the folds; `few` clusters were validated on."""
+
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+    weights: Array
+    few: bool
+
+
+def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: int) -> Curves:
+    """Return the loss curve of one loss; see `assemble`."""
     clusters = resampler.clusters
     sizes = np.array([len(fold.fold.validation) for fold in folds])
     weights = sizes / sizes.sum()
@@ -146,16 +185,7 @@ def assemble(
     used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
     covariance = robust_covariance(np.asarray(influence)[used])
     curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters), repeats)
-    return Measurement(
-        curve=curve,
-        fold_curves=curves,
-        weights=tuple(float(weight) for weight in weights),
-        fragments=fragment_losses([f.seen for f in folds], clusters, units, resampler.fragments),
-        loco=float(np.dot(weights, [fold.loco.means.mean() for fold in folds])),
-        loco_stderr=float(np.sqrt(covariance[0, 0])),
-        iid=float(np.mean(np.concatenate(list(iid_losses)))),
-        test_losses=gather_test_losses(folds, clusters),
-    )
+    return Curves(curve=curve, fold_curves=curves, weights=weights, few=few)
 
 
 def sharpness_of(clusters: NDArray[np.intp]) -> int:

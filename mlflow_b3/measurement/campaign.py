@@ -1,7 +1,7 @@
 """All refits of one audit: planned within a budget, run, and put together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from mlflow_b3.measurement.levels import (
     plan_fits,
 )
 from mlflow_b3.measurement.resampling import Resampler, Task, test_parts
+from mlflow_b3.measurement.tails import TailLosses
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
@@ -54,6 +55,8 @@ class Campaign:
         How clusters are broken on purpose.
     budget : int, str or None
         A number of refits, or a time such as "10m".
+    distribution : bool
+        Measure the distribution of the losses too, not only their mean.
     n_jobs, backend
         As in `joblib.Parallel`.
     progress : bool or None
@@ -70,6 +73,7 @@ class Campaign:
     seed: int = 0
     fragments: FragmentSizes = UNIFORM
     budget: int | str | None = None
+    distribution: bool = False
     n_jobs: int | None = None
     backend: str | None = None
     progress: bool | None = None
@@ -80,6 +84,7 @@ class Campaign:
             self._plan(FitCounts())  # a budget that cannot work shows before the first refit
         resampler = self._resampler()
         collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
+        tails = TailLosses(self.folds, resampler)
         iid: list[NDArray[np.float64]] = []
         counts = FitCounts()
 
@@ -87,19 +92,24 @@ class Campaign:
             if outcome.task.purpose == "iid":
                 assert outcome.validation is not None
                 iid.append(outcome.validation)
-            else:
-                collected[outcome.task.fold].add(outcome, resampler)
+                return
+            collected[outcome.task.fold].add(outcome, resampler)
+            if self.distribution:
+                tails.add(outcome)
 
         with self._bar() as bar:
             # the folds as they are come first: what follows is measured against them
             self._run(resampler, self._first_tasks(resampler), counts, collect, bar)
             if any((fold.loco.counts == 0).any() for fold in collected) or not iid:
                 raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
+            if self.distribution:
+                tails.set_thresholds()
             plan = self._plan(counts)
             tasks = self._curve_tasks(plan) + self._test_tasks(range(plan.test))
             self._run(resampler, tasks, counts, collect, bar)
         self._require_all_levels(collected, counts)
-        return assemble(collected, iid, resampler, self.repeats), counts
+        measured = assemble(collected, iid, resampler, self.repeats)
+        return replace(measured, tails=tails.assemble(self.repeats)), counts
 
     def measure_test(self) -> tuple[TestLosses, FitCounts]:
         """Run the refits of the leakage test only."""

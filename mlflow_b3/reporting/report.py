@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
+from mlflow_b3.estimation.distribution import LossDistribution
 from mlflow_b3.estimation.leakage_share import P0Search
 from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.sensitivity import Sensitivity
@@ -129,6 +130,8 @@ class AuditReport(Result):
         False when a solver's result could not be confirmed.
     sketch_error : float or None
         For the method `sketch`: a bound on the error of sketching as a multiple of e_0.
+    distribution : LossDistribution or None
+        Where it was asked for: how the losses of rows of new clusters are distributed.
     p0_bound : P0Bound or None
         The upper bound on p0 that the rows themselves give; None when the leakage was given.
     """
@@ -161,6 +164,7 @@ class AuditReport(Result):
     settings: Settings
     accurate: bool = True
     sketch_error: float | None = None
+    distribution: LossDistribution | None = None
     p0_bound: P0Bound | None = None
 
     def __str__(self) -> str:

@@ -49,6 +49,7 @@ def to_text(report: AuditReport) -> str:
         "\n".join(_scores(report)),
         _paragraphs("In words", explain(report)),
         _sensitivity(report),
+        _distribution(report),
         _paragraphs("Findings", [str(finding) for finding in report.findings]),
         _paragraphs("How it was done", [describe_method(report)]),
     ]
@@ -77,6 +78,7 @@ def to_markdown(report: AuditReport) -> str:
         "| score | value | 95 % interval |\n|---|---|---|\n" + scores,
         "\n\n".join(_escaped(sentence) for sentence in explain(report)),
         *tables,
+        *_distribution_table(report),
         "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
         "## How it was done\n\n" + _escaped(describe_method(report)),
     ]
@@ -87,6 +89,37 @@ def _escaped(text: str) -> str:
     for character in "\\`*_{}[]<>|#":
         text = text.replace(character, "\\" + character)
     return text.replace("\n", " ")
+
+
+def _distribution(report: AuditReport) -> str:
+    """Return the distribution of the loss as lines, where it was estimated."""
+    if report.distribution is None:
+        return ""
+    lines = ["Share of rows with a loss above a threshold"]
+    lines.append("  loss above     on the folds   on new clusters   95 % interval")
+    lines += [
+        f"  {number(t):<14} {percent(before):<14} {percent(after):<17} "
+        f"{percent(low)} – {percent(high)}"
+        for t, before, after, low, high in _distribution_rows(report)
+    ]
+    return "\n".join(lines)
+
+
+def _distribution_table(report: AuditReport) -> list[str]:
+    if report.distribution is None:
+        return []
+    rows = [
+        f"| {number(t)} | {percent(before)} | {percent(after)} | {percent(low)} – {percent(high)} |"
+        for t, before, after, low, high in _distribution_rows(report)
+    ]
+    head = "| loss above | rows on the folds | rows of new clusters | 95 % interval |\n|---|---|---|---|"
+    return ["\n".join([head, *rows])]
+
+
+def _distribution_rows(report: AuditReport) -> list[tuple[float, float, float, float, float]]:
+    d = report.distribution
+    assert d is not None
+    return list(zip(d.thresholds, d.uncorrected, d.exceeding, d.low, d.high, strict=True))
 
 
 def score_rows(

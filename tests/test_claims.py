@@ -87,7 +87,9 @@ def test_p0_validation_goes_with_p0_only(arguments):
 def test_shares_must_lie_between_0_and_1(source, value):
     with pytest.raises(InputError) as caught:
         make_claim(**{source: value})
-    assert str(caught.value) == f"{source}={value!r} must lie in [0, 1), low before high."
+    assert str(caught.value) == (
+        f"{source}={value!r} must lie in [0, 1), low before high; give a share, not a percentage."
+    )
 
 
 @pytest.mark.parametrize("value", [(0.1,), (0.1, 0.2, 0.3), (None, 0.1), {}, object], ids=str)

@@ -232,7 +232,9 @@ def one_share(name: str, value: object) -> float:
     except (TypeError, ValueError):
         share = float("nan")
     if not 0 <= share < 1:
-        raise InputError(f"{name}={value!r} must be a number in [0, 1).")
+        raise InputError(
+            f"{name}={value!r} must be a number in [0, 1); give a share, not a percentage."
+        )
     return share
 
 
@@ -250,5 +252,7 @@ def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:
     except ValueError:
         raise InputError(f"{name}={value!r} must be a number or a pair (low, high).") from None
     if not 0 <= pair[0] <= pair[1] < 1:
-        raise InputError(f"{name}={value!r} must lie in [0, 1), low before high.")
+        raise InputError(
+            f"{name}={value!r} must lie in [0, 1), low before high; give a share, not a percentage."
+        )
     return pair

@@ -89,11 +89,15 @@ class LossCurve(Result):
         if levels == 0:
             problems.append("there is no level; measure at π = 0 and at least one more.")
         if any(not 0 <= share <= 1 for share in self.injected):
-            problems.append(f"injected={self.injected} must lie in [0, 1].")
+            problems.append(
+                f"injected={self.injected} must lie in [0, 1]; give shares, not percentages."
+            )
         if any(a >= b for a, b in pairwise(self.injected)):
-            problems.append("injected must increase; sort the levels and average repeated ones.")
+            problems.append(
+                f"injected={self.injected} must increase; sort the levels and average repeated ones."
+            )
         if any(error < 0 for error in self.stderr or ()):
-            problems.append("stderr must not be negative.")
+            problems.append(f"stderr={self.stderr} must not be negative; give standard errors.")
         if not _counts(self.n_train):
             problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
         if not 0 < self.exhausted_at <= 1:

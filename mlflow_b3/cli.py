@@ -161,6 +161,13 @@ def main() -> None:
     show_default=True,
     help="Injected shares near none (optimal) or at equal distances (uniform).",
 )
+@click.option(
+    "--test",
+    type=TEXT,
+    default="paired",
+    show_default=True,
+    help="Form of the leakage test: paired, welch or permutation.",
+)
 @click.option("--repeats", type=WHOLE, help="How many times clusters are assigned to folds anew.")
 @click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
 @click.option(
@@ -206,6 +213,14 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
 
 @main.command(name="test")
 @_shared
+@click.option(
+    "--method",
+    "test",
+    type=TEXT,
+    default="paired",
+    show_default=True,
+    help="Form of the test: paired, welch (the published one) or permutation.",
+)
 def test_command(**options: Any) -> None:
     """Run the leakage test alone: does the learner profit from leaked rows?"""
     with _input_errors():

@@ -20,8 +20,8 @@ from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
-from mlflow_b3.hypothesis import leakage_test
-from mlflow_b3.measurement.assembly import Measurement, Tail
+from mlflow_b3.hypothesis import LeakageTest, leakage_test
+from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
@@ -45,6 +45,7 @@ def conclude(
     folds: tuple[FoldSummary, ...],
     settings: Settings,
     threshold: float | None,
+    test: LeakageTest,
     p0_bound: P0Bound | None = None,
 ) -> AuditReport:
     """Draw every conclusion of an audit from what was measured; findings are left to be added."""
@@ -60,7 +61,6 @@ def conclude(
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
     reach = quantile * measured.loco_stderr
     no_leak = shares_by_fold(0.0, folds)
-    without, leaked, clusters = measured.test_losses
     estimate = headline.estimate
     search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
     return AuditReport(
@@ -88,7 +88,7 @@ def conclude(
         tipping_split_rate=None
         if threshold is None or measured.fragments is None
         else tipping_split_rate(measured.fragments, folds, threshold),
-        test=leakage_test(without, leaked, clusters=clusters),
+        test=test,
         folds=folds,
         findings=(),
         settings=settings,
@@ -96,6 +96,22 @@ def conclude(
         sketch_error=estimate.sketch_error if estimate else None,
         distribution=_distribution(measured, claim, folds, method) if estimate else None,
         p0_bound=p0_bound,
+    )
+
+
+def conclude_test(measured: Sequence[TestLosses], method: str, *, crossed: bool) -> LeakageTest:
+    """Return the leakage test of the losses that were measured for it; see `leakage_test`."""
+    (without, leaked, groups), *rearranged = measured
+    if method == "welch":
+        return leakage_test(without, leaked, "welch", strata=groups)
+    if method == "paired":
+        return leakage_test(without, leaked, clusters=groups, crossed=crossed)
+    null = [
+        leakage_test(a, b, clusters=owners, crossed=crossed).statistic
+        for a, b, owners in rearranged
+    ]
+    return leakage_test(
+        without, leaked, "permutation", clusters=groups, crossed=crossed, null_statistics=null
     )
 
 

@@ -181,6 +181,15 @@ def _rows(side: Any, n_rows: int) -> Rows:
     return np.sort(rows).astype(np.intp)
 
 
+def cross_validates(folds: tuple[Fold, ...]) -> bool:
+    """Return whether every row that is trained on is validated in some other fold."""
+    training, validation = (
+        np.unique(np.concatenate([getattr(fold, side) for fold in folds]))
+        for side in ("training", "validation")
+    )
+    return bool(np.isin(training, validation).all())
+
+
 def summarize_folds(folds: tuple[Fold, ...], data: AuditData) -> tuple[FoldSummary, ...]:
     """Return sizes and cluster overlap of every fold."""
     summaries = []

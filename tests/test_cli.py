@@ -397,7 +397,15 @@ def test_empty_strings_count_as_not_given_for_the_test_too(shop, monkeypatch, re
     ]
     assert run("test", *subject(shop), *nothing, "--n-jobs", "1").exit_code == 0
     (arguments,) = calls
-    assert set(arguments) == {"model", "data", "target", "cluster", "n_jobs", "progress"}
+    assert set(arguments) == {"model", "data", "target", "cluster", "test", "n_jobs", "progress"}
+    assert arguments["test"] == "paired"
+
+
+def test_the_test_command_runs_other_forms_and_names_those_there_are(shop):
+    result = run("test", *subject(shop), *SMALL, "--method", "welch")
+    assert result.exit_code == 0, result.output
+    assert "It is the published form" in result.stdout
+    refused(run("test", *subject(shop), *SMALL, "--method", "t"), "test='t' is not known")
 
 
 def test_the_test_command_refuses_a_negative_seed(shop):

@@ -11,6 +11,7 @@ from mlflow_b3.folds import (
     DEFAULT_FOLDS,
     Fold,
     assigns_at_random,
+    cross_validates,
     fold_findings,
     make_folds,
     summarize_folds,
@@ -290,6 +291,14 @@ def test_folds_are_plain_values():
     fold = Fold(training=np.array([1]), validation=np.array([2]))
     with pytest.raises(AttributeError):
         fold.training = np.array([3])
+
+
+def test_cross_validation_validates_every_row_that_it_trains_on():
+    data = data_of([10] * 4)
+    folds = make_folds(data)
+    assert cross_validates(folds)
+    assert not cross_validates(folds[:1])
+    assert not cross_validates(folds[:3])
 
 
 # ---------------------------------------------------------------- unequal clusters

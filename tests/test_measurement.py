@@ -238,7 +238,9 @@ def test_the_number_of_workers_does_not_change_a_digit():
     assert one.curve == two.curve
     assert one.fragments == two.fragments
     assert (one.loco, one.iid) == (two.loco, two.iid)
-    assert all(np.array_equal(a, b) for a, b in zip(one.test_losses, two.test_losses, strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(*one.test_losses, *two.test_losses, strict=True)
+    )
 
 
 def test_another_seed_gives_other_numbers():

@@ -73,7 +73,7 @@ def test_the_command_with_its_defaults_runs_the_demonstration(demonstrated):
     result = CliRunner().invoke(main, words[3:])
     assert result.exit_code == 0, result.output
     expected = {"method": "auto", "scheme": "subset", "levels": "optimal", "distribution": False}
-    assert demonstrated == [{**expected, "seed": 0, "n_jobs": -1}]
+    assert demonstrated == [{**expected, "test": "paired", "seed": 0, "n_jobs": -1}]
 
 
 def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):
@@ -112,6 +112,7 @@ def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch
             "scheme": "subset",
             "levels": "optimal",
             "distribution": False,
+            "test": "paired",
             "seed": 0,
             "n_jobs": -1,
             "progress": True,

@@ -237,6 +237,33 @@ def test_no_rejection_is_never_sold_as_proof_of_absence():
 
 
 @pytest.mark.parametrize("test", [PROFITS, SHOWS_NOTHING])
+def test_either_answer_comes_with_its_interval_its_power_and_both_readings(test):
+    text = explain_test(test)
+    low, high = test.interval
+    assert f"90 % interval {low:.3f} to {high:.3f}" in text
+    assert "an effect of 0.050 would have been found in four of five cases" in text
+    assert "the score is too good" in text or "make the score too good" in text
+    assert "not say that ids are wrong" in text or "not that ids are wrong" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "form"),
+    [
+        ({"unit": "clusters"}, "It is the paired form, on 200 clusters"),
+        ({}, "on 200 rows, so it speaks of new rows of these clusters"),
+        ({"method": "welch", "unit": "folds"}, "the published form, on 200 folds without a row"),
+        (
+            {"method": "permutation", "arrangements": 99},
+            "on 200 rows and 99 rearrangements, whose null hypothesis is stronger",
+        ),
+    ],
+)
+def test_the_text_names_the_form_of_the_test_and_its_units(changes, form):
+    for test in (PROFITS, SHOWS_NOTHING):
+        assert form in explain_test(replace(test, **changes))
+
+
+@pytest.mark.parametrize("test", [PROFITS, SHOWS_NOTHING])
 def test_the_report_repeats_what_the_test_says(test):
     assert explain_test(test) in said(report(test=test))
 

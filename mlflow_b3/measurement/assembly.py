@@ -20,7 +20,8 @@ from mlflow_b3.measurement.fits import Outcome
 from mlflow_b3.measurement.resampling import Resampler
 
 FEW_CLUSTERS = 10
-#: Per validation row: loss without and with leakage in small training sets, and its cluster.
+#: Per validation row: loss without and with leakage in small training sets, and its cluster. For the
+#: published test: mean losses of disjoint folds, and the outer fold that they belong to.
 TestLosses = tuple[Array, Array, NDArray[np.intp]]
 
 
@@ -50,7 +51,8 @@ class Measurement:
         Mean loss on the folds as they are, and its standard error over clusters.
     iid : float
         Mean loss on folds that ignore the clusters.
-    test_losses : TestLosses
+    test_losses : tuple of TestLosses
+        One, and for the permutation test those of the rearranged rows after it.
     tails : tuple of Tail
         Where the distribution of the loss was asked for.
     """
@@ -62,7 +64,7 @@ class Measurement:
     loco: float
     loco_stderr: float
     iid: float
-    test_losses: TestLosses
+    test_losses: tuple[TestLosses, ...]
     tails: tuple[Tail, ...] = ()
 
 
@@ -151,7 +153,7 @@ def assemble(
         loco=float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds])),
         loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
-        test_losses=gather_test_losses(folds, clusters),
+        test_losses=(gather_test_losses(folds, clusters),),
     )
 
 

@@ -13,16 +13,12 @@ from mlflow_b3.data import AuditData
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.losses import Loss
-from mlflow_b3.measurement.assembly import (
-    FoldLosses,
-    Measurement,
-    TestLosses,
-    assemble,
-    gather_test_losses,
-)
+from mlflow_b3.measurement.assembly import FoldLosses, Measurement, assemble
 from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes, breakable
+from mlflow_b3.measurement.comparison import check_test, measure_test, paired_tasks
 from mlflow_b3.measurement.fits import FitCounts, Outcome, Refitter, count_workers, run_fits
 from mlflow_b3.measurement.levels import (
+    SHARES,
     STOCHASTIC_REPEATS,
     FitPlan,
     exposures,
@@ -31,12 +27,11 @@ from mlflow_b3.measurement.levels import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.resampling import Resampler, Task, test_parts
+from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.measurement.tails import TailLosses
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
-TEST_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +56,8 @@ class Campaign:
         As in `joblib.Parallel`.
     progress : bool or None
         Show a progress bar; None shows it on a terminal only.
+    test : {"paired", "welch", "permutation"}
+        The form of the leakage test; an audit measures the first of them along with the curve.
     """
 
     data: AuditData
@@ -77,12 +74,14 @@ class Campaign:
     n_jobs: int | None = None
     backend: str | None = None
     progress: bool | None = None
+    test: str = "paired"
 
     def measure(self) -> tuple[Measurement, FitCounts]:
         """Run every refit of an audit."""
         if parse_budget(self.budget)[1] is None:
             self._plan(FitCounts())  # a budget that cannot work shows before the first refit
-        resampler = self._resampler()
+        check_test(self._test_alone())
+        resampler = self.resampler()
         collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
         tails = TailLosses(self.folds, resampler)
         iid: list[NDArray[np.float64]] = []
@@ -97,41 +96,37 @@ class Campaign:
             if self.distribution:
                 tails.add(outcome)
 
-        with self._bar() as bar:
+        with self.bar() as bar:
             # the folds as they are come first: what follows is measured against them
-            self._run(resampler, self._first_tasks(resampler), counts, collect, bar)
+            self.run(resampler, self._first_tasks(resampler), counts, collect, bar)
             if any((fold.loco.counts == 0).any() for fold in collected) or not iid:
                 raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
             if self.distribution:
                 tails.set_thresholds()
             plan = self._plan(counts)
-            tasks = self._curve_tasks(plan) + self._test_tasks(range(plan.test))
-            self._run(resampler, tasks, counts, collect, bar)
+            rounds = range(plan.test if self.test == "paired" else 0)
+            tasks = self._curve_tasks(plan) + paired_tasks(self.folds, rounds)
+            self.run(resampler, tasks, counts, collect, bar)
         self._require_all_levels(collected, counts)
         measured = assemble(collected, iid, resampler, self.repeats)
-        return replace(measured, tails=tails.assemble(self.repeats)), counts
+        measured = replace(measured, tails=tails.assemble(self.repeats))
+        if self.test != "paired":
+            measured = replace(measured, test_losses=measure_test(self._test_alone(), counts))
+        return measured, counts
 
-    def measure_test(self) -> tuple[TestLosses, FitCounts]:
-        """Run the refits of the leakage test only."""
-        resampler = self._resampler()
-        collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
-        counts = FitCounts()
+    def _test_alone(self) -> "Campaign":
+        """Return a campaign for the test: one assignment of clusters, and what the curve leaves."""
         fits, seconds = parse_budget(self.budget)
-        per_round = len(self._test_tasks(range(1)))
-        rounds = TEST_ROUNDS if fits is None else max(1, fits // max(1, per_round))
-
-        def collect(outcome: Outcome) -> None:
-            collected[outcome.task.fold].add(outcome, resampler)
-
-        with self._bar() as bar:
-            self._run(resampler, self._test_tasks(range(1)), counts, collect, bar)
-            if seconds is not None:
-                workers = count_workers(self.n_jobs)
-                left = seconds - counts.seconds / workers
-                speed = counts.seconds / max(1, counts.done)
-                rounds = 1 + fits_within(left, per_fit=speed, workers=workers) // max(1, per_round)
-            self._run(resampler, self._test_tasks(range(1, rounds)), counts, collect, bar)
-        return gather_test_losses(collected, self.data.clusters), counts
+        budget: int | str | None = None
+        if fits is not None:
+            resampler = self.resampler()
+            curve = self._curve_tasks(self._plan(FitCounts()))
+            budget = max(1, fits - len(self._first_tasks(resampler)) - len(curve))
+        elif seconds is not None:
+            budget = f"{SHARES['test'] * seconds:.3f}s"
+        return replace(
+            self, folds=self.folds[: len(self.folds) // self.repeats], repeats=1, budget=budget
+        )
 
     def _require_all_levels(self, collected: Sequence[FoldLosses], counts: FitCounts) -> None:
         if any(0 in fold.fits for fold in collected):
@@ -142,7 +137,8 @@ class Campaign:
                 "replacement uses all of them. Use scheme='subset', or fewer folds."
             )
 
-    def _resampler(self) -> Resampler:
+    def resampler(self) -> Resampler:
+        """Return what draws the rows of every refit."""
         size = np.mean([len(fold.validation) for fold in self.folds])
         count = min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
         splitter = KFold(count, shuffle=True, random_state=self.seed)
@@ -200,20 +196,12 @@ class Campaign:
         ]
         return curve + broken
 
-    def _test_tasks(self, rounds: range) -> list[Task]:
-        tasks = []
-        for fold, rows in enumerate(self.folds):
-            parts = range(test_parts(rows))
-            for number in rounds if parts else ():
-                tasks.append(Task("test-without", fold, 0, number))
-                tasks += [Task("test-with", fold, part, number) for part in parts]
-        return tasks
-
-    def _bar(self) -> "tqdm[Any]":
+    def bar(self) -> "tqdm[Any]":
+        """Return a progress bar that grows with every `run`."""
         hidden = None if self.progress is None else not self.progress
         return tqdm(total=0, desc="refits", unit="fit", disable=hidden)
 
-    def _run(
+    def run(
         self,
         resampler: Resampler,
         tasks: Sequence[Task],
@@ -221,6 +209,7 @@ class Campaign:
         collect: Callable[[Outcome], None],
         bar: "tqdm[Any]",
     ) -> None:
+        """Run refits and hand each outcome to `collect`."""
         bar.total = (bar.total or 0) + len(tasks)
         bar.refresh()
         refitter = Refitter(

@@ -15,6 +15,10 @@ DESIGNS = {"optimal": 6, "uniform": 11}
 USUAL_DISTANCE = 0.1
 LARGEST_EXPOSURE = 0.6
 TEST_PARTS = 5
+#: Refits of the leakage test when it is run alone.
+TEST_FITS = 150
+#: Rearrangements of the permutation test, by default and at least: fewer cannot reach 5 %.
+ARRANGEMENTS, LEAST_ARRANGEMENTS = 99, 19
 DEFAULT_FITS = 480
 MOST_REPEATS = 3
 #: Shares of the refits that go to broken clusters and to the test; the loss curve has the rest.

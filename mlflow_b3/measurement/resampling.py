@@ -9,7 +9,23 @@ from mlflow_b3.folds import Fold, Rows
 from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes, arm_number, arms_of, breakable
 from mlflow_b3.measurement.levels import TEST_PARTS
 
-PURPOSES = ("loco", "iid", "rows", "fragments", "test-without", "test-with")
+PURPOSES = (
+    "loco",
+    "iid",
+    "rows",
+    "fragments",
+    "test-without",
+    "test-with",
+    "welch-without",
+    "welch-with",
+)
+#: Disjoint folds of each kind in the published test: at least and at most.
+FEWEST_DISJOINT, MOST_DISJOINT = 3, 10
+#: V̂ is cut into blocks, one for each disjoint fold: half of a block is trained on, a quarter is
+#: scored by that model, and a quarter by one trained on T̂.
+DISJOINT_BLOCK = 20
+SMALLEST_BLOCK = 8
+LEAST_DISJOINT_ROWS = FEWEST_DISJOINT * SMALLEST_BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +91,8 @@ class Resampler:
             return self._injected(fold, task)
         if task.purpose == "fragments":
             return self._broken(fold, task)
+        if task.purpose.startswith("welch"):
+            return self._disjoint(fold, task)
         return self._small(fold, task)
 
     def fit_seed(self, task: Task) -> int:
@@ -182,6 +200,46 @@ class Resampler:
             training = np.setdiff1d(fold.validation, scored)
         chosen = np.sort(rng.choice(training, min(size, len(training)), replace=False))
         return Draw(training=chosen, validation=scored, held_back=chosen[:0])
+
+    def _disjoint(self, fold: Fold, task: Task) -> Draw:
+        """Draw one of the disjoint folds of the published test; `level` is its number."""
+        sizes = disjoint_sizes(fold)
+        start = Task("welch-with", task.fold, 0, 0)  # all folds are cut from one permutation
+        block = self._rng(start, 2, 0).permutation(fold.validation)[task.level :: sizes.count]
+        training = block[: sizes.training]
+        scored = block[sizes.training :][: sizes.validation]
+        if task.purpose == "welch-without":
+            order = self._rng(start, 3, 0).permutation(fold.training)
+            training = order[task.level :: sizes.count][: sizes.training]
+            scored = block[sizes.training + sizes.validation :][: sizes.validation]
+        return Draw(training=np.sort(training), validation=np.sort(scored), held_back=training[:0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisjointSizes:
+    """The published test in one outer fold: `count` folds of each kind, and their rows.
+
+    Attributes
+    ----------
+    count : int
+        Training folds from T̂, and as many from V̂; 0 when there are too few rows.
+    training, validation : int
+        Rows of each training fold (n') and of each validation fold.
+    """
+
+    count: int
+    training: int
+    validation: int
+
+
+def disjoint_sizes(fold: Fold) -> DisjointSizes:
+    """Return how V̂ is cut for the published test: into three to ten blocks of about 20 rows."""
+    rows = len(fold.validation)
+    count = min(MOST_DISJOINT, max(FEWEST_DISJOINT, rows // DISJOINT_BLOCK))
+    block = min(rows // count, 2 * (len(fold.training) // count))
+    if block < SMALLEST_BLOCK:
+        return DisjointSizes(count=0, training=0, validation=0)
+    return DisjointSizes(count=count, training=block // 2, validation=(block - block // 2) // 2)
 
 
 def small_size(fold: Fold) -> int:

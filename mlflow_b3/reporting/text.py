@@ -240,17 +240,33 @@ def _inflation(report: AuditReport) -> str:
 def explain_test(test: LeakageTest) -> str:
     """Return what the leakage test says, and what it does not say."""
     null = "that this learner gains nothing from having seen other rows of the validation clusters"
+    ends = f"90 % interval {number(test.interval[0])} to {number(test.interval[1])}"
+    found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
     if test.rejected:
         return (
             f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in small training sets they "
-            f"lower the loss by {number(test.effect)}). So if ids are wrong, the score is too good. "
-            "It does not say that ids are wrong."
+            f"lower the loss by {number(test.effect)}, {ends}). So if ids are wrong, the score is "
+            f"too good. It does not say that ids are wrong. {_form(test)}; {found}."
         )
     return (
-        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). This is no proof that "
-        f"leakage is harmless: an effect of {number(test.detectable)} would have been found in four "
-        "of five cases, smaller ones less often."
+        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In small training sets "
+        f"they lowered the loss by {number(test.effect)}, {ends}. This is no proof that leakage is "
+        f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
+        f"said that wrong ids make the score too good, not that ids are wrong. {_form(test)}."
     )
+
+
+def _form(test: LeakageTest) -> str:
+    units = f"{test.units} {test.unit}"
+    if test.method == "welch":
+        return f"It is the published form, on {units} without a row in common"
+    scope = ", so it speaks of new rows of these clusters" if test.unit == "rows" else ""
+    if test.method == "permutation":
+        return (
+            f"It is the permutation form, on {units} and {test.arrangements} rearrangements, whose "
+            "null hypothesis is stronger: that rows do not depend on their cluster at all"
+        )
+    return f"It is the paired form, on {units}{scope}"
 
 
 def _tipping(report: AuditReport) -> str:

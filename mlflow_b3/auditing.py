@@ -154,7 +154,7 @@ def audit(
         with without_autologging():
             bound = bound_folds(table, once, p0_validation=claim.p0_validation, seed=int(seed))
         if claim.source == "mixture":
-            claim = claim.bounded(bound, largest_share(once))
+            claim = claim.bounded(bound, largest_share(once, claim.p0_validation))
     if claim.pattern == "rows":
         claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
     if claim.pattern == "fragments":

@@ -52,10 +52,10 @@ def conclude(
     method = as_method(settings.method, **settings.method_options)
     by_rows = _rows_sensitivity(measured, claim, folds, settings, method)
     by_fragments = _fragment_sensitivity(measured, folds, settings)
+    headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
     if claim.source == "mixture" and p0_bound is not None and p0_bound.vacuous:
-        headline = _Headline(e0=None, interval=_whole_range([by_rows]), p0=None)
-    else:
-        headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
+        ends = (*headline.interval, *_whole_range([by_rows]))
+        headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

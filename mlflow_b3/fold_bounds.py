@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.data import AuditData
+from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.mixture import LEAST_ROWS, P0Bound, bound_p0
 from mlflow_b3.folds import Fold
 
@@ -34,8 +35,7 @@ def bound_folds(
 
     Notes
     -----
-    The bound is vacuous when it is not below |V̂|/2N, the p0 of wrong ids on half of all rows: the
-    sensitivity curve of an audit goes no further.
+    The bound is vacuous when it is not below `largest_share`.
     """
     rows = _rows(data)
     sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
@@ -64,12 +64,19 @@ def bound_folds(
         n_training=int(sizes[:, 0].sum()),
         n_validation=int(sizes[:, 1].sum()),
         design_effect=1.0,
-        vacuous=mean >= largest_share(folds),
+        vacuous=mean >= largest_share(folds, p0_validation),
     )
 
 
-def largest_share(folds: Sequence[Fold]) -> float:
-    """Return the p0 of wrong ids on half of all rows: the mean of |V̂|/2N over folds."""
+def largest_share(folds: Sequence[Fold], p0_validation: float | None = None) -> float:
+    """Return the largest p0 that an audit considers without evidence.
+
+    Where as many rows leak back it is that of wrong ids on half of all rows, the mean of |V̂|/2N
+    over folds, at which sensitivity curves end; else the half of the training rows at which
+    `search_p0` ends, for p_T/(1-p_V).
+    """
+    if p0_validation is not None:
+        return LARGEST_SHARE * (1 - p0_validation)
     sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
     return float(sizes[:, 1] @ (sizes[:, 1] / sizes.sum(axis=1)) / sizes[:, 1].sum() / 2)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.separation import encode, score_sides
 from mlflow_b3.results import Result
 
@@ -41,8 +42,8 @@ class P0Bound(Result):
         By how much rows that may have been misplaced together count for fewer; 1 when rows are
         misplaced one by one.
     vacuous : bool
-        The bound excludes no share that an audit without evidence would consider: it allows for
-        half of all cluster ids being wrong, or more.
+        The bound excludes no share that would be considered without evidence: half of the
+        training rows; in an audit where as many rows leak back, wrong ids on half of all rows.
     """
 
     p0_upper: float
@@ -59,10 +60,10 @@ class P0Bound(Result):
         share = f"{100 * self.p0_upper:.3g} %"
         if self.vacuous:
             return (
-                "The rows do not tell how many of them leaked: training and validation rows look "
-                f"too much alike. The bound, {share} of the training rows, allows for wrong ids on "
-                "half of all rows, as an audit without evidence does. It does not say that rows "
-                "leaked."
+                "The rows do not tell how many of them leaked: too many training rows look like "
+                "validation rows, because the clusters are alike or because rows leaked. A bound "
+                f"of {share} of the training rows excludes nothing that would be considered "
+                "without it."
             )
         how = "one by one" if self.design_effect == 1 else "together with others of their id"
         return (
@@ -112,8 +113,8 @@ def bound_p0(
     leaked rows that score above the r-th validation row is then distributed as in a random order of
     M + |V̂| rows (beta-binomial with M, r, |V̂|+1-r), whatever the laws and however alike the rows of a
     cluster are; other rows of T̂ can only add to the count. An M is rejected when the smallest
-    p-value of K_r over r is below 1 - `confidence` of its distribution, which is simulated jointly
-    for all r. The bound is the largest M that is not rejected, divided by |T̂|. Departing from
+    p-value of K_r over r is among the lowest 1 - `confidence` of its distribution, which is
+    simulated jointly for all r. The bound is the largest M that is not rejected, divided by |T̂|. Departing from
     intervals for both shares with a Bonferroni correction for each set, this needs neither.
 
     The score of a row comes from a model that was not trained on it. That the models of different
@@ -123,6 +124,7 @@ def bound_p0(
 
     *What it bounds.* The share p0 of these rows of T̂, plus (1-p0)·κ with κ the smallest P_T(A)/P_V(A)
     that was found: where clusters come from one population κ is near 1 and the bound is vacuous.
+    It is called so from `LARGEST_SHARE` on, beyond which `search_p0` does not look either.
 
     *Leakage in both directions.* With V̂ = (1-p_V)·P_V + p_V·P_T and x = P_T(A)/P_V(A),
 
@@ -167,7 +169,7 @@ def bound_p0(
         n_training=total,
         n_validation=n_validation,
         design_effect=effect,
-        vacuous=share >= n_validation / (total + 2 * n_validation),
+        vacuous=share >= LARGEST_SHARE,
     )
 
 

@@ -28,7 +28,7 @@ def encode(first: pd.DataFrame, second: pd.DataFrame) -> Array:
         codes = np.zeros(len(values))
         codes[~missing] = np.unique(values[~missing], return_inverse=True)[1]
         if missing.any():
-            codes[missing] = np.median(codes[~missing])
+            codes[missing] = 0.0 if missing.all() else np.median(codes[~missing])
             columns.append(missing.astype(float))
         columns.append(codes)
     return np.column_stack(columns)

@@ -148,11 +148,15 @@ def _answer(report: AuditReport) -> str:
     word = loss_words(settings.loss)
     low, high = (number(end) for end in report.e0_interval)
     if report.e0 is None:
-        split = " or belong to split clusters" if settings.pattern == "unknown" else ""
+        premise = (
+            f"If at most half of the rows carry a wrong {settings.cluster!r} or belong to split "
+            "clusters"
+            if settings.claim is None
+            else _premise(report)
+        )
         return (
-            f"How well this model does on new clusters is not known. If at most half of the rows "
-            f"carry a wrong {settings.cluster!r}{split}, its {word} there lies "
-            f"between {low} and {high} (95 %). The tables below say what each rate would mean. "
+            f"How well this model does on new clusters is not known. {premise}, its {word} there "
+            f"lies between {low} and {high} (95 %). The tables below say what each rate would mean. "
             + _search(report)
             + _doses(report)
         )

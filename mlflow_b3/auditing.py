@@ -12,6 +12,7 @@ from mlflow_b3.data import AuditData, prepare, read_table
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, as_method, check_size
+from mlflow_b3.findings import Finding
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import (
     DEFAULT_FOLDS,
@@ -136,6 +137,10 @@ def audit(
     claim = make_claim(
         p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
     )
+    if distribution and claim.pattern != "rows":
+        raise InputError(
+            "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
+        )
     sizes = parse_fragments(fragments)
     chosen_method = as_method(method, **(method_options or {}))
     choose("scheme", scheme, SCHEMES)
@@ -145,7 +150,7 @@ def audit(
     if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
     audited, table, chosen = _prepare(model, data, target, cluster, loss)
-    repeats = _repeats(table, folds, repeats, budget, audited, levels)
+    repeats = _repeats(table, folds, repeats, budget, audited, levels, scheme)
     splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
     summaries = summarize_folds(splits, table)
     bound = None
@@ -222,7 +227,15 @@ def audit(
     report = conclude(measured, claim, summaries, settings, limit, tested, bound)
     findings = [*table.findings, *fold_findings(splits, table, audited.learner.task)]
     findings += audit_findings(report, counts)
+    if distribution and report.distribution is None:
+        findings.append(Finding(code="B320", message=_no_distribution(report)))
     return AuditReport(**{**vars(report), "findings": tuple(findings)})
+
+
+def _no_distribution(report: AuditReport) -> str:
+    if report.e0 is None:
+        return "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
+    return f"the loss {report.settings.loss} takes two values here: its mean is its whole distribution."
 
 
 def run_leakage_test(
@@ -271,6 +284,7 @@ def _repeats(
     budget: Any,
     audited: AuditedModel,
     levels: str,
+    scheme: str,
 ) -> int:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
@@ -288,6 +302,7 @@ def _repeats(
         n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
         stochastic=audited.learner.stochastic,
         design=levels,
+        from_zero=scheme == "replace",
     )
 
 

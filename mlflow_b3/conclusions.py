@@ -56,6 +56,7 @@ def conclude(
     if claim.source == "mixture" and p0_bound is not None and p0_bound.vacuous:
         ends = (*headline.interval, *_whole_range([by_rows]))
         headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
+    e0 = None if headline.e0 is None else _floored(headline.e0, settings)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
@@ -64,7 +65,7 @@ def conclude(
     estimate = headline.estimate
     search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
     return AuditReport(
-        e0=headline.e0,
+        e0=e0,
         e0_interval=_not_below(headline.interval, settings),
         e0_guaranteed=headline.guaranteed,
         p0=headline.p0,
@@ -72,7 +73,7 @@ def conclude(
         loco=measured.loco,
         loco_interval=_not_below((measured.loco - reach, measured.loco + reach), settings),
         iid=measured.iid,
-        inflation=None if headline.e0 is None else headline.e0 - measured.loco,
+        inflation=None if e0 is None else e0 - measured.loco,
         curve=measured.curve,
         leaked=estimate.leaked if estimate else None,
         losses=estimate.losses if estimate else None,
@@ -167,10 +168,10 @@ def _rows_sensitivity(
             bound=settings.loss_bound,
         )
         accurate.append(result.accurate)
-        return result.e0, _not_below(result.interval, settings)
+        return _floored(result.e0, settings), _not_below(result.interval, settings)
 
     most = 0.95 - (claim.p0_validation or 0.0)  # beyond that the sides cannot be told apart
-    errors = [e for e in ERRORS if e * mean_validation_share(folds) <= most]
+    errors = [e for e in ERRORS if e == 0 or e * mean_validation_share(folds) <= most]
     shares = [mean(error).p0 for error in errors]
     traced = trace(point, shares, pattern="rows", error=errors)
     return replace(traced, accurate=all(accurate))
@@ -178,10 +179,12 @@ def _rows_sensitivity(
 
 def _not_below(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:
     """Keep an interval above the smallest possible loss."""
-    if settings.loss_floor is None:
-        return interval
-    low, high = (max(end, settings.loss_floor) for end in interval)
+    low, high = (_floored(end, settings) for end in interval)
     return low, high
+
+
+def _floored(loss: float, settings: Settings) -> float:
+    return loss if settings.loss_floor is None else max(loss, settings.loss_floor)
 
 
 def _fragment_sensitivity(
@@ -193,7 +196,7 @@ def _fragment_sensitivity(
 
     def point(share: float) -> tuple[float, tuple[float, float]]:
         result = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
-        return result.e0, _not_below(result.interval, settings)
+        return _floored(result.e0, settings), _not_below(result.interval, settings)
 
     shares = [seen_share(rate, folds).share for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)

@@ -24,6 +24,7 @@ CODES: dict[str, str] = {
     "B317": "rows scored unequally often",
     "B318": "the rows do not bound the leaked share",
     "B319": "a solver was not sure",
+    "B320": "no distribution of the loss",
 }
 
 

@@ -44,10 +44,12 @@ def bound_folds(
     seeds = np.random.SeedSequence(seed).generate_state(len(folds))
     upper, shares = np.ones(len(folds)), np.zeros(len(folds))
     for number, fold in enumerate(folds):
-        if sizes[number].min() >= LEAST_ROWS and len(rows.columns):
+        used = np.concatenate([fold.training, fold.validation])
+        known = rows.loc[:, rows.iloc[used].notna().any()]
+        if sizes[number].min() >= LEAST_ROWS and len(known.columns):
             bound = bound_p0(
-                rows.iloc[fold.training],
-                rows.iloc[fold.validation],
+                known.iloc[fold.training],
+                known.iloc[fold.validation],
                 confidence=level,
                 seed=int(seeds[number]),
             )

@@ -54,9 +54,9 @@ def test_quantiles_lie_between_thresholds():
         found.quantile(1.5)
 
 
-@pytest.mark.parametrize("thresholds", [(), (0.5, 0.1, 2.0), (0.1, 0.5)])
+@pytest.mark.parametrize("thresholds", [(), (0.5, 0.1, 2.0), (0.1, 0.5), (0.1, float("nan"), 2.0)])
 def test_thresholds_must_increase_and_have_a_curve_each(thresholds):
-    with pytest.raises(InputError, match="thresholds must increase"):
+    with pytest.raises(InputError, match="thresholds must be finite and increase"):
         b3.estimate_distribution(thresholds, curves_of(0.1), 0.1)
 
 

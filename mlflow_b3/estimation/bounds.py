@@ -50,7 +50,7 @@ def _z(problem: Extrapolation, order: int) -> float:
     if len(problem.exposure) < order + 1:
         return 0.0
     row = _map(problem.exposure, problem.stderr, order)[order]
-    error = float(np.sqrt(row @ problem.covariance @ row))
+    error = float(np.sqrt(max(0.0, float(row @ problem.covariance @ row))))
     value = float(row @ problem.loss)
     # a noise-free curve has no error to compare with, only rounding
     return value / error if error > 1e-12 * max(1.0, float(np.abs(problem.loss).max())) else 0.0
@@ -101,7 +101,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     weights = np.array(rows)
     values = weights @ problem.loss
     covariance = weights @ problem.covariance @ weights.T
-    errors = np.sqrt(np.diag(covariance))
+    errors = np.sqrt(np.clip(np.diag(covariance), 0, None))
     critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
     return float(np.max(values - critical * errors))
 

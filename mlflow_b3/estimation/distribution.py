@@ -1,5 +1,6 @@
 """The whole distribution of the loss on new clusters, not only its mean."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,9 +78,10 @@ def estimate_distribution(
     regression.
     """
     points = [float(threshold) for threshold in thresholds]
-    if not points or len(points) != len(curves) or any(a >= b for a, b in pairwise(points)):
+    ordered = all(a < b for a, b in pairwise(points)) and all(map(math.isfinite, points))
+    if not points or len(points) != len(curves) or not ordered:
         raise InputError(
-            f"thresholds must increase, and there must be one curve for each: {len(points)} "
+            f"thresholds must be finite and increase, with one curve for each: {len(points)} "
             f"thresholds and {len(curves)} curves were given."
         )
     results = [

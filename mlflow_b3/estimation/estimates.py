@@ -117,6 +117,7 @@ def estimate(
        clustering. AISTATS 2019. arXiv:1807.06713.
     """
     chosen = as_method(method, **options)
+    check_bound(bound)
     low, high = as_range("p0", p0)
     back = one_share("p0_validation", p0_validation)
 
@@ -169,14 +170,13 @@ def solve(
     shape = check_shape(problem)
     trusted = shape.decreasing and shape.convex
     ends, noise = ends_of(fit, problem, shape, bound)
-    e0 = _at_most(fit.e0, bound)
     limit = problem.leakable
     count = min(limit + 1, MOST_LOSSES)
     leaked = np.unique(np.linspace(0, limit, count).round().astype(int))
     return Estimate(
-        e0=e0,
+        e0=possible(fit.e0, bound),
         interval=ends,
-        guaranteed=_at_most(guaranteed_bound(problem), bound) if trusted else None,
+        guaranteed=possible(guaranteed_bound(problem), bound) if trusted else None,
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
         residual=residual_of(fit, problem),
@@ -195,16 +195,16 @@ def ends_of(
     """Return the interval of a fit's e_0, and the standard error that noise alone gives to it."""
     published = fit if isinstance(fit, PublishedFit) else None
     reads = published.reads if published else _read_parabola(problem)
+    e0 = possible(fit.e0, bound)
     low, high = interval(
         problem,
-        fit.e0,
+        e0,
         shaped=shape.decreasing and shape.convex and not published,
         bound=bound,
         noise_weights=reads,
         readings=() if published else (float(reads @ problem.loss),),
     )
-    e0 = _at_most(fit.e0, bound)
-    return (min(low, e0), max(_at_most(high, bound), e0)), noise_error(problem, reads)
+    return (min(low, e0), max(possible(high, bound), e0)), noise_error(problem, reads)
 
 
 def residual_of(fit: CurveFit, problem: Extrapolation) -> float:
@@ -212,8 +212,18 @@ def residual_of(fit: CurveFit, problem: Extrapolation) -> float:
     return float(np.linalg.norm(fit.at(problem.exposure) - problem.loss))
 
 
-def _at_most(value: float, bound: float | None) -> float:
-    return value if bound is None else min(value, bound)
+def possible(value: float, bound: float | None) -> float:
+    """Return the nearest possible loss: from 0 to the bound, where there is one."""
+    return value if bound is None else min(max(value, 0.0), bound)
+
+
+def check_bound(bound: object) -> None:
+    """Raise an `InputError` unless a bound on the loss is None or a positive number."""
+    number = isinstance(bound, (int, float, np.number)) and not isinstance(bound, bool)
+    if bound is not None and not (number and 0 < float(bound) < np.inf):  # type: ignore[arg-type]
+        raise InputError(
+            f"bound={bound!r} must be the largest possible loss, a positive number, or None."
+        )
 
 
 def _read_parabola(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

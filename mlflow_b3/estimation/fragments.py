@@ -196,7 +196,7 @@ def _one_share(value: Any) -> float:
 
 def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | None) -> float:
     e0 = losses.loss + gain * share * (1 - share * losses.saturation) / (1 - share)
-    return e0 if bound is None else min(e0, bound)
+    return e0 if bound is None else min(max(e0, 0.0), bound)
 
 
 def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:

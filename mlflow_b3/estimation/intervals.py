@@ -67,7 +67,7 @@ def _quantile(level: float, freedom: float) -> float:
 
 def noise_error(problem: Extrapolation, weights: Array) -> float:
     """Return the standard error of a linear function of the curve."""
-    return float(np.sqrt(weights @ problem.covariance @ weights))
+    return float(np.sqrt(max(0.0, float(weights @ problem.covariance @ weights))))
 
 
 def upper_limit(problem: Extrapolation, quantile: float) -> float:

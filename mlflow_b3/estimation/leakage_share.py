@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape, lower_limit
-from mlflow_b3.estimation.estimates import Number, residual_of
+from mlflow_b3.estimation.estimates import Number, check_bound, residual_of
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.methods import Method, as_method, fit_all, is_accurate
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
@@ -120,6 +120,7 @@ def search_p0(
     directions the residual is that of the unmixed curve, in the units of the measured one.
     """
     chosen = as_method(method, **options)
+    check_bound(bound)
     candidates = _candidates("p0", p0, curve.n_train)
     back = np.zeros(1) if p0_validation is None else _candidates("p0_validation", p0_validation, 1)
     pairs = [(float(t), float(v)) for t in candidates for v in back if t + v < 1]

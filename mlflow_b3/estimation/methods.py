@@ -219,11 +219,11 @@ def fit_curve(problem: Extrapolation, method: Method) -> PowerFit | PublishedFit
 
 def fit_all(problems: Sequence[Extrapolation], method: Method) -> list[PowerFit | PublishedFit]:
     """Fit several readings of one curve; where only the target differs, one fit of `power` does."""
-    fits: list[PowerFit | PublishedFit] = []
-    for problem in problems:
-        last = fits[-1] if fits else None
-        if isinstance(last, PowerFit) and np.array_equal(problem.loss, problems[0].loss):
-            fits.append(replace(last, target=problem.target))
+    fits = [fit_curve(problems[0], method)]
+    first = fits[0]
+    for problem in problems[1:]:
+        if isinstance(first, PowerFit) and np.array_equal(problem.loss, problems[0].loss):
+            fits.append(replace(first, target=problem.target))
         else:
             fits.append(fit_curve(problem, method))
     return fits

@@ -116,7 +116,7 @@ def fit_power(problem: Extrapolation) -> PowerFit:
             weights.append(np.append(free, np.zeros(len(powers) - size)))
             chances.append(np.log(prior) + evidence)
     n_free = len(weights)
-    if len(powers) > 2:
+    if len(powers) > 1:
         shape = _smooth_covariance(powers)
         for scale in SCALES:
             spread, evidence = _smooth(design, loss, (scale * change) ** 2 * shape)

@@ -10,7 +10,7 @@ from scipy.interpolate import PchipInterpolator
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
-from mlflow_b3.estimation.estimates import Number, ends_of, one_share
+from mlflow_b3.estimation.estimates import Number, check_bound, ends_of, one_share
 from mlflow_b3.estimation.methods import Method, as_method, fit_all, is_accurate
 from mlflow_b3.estimation.power import PowerFit
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
@@ -96,6 +96,7 @@ def sensitivity(
     at 17 shares at the most and interpolated in between.
     """
     chosen = as_method(method, **options)
+    check_bound(bound)
     shares = np.array([one_share("p0", share) for share in p0])
     back = one_share("p0_validation", p0_validation)
     if not len(shares) or (np.diff(shares) <= 0).any():
@@ -113,7 +114,7 @@ def sensitivity(
         e0 = first.read(-shares / (1 - shares) / curve.exhausted_at)
     else:
         e0 = _between(shares, nodes, np.array([fit.e0 for fit in fits]))
-    e0 = _levelled(e0 if bound is None else np.minimum(e0, bound))
+    e0 = _levelled(e0 if bound is None else np.clip(e0, 0.0, bound))
     low = high = shares[:0]
     if band:
         shape = check_shape(problems[0])

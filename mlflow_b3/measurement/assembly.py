@@ -186,7 +186,9 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
     )
     used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
     covariance = robust_covariance(np.asarray(influence)[used])
-    curve = _pool(curves, weights, covariance, len(used) - 1, sharpness_of(clusters), repeats)
+    curve = _pool(
+        curves, weights, covariance, max(1, len(used) - 1), sharpness_of(clusters), repeats
+    )
     return Curves(curve=curve, fold_curves=curves, weights=weights, few=few)
 
 

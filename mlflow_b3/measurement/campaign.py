@@ -164,9 +164,26 @@ class Campaign:
                 per_fit=counts.seconds / counts.done,
                 workers=workers,
             )
-            least = least_fits(n_folds=folds, stochastic=stochastic, design=self.levels)
-            fits = max(fits, least)
-        return plan_fits(fits, n_folds=folds, stochastic=stochastic, design=self.levels)
+            fits = max(
+                fits,
+                least_fits(
+                    n_folds=folds,
+                    stochastic=stochastic,
+                    design=self.levels,
+                    from_zero=self._from_zero,
+                ),
+            )
+        return plan_fits(
+            fits,
+            n_folds=folds,
+            stochastic=stochastic,
+            design=self.levels,
+            from_zero=self._from_zero,
+        )
+
+    @property
+    def _from_zero(self) -> bool:
+        return self.scheme == "replace"
 
     def _first_tasks(self, resampler: Resampler) -> list[Task]:
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
@@ -179,9 +196,7 @@ class Campaign:
 
     def _curve_tasks(self, plan: FitPlan) -> list[Task]:
         # a bootstrap of T̂ is noisy at level 0 too, T̂ itself is not
-        counts = dict(enumerate(plan.rows, start=1))
-        if self.scheme == "replace":
-            counts[0] = plan.rows[0]
+        counts = dict(enumerate(plan.rows, start=0 if self._from_zero else 1))
         curve = [
             Task("rows", fold, level, replicate)
             for fold in range(len(self.folds))

@@ -68,12 +68,6 @@ class LossCurve(Result):
                 object.__setattr__(self, name, _numbers(name, values, problems))
         if self.fits is not None:
             object.__setattr__(self, "fits", tuple(int(count) for count in self.fits))
-        if self.covariance is not None:
-            try:
-                rows = tuple(tuple(float(value) for value in row) for row in self.covariance)
-                object.__setattr__(self, "covariance", rows)
-            except (TypeError, ValueError):
-                problems.append("covariance must be a square matrix of numbers.")
         if not problems:
             problems += self._problems()
         if problems:
@@ -102,12 +96,16 @@ class LossCurve(Result):
             problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
         if not 0 < self.exhausted_at <= 1:
             problems.append(f"exhausted_at={self.exhausted_at!r} must lie in (0, 1].")
-        if self.sharpness < 1:
-            problems.append(f"sharpness={self.sharpness!r} must be at least 1.")
+        if not _counts(self.sharpness):
+            problems.append(f"sharpness={self.sharpness!r} must be a whole number from 1.")
+        if self.degrees_of_freedom is not None and not _counts(self.degrees_of_freedom):
+            problems.append(
+                f"degrees_of_freedom={self.degrees_of_freedom!r} must be a whole number from 1."
+            )
         if self.covariance is not None:
             allowed = {levels} if self.training_loss is None else {levels, 2 * levels}
-            if any(len(side) not in allowed for side in (self.covariance, *self.covariance)):
-                problems.append(f"covariance must be square with {sorted(allowed)} rows.")
+            matrix = _matrix(self.covariance, allowed, problems)
+            object.__setattr__(self, "covariance", matrix)
         return problems
 
     @property

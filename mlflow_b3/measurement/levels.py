@@ -112,7 +112,7 @@ class FitPlan:
     loco : int
         Refits on the fold as it is.
     rows : tuple of int
-        Refits at each positive level of injected leakage.
+        Refits at each level of injected leakage, from 0 on or from the first positive one.
     fragments : int
         Refits with broken validation clusters.
     test : int
@@ -130,30 +130,38 @@ class FitPlan:
         return self.loco + 1 + sum(self.rows) + self.fragments + self.test * (1 + TEST_PARTS)
 
 
-def least_fits(*, n_folds: int, stochastic: bool, design: str = "optimal") -> int:
+def least_fits(
+    *, n_folds: int, stochastic: bool, design: str = "optimal", from_zero: bool = False
+) -> int:
     """Return the smallest number of refits that an audit needs."""
-    return n_folds * _least_plan(stochastic, design).fits_per_fold
+    return n_folds * _least_plan(stochastic, design, from_zero).fits_per_fold
 
 
-def _least_plan(stochastic: bool, design: str) -> FitPlan:
-    rows = (2,) * (len(exposures(design)) - 1)
+def _least_plan(stochastic: bool, design: str, from_zero: bool) -> FitPlan:
+    rows = (2,) * (len(exposures(design)) - (0 if from_zero else 1))
     return FitPlan(loco=STOCHASTIC_REPEATS if stochastic else 1, rows=rows, fragments=2, test=1)
 
 
 def plan_fits(
-    fits: int | None, *, n_folds: int, stochastic: bool, design: str = "optimal"
+    fits: int | None,
+    *,
+    n_folds: int,
+    stochastic: bool,
+    design: str = "optimal",
+    from_zero: bool = False,
 ) -> FitPlan:
     """Spread at most this many refits over an audit; None takes 480, or what is needed.
 
     The refits of the loss curve go to its levels in proportion to 1/(exposure + 0.1) with the
-    optimal design, where 0.1 is about how far away the point without leakage is.
+    optimal design, where 0.1 is about how far away the point without leakage is. `from_zero` plans
+    for level 0 too, where T' is drawn with replacement and varies.
 
     Raises
     ------
     InputError
         When the refits do not suffice for two at each level and one round of the test.
     """
-    least = _least_plan(stochastic, design)
+    least = _least_plan(stochastic, design, from_zero)
     loco = least.loco
     needed = n_folds * least.fits_per_fold
     if fits is None:
@@ -170,13 +178,18 @@ def plan_fits(
     fragments = min(fragments, extra - rows - test * (1 + TEST_PARTS))
     weights = [
         1 / (exposure + USUAL_DISTANCE) if design == "optimal" else 1.0
-        for exposure in exposures(design)[1:]
+        for exposure in exposures(design)[0 if from_zero else 1 :]
     ]
     return FitPlan(loco=loco, rows=_spread(rows, weights), fragments=fragments, test=test)
 
 
 def choose_repeats(
-    budget: int | str | None, *, n_folds: int, stochastic: bool, design: str = "optimal"
+    budget: int | str | None,
+    *,
+    n_folds: int,
+    stochastic: bool,
+    design: str = "optimal",
+    from_zero: bool = False,
 ) -> int:
     """Return how many assignments of clusters to folds a budget affords, up to three.
 
@@ -185,7 +198,7 @@ def choose_repeats(
     fits, seconds = parse_budget(budget)
     if seconds is not None:
         return 1
-    least = least_fits(n_folds=n_folds, stochastic=stochastic, design=design)
+    least = least_fits(n_folds=n_folds, stochastic=stochastic, design=design, from_zero=from_zero)
     return max(1, min(MOST_REPEATS, (fits or DEFAULT_FITS) // least))
 
 

@@ -63,24 +63,30 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
 
 def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     found = []
-    shape = report.shape
+    shape, settings = report.shape, report.settings
+    by_rows = settings.pattern != "fragments"  # split clusters are not read from the curve
+    instead = (
+        " The interval does not rest on the shape: it is spread over the estimate and a parabola."
+        if settings.method == "power"
+        else ""
+    )
     if not shape.decreasing:
         found.append(
             (
                 "B304",
                 f"the loss rises when leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
-                "this learner. No lower bound is guaranteed, and the correction goes downwards.",
+                "this learner." + (" No lower bound is guaranteed." + instead if by_rows else ""),
             )
         )
     if not shape.convex:
         found.append(
             (
                 "B305",
-                f"the loss curve bends the wrong way (z = {shape.curvature_z:.1f}), so no lower "
-                "bound is guaranteed; the interval is that of a parabola instead.",
+                f"the loss curve bends the wrong way (z = {shape.curvature_z:.1f})."
+                + (" No lower bound is guaranteed." + instead if by_rows else ""),
             )
         )
-    if not report.accurate:
+    if not report.accurate and by_rows:
         found.append(
             (
                 "B319",

@@ -158,7 +158,7 @@ def _answer(report: AuditReport) -> str:
             f"How well this model does on new clusters is not known. {premise}, its {word} there "
             f"lies between {low} and {high} (95 %). The tables below say what each rate would mean. "
             + _search(report)
-            + _doses(report)
+            + (_doses(report) if settings.pattern == "unknown" else "")
         )
     return (
         f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
@@ -281,14 +281,15 @@ def _tipping(report: AuditReport) -> str:
         what = f"the {number(report.threshold)} of the best constant answer"
     if report.loco >= report.threshold:
         return f"The model's loss reaches {what} even without leakage: it fails as it is."
-    tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error)]
+    most = percent(max(report.sensitivity.error or (0.5,)))
+    tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error, most)]
     if report.fragment_sensitivity is not None:
         condition = "of the rows belonged to split clusters"
-        tips.append(_tips(condition, report.tipping_split_rate, most="100 %"))
+        tips.append(_tips(condition, report.tipping_split_rate, "100 %"))
     return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
 
 
-def _tips(condition: str, value: float | None, most: str = "50 %") -> str:
+def _tips(condition: str, value: float | None, most: str) -> str:
     if value is None:
         return f"not even if {most} {condition}"
     return f"if {percent(value)} {condition}"

@@ -161,7 +161,7 @@ def test_unequal_clusters_follow_the_matrix_formulas():
 def test_few_and_very_unequal_clusters_keep_the_level(monkeypatch):
     """Cluster effects of equal size, no inflation; 4000 repetitions, error 0.35 %.
 
-    The t-test with G - 1 = 11 degrees of freedom would reject 7.4 % here.
+    The usual cluster-robust error with G - 1 = 11 degrees of freedom rejects 11 % here.
     """
     monkeypatch.setattr("mlflow_b3.hypothesis.VARIANCE_INFLATION", 1.0)
     rng = np.random.default_rng(5)

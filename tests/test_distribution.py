@@ -92,3 +92,31 @@ def test_a_loss_of_two_values_has_no_distribution_beyond_its_mean(clinic):
     report = audit(clinic, KNeighborsClassifier(), distribution=True)
     assert report.distribution is None
     assert "above a threshold" not in str(report)
+
+
+def test_a_distribution_that_cannot_be_had_is_said_not_swallowed(clinic):
+    with pytest.raises(InputError, match="give p0 or cluster_error"):
+        b3.audit(
+            KNeighborsClassifier(),
+            clinic.frame,
+            target="disease",
+            cluster="patient_id",
+            split_rate=0.2,
+            distribution=True,
+        )
+    report = audit(clinic, KNeighborsClassifier(), distribution=True)
+    assert "B320" in {finding.code for finding in report.findings}
+
+
+def test_nearly_all_validation_rows_may_belong_to_training_clusters(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(),
+        clinic.frame,
+        target="disease",
+        cluster="patient_id",
+        p0=0.01,
+        p0_validation=0.97,
+        repeats=1,
+        budget=100,
+    )
+    assert report.sensitivity.error == (0.0,)

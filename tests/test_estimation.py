@@ -390,3 +390,86 @@ def test_e0_of_a_range_lies_inside_its_interval():
         low, high = sorted(rng.uniform(0, 0.4, 2))
         result = estimate(curve, (low, high), bound=1.0)
         assert result.interval[0] <= result.e0 <= result.interval[1]
+
+
+# ---------------------------------------------------------------- found in review
+
+
+def test_the_search_in_both_directions_fits_every_pair_by_itself():
+    x = np.linspace(0, 1, 6)
+    curve = LossCurve(
+        injected=x,
+        loss=0.2 + 0.3 * (1 - x) ** 2,
+        stderr=np.full(6, 0.001),
+        n_train=100,
+        training_loss=0.1 + 0.2 * x**2,
+    )
+    one = search_p0(curve, p0=[0, 0.1, 0.2])
+    two = search_p0(curve, p0=[0, 0.1, 0.2], p0_validation=[0, 0.3])
+    assert two.p0_validation is not None
+    same = [r for r, v in zip(two.residual, two.p0_validation, strict=True) if v == 0]
+    assert same == pytest.approx(one.residual)
+
+
+def test_clusters_of_three_rows_allow_a_convex_curve():
+    x = np.linspace(0, 1, 6)
+    curve = LossCurve(
+        injected=x,
+        loss=0.2 + 0.3 * (1 - x) ** 2,
+        stderr=np.full(6, 0.001),
+        n_train=100,
+        sharpness=2,
+    )
+    assert estimate(curve, 0.2).e0 == pytest.approx(0.2 + 0.3 / 0.8**2, abs=0.01)
+
+
+def test_a_bounded_loss_is_never_estimated_below_zero():
+    x = np.linspace(0, 1, 6)
+    curve = LossCurve(injected=x, loss=0.02 + 0.3 * x, stderr=np.full(6, 0.002), n_train=100)
+    result = estimate(curve, 0.2, bound=1.0)
+    assert result.e0 == 0.0
+    assert 0.0 <= result.interval[0] <= result.interval[1]
+    assert min(sensitivity(curve, [0.0, 0.1, 0.2], bound=1.0).e0) == 0.0
+    assert estimate(curve, 0.2).e0 < 0, "a loss without a bound may be anything"
+
+
+@pytest.mark.parametrize("bound", [0, -1, float("nan"), float("inf"), True, "1"])
+def test_a_bound_must_be_a_possible_loss(bound):
+    curve = curve_of(parabola, 0.1)
+    for call in (estimate, search_p0, sensitivity):
+        arguments = () if call is search_p0 else (0.1,) if call is estimate else ([0.1],)
+        with pytest.raises(InputError, match="must be the largest possible loss"):
+            call(curve, *arguments, bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"covariance": np.full((6, 6), np.nan)}, "covariance has values that are not finite"),
+        ({"covariance": -np.eye(6)}, "covariance has a negative variance"),
+        ({"covariance": np.eye(5)}, "covariance must be a square matrix with"),
+        ({"covariance": "x"}, "covariance must be a square matrix with"),
+        ({"degrees_of_freedom": 0}, "degrees_of_freedom=0 must be a whole number from 1"),
+        ({"degrees_of_freedom": float("nan")}, "degrees_of_freedom=nan"),
+        ({"sharpness": float("nan")}, "sharpness=nan must be a whole number from 1"),
+    ],
+)
+def test_a_covariance_that_cannot_be_is_refused(options, message):
+    x = np.linspace(0, 1, 6)
+    with pytest.raises(InputError, match=message):
+        LossCurve(injected=x, loss=0.3 - 0.1 * x, stderr=0.01 + 0 * x, n_train=50, **options)
+
+
+def test_levels_that_are_perfectly_correlated_are_fine():
+    x = np.linspace(0, 0.5, 6)
+    curve = LossCurve(
+        injected=x,
+        loss=0 * x,
+        stderr=0 * x,
+        n_train=50,
+        exhausted_at=0.5,
+        fits=(10,) * 6,
+        covariance=np.full((6, 6), 1e-4),
+        degrees_of_freedom=3,
+    )
+    assert np.isfinite(estimate(curve, 0.0).interval).all()

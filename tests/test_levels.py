@@ -50,3 +50,10 @@ def test_an_audit_spends_every_refit_of_its_curve_and_two_at_least_on_each_level
     assert min(plan.rows) >= 2
     assert plan.fits_per_fold == 200
     assert (plan.rows[0] > plan.rows[-1] + 1) == (design == "optimal")
+
+
+def test_drawing_with_replacement_spends_its_budget_on_level_0_too():
+    plan = plan_fits(200, n_folds=5, stochastic=False, from_zero=True)
+    assert len(plan.rows) == len(exposures())
+    assert plan.rows[0] == max(plan.rows)
+    assert 5 * plan.fits_per_fold <= 200

@@ -38,3 +38,11 @@ def mlflow_store(empty_database, tmp_path, monkeypatch):
     monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
     yield uri
     mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_forests():
+    """Make the classifier of the bound on p0 small: most audits of the tests do not look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlflow_b3.estimation.separation.TREES", 4)
+        yield

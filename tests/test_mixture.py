@@ -21,7 +21,15 @@ from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import make_folds
 from mlflow_b3.reporting.text import explain
 
+TREES = 50  # what users have; other tests make do with fewer
 SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _whole_forests():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlflow_b3.estimation.separation.TREES", TREES)
+        yield
 
 
 def sides(leaked, *, training=300, validation=150, shift=8.0, seed=0):

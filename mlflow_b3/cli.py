@@ -76,6 +76,7 @@ def _number_or_text(text: str) -> int | float | str:
 
 
 TEXT = Optional(str, "TEXT")
+YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
 FOLDS = Optional(lambda text: text if text == "balanced" else int(text), "NUMBER|balanced")
 NUMBER = Optional(float, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
@@ -172,7 +173,7 @@ def main() -> None:
 @click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
 @click.option(
     "--distribution",
-    type=click.BOOL,
+    type=YES_NO,
     default=False,
     show_default=True,
     help="Also estimate how the losses of single rows are distributed.",

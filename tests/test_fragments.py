@@ -270,7 +270,7 @@ def test_the_loss_on_new_clusters_is_recovered_from_clusters_that_are_really_spl
     expected = np.mean([split_in(a, 6) for a in range(1, 6)])
     assert np.mean(true_seen) == pytest.approx(expected, abs=0.01)
     assert abs(np.mean(errors)) < 0.012
-    assert np.mean(plain_errors) > 3 * abs(np.mean(errors))
+    assert np.mean(plain_errors) > 2 * abs(np.mean(errors)), "more than half of it"
 
 
 # --- the share of seen rows -----------------------------------------------------------------------

@@ -473,3 +473,20 @@ def test_levels_that_are_perfectly_correlated_are_fine():
         degrees_of_freedom=3,
     )
     assert np.isfinite(estimate(curve, 0.0).interval).all()
+
+
+@pytest.mark.parametrize(("method", "within"), [("basis", 1e-9), ("auto", 1e-3)])
+def test_rows_that_leak_into_validation_only_are_taken_out_linearly(method, within):
+    """Direction T → V: LOCO = (1-p_V)·e_0 + p_V·ℓ_T, whatever the curve does."""
+    levels = np.array([0, 0.04, 0.16, 0.36, 0.64, 1.0])
+    own, other, share = 0.3 - 0.1 * levels, np.full(6, 0.12), 0.25
+    curve = LossCurve(
+        injected=levels,
+        loss=(1 - share) * own + share * other,
+        training_loss=other,
+        stderr=np.full(6, 1e-4),
+        n_train=100,
+    )
+    options = {"order": 1} if method == "basis" else {}
+    result = estimate(curve, 0.0, method, p0_validation=share, **options)
+    assert result.e0 == pytest.approx(0.3, abs=within)

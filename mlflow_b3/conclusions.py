@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -123,23 +122,30 @@ def _problem(
     return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
 
 
+def _estimate(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    method: Method,
+    bound: float | None,
+    tail: Tail | None = None,
+) -> Estimate:
+    """Estimate the loss, or the share of rows in one of its tails, over the range of a claim."""
+
+    def problem(value: float) -> Extrapolation:
+        return _problem(measured, claim.shares(value, folds), tail)
+
+    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
+    return estimate_range(problem, claim.low, claim.high, shares, method=method, bound=bound)
+
+
 def _distribution(
     measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], method: Method
 ) -> LossDistribution | None:
     """Return the distribution of the loss, threshold by threshold (pattern `rows`)."""
     if not measured.tails:
         return None
-    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
-
-    def problem(tail: Tail, value: float) -> Extrapolation:
-        return _problem(measured, claim.shares(value, folds), tail)
-
-    results = [
-        estimate_range(
-            partial(problem, tail), claim.low, claim.high, shares, method=method, bound=1.0
-        )
-        for tail in measured.tails
-    ]
+    results = [_estimate(measured, claim, folds, method, 1.0, tail) for tail in measured.tails]
     return distribution_of(
         [tail.threshold for tail in measured.tails],
         results,
@@ -228,17 +234,11 @@ def _headline(
         )
         return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
 
-    def problem(value: float) -> Extrapolation:
-        return _problem(measured, claim.shares(value, folds))
-
-    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
-    result = estimate_range(
-        problem, claim.low, claim.high, shares, method=method, bound=settings.loss_bound
-    )
+    result = _estimate(measured, claim, folds, method, settings.loss_bound)
     return _Headline(
         e0=result.e0,
         interval=result.interval,
-        p0=shares.p0,
+        p0=result.shares.p0,
         guaranteed=result.guaranteed,
         estimate=result,
     )

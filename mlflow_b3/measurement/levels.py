@@ -40,9 +40,8 @@ def exposures(design: str = "optimal") -> tuple[float, ...]:
     The papers use a uniform grid on [p0, 1] and draw with replacement; with V̂ of a few hundred
     rows that curve turns up near π = 1, because the same few rows are drawn again and again.
     """
-    last = DESIGNS[choose("levels", design, tuple(DESIGNS))] - 1
-    curved = 2 if design == "optimal" else 1
-    return tuple(LARGEST_EXPOSURE * (level / last) ** curved for level in range(last + 1))
+    count = DESIGNS[choose("levels", design, tuple(DESIGNS))]
+    return _grid(count, LARGEST_EXPOSURE, design)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +86,20 @@ def plan_levels(
         )
     if not 0 <= p0 < 1 or not 0 < largest <= 1:
         raise InputError(f"p0={p0!r} must lie in [0, 1) and largest={largest!r} in (0, 1].")
+    injected = _grid(levels, largest, design)
+    weights = _weights(injected, max(p0 / (1 - p0), 0.01), design)
+    return LevelPlan(injected=injected, fits=_spread(fits, weights))
+
+
+def _grid(count: int, largest: float, design: str) -> tuple[float, ...]:
+    """Return levels from 0 to the largest, crowded at 0 or at equal distances."""
     curved = 2 if design == "optimal" else 1
-    injected = [largest * (level / (levels - 1)) ** curved for level in range(levels)]
-    distance = max(p0 / (1 - p0), 0.01)
-    weights = [1 / (share + distance) if design == "optimal" else 1.0 for share in injected]
-    return LevelPlan(injected=tuple(injected), fits=_spread(fits, weights))
+    return tuple(largest * (level / (count - 1)) ** curved for level in range(count))
+
+
+def _weights(levels: Sequence[float], distance: float, design: str) -> list[float]:
+    """Return how much of the refits each level deserves when the target is a distance below 0."""
+    return [1 / (level + distance) if design == "optimal" else 1.0 for level in levels]
 
 
 def _spread(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
@@ -176,10 +184,8 @@ def plan_fits(
     fragments = max(least.fragments, math.floor(extra * SHARES["fragments"]))
     rows = max(sum(least.rows), extra - test * (1 + TEST_PARTS) - fragments)
     fragments = min(fragments, extra - rows - test * (1 + TEST_PARTS))
-    weights = [
-        1 / (exposure + USUAL_DISTANCE) if design == "optimal" else 1.0
-        for exposure in exposures(design)[0 if from_zero else 1 :]
-    ]
+    measured = exposures(design)[0 if from_zero else 1 :]
+    weights = _weights(measured, USUAL_DISTANCE, design)
     return FitPlan(loco=loco, rows=_spread(rows, weights), fragments=fragments, test=test)
 
 

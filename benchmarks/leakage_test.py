@@ -137,6 +137,7 @@ def table_of(X: Any, y: Any, clusters: Any) -> AuditData:
         feature_names=(),
         digest="",
         findings=(),
+        ids=np.arange(len(y)),
     )
 
 

@@ -1,6 +1,7 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,13 +25,13 @@ from mlflow_b3.folds import (
     summarize_folds,
 )
 from mlflow_b3.hypothesis import TESTS, LeakageTest
-from mlflow_b3.losses import Loss, constant_loss, resolve_loss
+from mlflow_b3.losses import Loss, constant_loss, infer_task, resolve_loss
 from mlflow_b3.measurement.breaking import FragmentSizes, breakable, parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.fits import FitCounts
 from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
-from mlflow_b3.refit import AuditedModel, load_model, without_autologging
+from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.version import __version__
@@ -60,6 +61,10 @@ def audit(
     threshold: float | None = None,
     distribution: bool = False,
     budget: int | str | None = None,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    sample_weight: str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     backend: str | None = None,
@@ -69,8 +74,9 @@ def audit(
 
     Parameters
     ----------
-    model : str or estimator
-        "models:/name/3", "models:/name@alias", "models:/m-…", "runs:/id/path", or an estimator.
+    model : str, model or None
+        "models:/name/3", "models:/name@alias", "models:/m-…", "runs:/id/path"; or an estimator or
+        another model that can be refitted; or None where a `trainer` is given.
     data : DataFrame or path
         The rows the model was, or could have been, trained on; .csv or .parquet.
     target, cluster : str
@@ -123,6 +129,17 @@ def audit(
     budget : int or str, optional
         Number of refits (480 by default), or a time such as "10m". With a time the numbers depend
         on the speed of the machine.
+    trainer : str or callable, optional
+        "module:function" or a function `(X, y, sample_ids) → predictor` that trains the model, for
+        models that cannot be refitted by themselves; see `TrainerLearner`. One that was stored
+        with the run by `log_trainer` is found by itself.
+    refit : str
+        How the model is trained again: "clone", "parameters", "trainer", "fresh", "hot-start",
+        "last-layer" or "head"; by default the first of these that its flavour allows.
+    refit_options : mapping, optional
+        Options of that, such as {"search_again": True} for a grid search; see docs/flavours.md.
+    sample_weight : str, optional
+        Column with the weights of rows in training; losses are not weighted.
     seed : int
         Same seed, same numbers, whatever the number of workers.
     n_jobs, backend : optional
@@ -149,7 +166,8 @@ def audit(
     check_seed(seed)
     if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
-    audited, table, chosen = _prepare(model, data, target, cluster, loss)
+    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
+    audited, table, chosen = _prepare(audited, data, target, cluster, loss, sample_weight)
     repeats = _repeats(table, folds, repeats, budget, audited, levels, scheme)
     splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
     summaries = summarize_folds(splits, table)
@@ -169,7 +187,7 @@ def audit(
         everything = scheme == "replace" or leaked > fold.n_training
         check_size(chosen_method, DESIGNS[levels], fold.n_training if everything else round(leaked))
     campaign = Campaign(
-        data=table,
+        data=_represented(table, audited.learner),
         learner=audited.learner,
         loss=chosen,
         folds=splits,
@@ -188,18 +206,7 @@ def audit(
     with without_autologging():
         measured, counts = campaign.measure()
     settings = Settings(
-        model=audited.name,
-        uri=audited.uri,
-        run_id=audited.run_id,
-        model_id=audited.model_id,
-        refit=audited.learner.route,
-        task=audited.learner.task,
-        loss=chosen.name,
-        loss_bound=chosen.bound,
-        loss_floor=chosen.floor,
-        target=target,
-        cluster=cluster,
-        features=table.feature_names,
+        **_described(audited, table, chosen),
         method=chosen_method.name,
         method_options=chosen_method.options,
         scheme=scheme,
@@ -210,26 +217,47 @@ def audit(
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         repeats=repeats,
         threshold_given=threshold is not None,
+        refit_options=dict(refit_options or {}),
+        sample_weight=sample_weight,
         seed=int(seed),
         fits=counts.done,
-        n_rows=table.n_rows,
-        n_clusters=table.n_clusters,
         n_validated=len({c for fold in splits for c in table.clusters[fold.validation]}),
-        data_digest=table.digest,
-        version=__version__,
     )
-    limit = (
-        threshold
-        if threshold is not None
-        else constant_loss(chosen, table.target, audited.learner.task)
-    )
+    limit = threshold
+    if limit is None:
+        limit = constant_loss(chosen, table.target, settings.task)
     tested = conclude_test(measured.test_losses, test, crossed=cross_validates(splits))
     report = conclude(measured, claim, summaries, settings, limit, tested, bound)
-    findings = [*table.findings, *fold_findings(splits, table, audited.learner.task)]
+    findings = [*table.findings, *fold_findings(splits, table, settings.task)]
     findings += audit_findings(report, counts)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
     return AuditReport(**{**vars(report), "findings": tuple(findings)})
+
+
+def _described(audited: AuditedModel, table: AuditData, loss: Loss) -> dict[str, Any]:
+    """Return the settings that say what was audited."""
+    learner = audited.learner
+    return {
+        "model": audited.name,
+        "uri": audited.uri,
+        "run_id": audited.run_id,
+        "model_id": audited.model_id,
+        "refit": learner.route,
+        "refit_strength": learner.strength,
+        "refit_notes": learner.notes,
+        "task": learner.task,
+        "loss": loss.name,
+        "loss_bound": loss.bound,
+        "loss_floor": loss.floor,
+        "target": table.target_name,
+        "cluster": table.cluster_name,
+        "features": table.feature_names,
+        "n_rows": table.n_rows,
+        "n_clusters": table.n_clusters,
+        "data_digest": table.digest,
+        "version": __version__,
+    }
 
 
 def _no_distribution(report: AuditReport) -> str:
@@ -248,6 +276,10 @@ def run_leakage_test(
     folds: Any = None,
     test: str = "paired",
     budget: int | str | None = None,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    sample_weight: str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     progress: bool | None = None,
@@ -259,9 +291,10 @@ def run_leakage_test(
     """
     choose("test", test, TESTS)
     check_seed(seed)
-    audited, table, chosen = _prepare(model, data, target, cluster, loss)
+    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
+    audited, table, chosen = _prepare(audited, data, target, cluster, loss, sample_weight)
     campaign = Campaign(
-        data=table,
+        data=_represented(table, audited.learner),
         learner=audited.learner,
         loss=chosen,
         folds=make_folds(table, folds, seed=seed),
@@ -318,15 +351,35 @@ def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
 
 
 def _prepare(
-    model: Any, data: Any, target: str, cluster: str, loss: Any
+    audited: AuditedModel,
+    data: Any,
+    target: str,
+    cluster: str,
+    loss: Any,
+    sample_weight: str | None,
 ) -> tuple[AuditedModel, AuditData, Loss]:
-    audited = load_model(model)
-    chosen = resolve_loss(loss, audited.learner.task)
+    """Check the table against the model, and settle what is predicted and how it is scored."""
+    frame, learner = read_table(data), audited.learner
+    if learner.task is None and target in frame.columns:
+        learner = learner.with_task(infer_task(loss, frame[target]))
+    task = learner.task or "classification"  # without a target the table is refused anyway
+    if sample_weight is not None and not learner.weighted:
+        raise InputError(
+            f"sample_weight={sample_weight!r}: {learner.name} does not take weights in training. "
+            "Leave it out, or give a trainer that has an argument sample_weight."
+        )
+    chosen = resolve_loss(loss, task)
     table = prepare(
-        read_table(data),
+        frame,
         target=target,
         cluster=cluster,
-        task=audited.learner.task,
+        task=task,
         inputs=audited.inputs,
+        sample_weight=sample_weight,
     )
-    return audited, table, chosen
+    return replace(audited, learner=learner), table, chosen
+
+
+def _represented(table: AuditData, learner: Learner) -> AuditData:
+    with without_autologging():
+        return replace(table, features=learner.represent(table.features, table.ids))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,15 @@ class ModelInputs:
         Number of features, known even for models trained on bare arrays.
     as_array : bool
         The model was trained on an array without column names and is given one again.
+    anything : bool
+        A function of the user's takes whatever columns there are, of whatever values, or none.
     """
 
     columns: tuple[str, ...] | None = None
     dtypes: Mapping[str, str] | None = None
     count: int | None = None
     as_array: bool = False
+    anything: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,10 @@ class AuditData:
         The cluster id as it stood in the table, by that number.
     digest : str
         36 characters that change with any value, name or order in the table.
+    ids : numpy.ndarray
+        The label of each row in the table's index.
+    weight : numpy.ndarray or None
+        The sample weight of each row, for training; losses are not weighted.
     """
 
     features: Any
@@ -66,6 +73,8 @@ class AuditData:
     feature_names: tuple[str, ...]
     digest: str
     findings: tuple[Finding, ...]
+    ids: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -80,6 +89,16 @@ class AuditData:
     def take(self, rows: NDArray[np.intp]) -> Any:
         """Return the features of some rows, in the given order."""
         return self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]
+
+    def reordered(self, order: NDArray[np.intp]) -> "AuditData":
+        """Return the same cluster ids with the rows dealt to them in another order."""
+        return replace(
+            self,
+            features=self.take(order),
+            target=self.target[order],
+            ids=self.ids[order],
+            weight=None if self.weight is None else self.weight[order],
+        )
 
 
 def read_table(data: Any) -> pd.DataFrame:
@@ -133,7 +152,13 @@ def digest_table(frame: pd.DataFrame) -> str:
 
 
 def prepare(
-    frame: pd.DataFrame, *, target: str, cluster: str, task: str, inputs: ModelInputs
+    frame: pd.DataFrame,
+    *,
+    target: str,
+    cluster: str,
+    task: str,
+    inputs: ModelInputs,
+    sample_weight: str | None = None,
 ) -> AuditData:
     """Check a table against a model and split it into features, target and clusters.
 
@@ -148,13 +173,17 @@ def prepare(
     task : {"classification", "regression"}
     inputs : ModelInputs
         The columns, order and dtypes that the model was trained with.
+    sample_weight : str, optional
+        Name of the column with sample weights; it is no feature.
     """
     frame = frame.rename(columns=str)
     problems = _shape_problems(frame, target, cluster)
-    names = _feature_names(frame, target, cluster, inputs, problems)
+    roles = [target, cluster] if sample_weight is None else [target, cluster, sample_weight]
+    names = _feature_names(frame, roles, inputs, problems)
     present = [name for name in names if name in frame.columns]
     problems += _target_problems(frame, target, task) + _cluster_problems(frame, cluster)
-    problems += _value_problems(frame, present)
+    problems += [] if inputs.anything else _value_problems(frame, present)
+    weight = None if sample_weight is None else _weights(frame, sample_weight, problems)
     features = _cast(frame[present], inputs.dtypes or {}, problems) if present else frame[present]
     if problems:
         raise InputError.from_problems("data", problems)
@@ -169,6 +198,8 @@ def prepare(
         feature_names=tuple(present),
         digest=digest_table(frame),
         findings=tuple(_findings(features, codes)),
+        ids=frame.index.to_numpy(),
+        weight=weight,
     )
 
 
@@ -197,9 +228,9 @@ def _shortened(names: Sequence[str], most: int = 20) -> str:
 
 
 def _feature_names(
-    frame: pd.DataFrame, target: str, cluster: str, inputs: ModelInputs, problems: list[str]
+    frame: pd.DataFrame, roles: Sequence[str], inputs: ModelInputs, problems: list[str]
 ) -> list[str]:
-    others = [str(name) for name in frame.columns if name not in (target, cluster)]
+    others = [str(name) for name in frame.columns if name not in roles]
     if inputs.columns is not None:
         problems += [
             f"the model's feature {name!r} is not a column.{closest(name, others)}"
@@ -213,7 +244,7 @@ def _feature_names(
             f"{len(others)} columns beside target and cluster: {_shortened(others)}. Keep just "
             "the features, in the order of training."
         )
-    if not others:
+    if not others and not inputs.anything:
         problems.append("there is no column beside target and cluster to predict from.")
     return others
 
@@ -222,7 +253,7 @@ def _target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
     if target not in frame.columns:
         return []
     values = frame[target]
-    if not _hashable(values):
+    if not is_plain(values):
         return [f"target {target!r} holds lists or arrays; one value per row is needed."]
     missing = int(values.isna().sum())
     if missing:
@@ -245,7 +276,7 @@ def _target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
 def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     if cluster not in frame.columns:
         return []
-    if not _hashable(frame[cluster]):
+    if not is_plain(frame[cluster]):
         return [f"cluster {cluster!r} holds lists or arrays; one id per row is needed."]
     missing = int(frame[cluster].isna().sum())
     if missing:
@@ -258,7 +289,25 @@ def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     return []
 
 
-def _hashable(column: "pd.Series[Any]") -> bool:
+def _weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
+    if name not in frame.columns:
+        columns = [str(column) for column in frame.columns]
+        problems.append(f"sample_weight={name!r} is not a column.{closest(str(name), columns)}")
+        return None
+    try:
+        weight = frame[name].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        weight = np.array([np.nan])
+    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
+        problems.append(
+            f"sample_weight {name!r} must hold finite numbers from 0, not all of them 0."
+        )
+        return None
+    return weight
+
+
+def is_plain(column: "pd.Series[Any]") -> bool:
+    """Return whether a column holds single values, not lists or arrays."""
     return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
 
 
@@ -266,7 +315,7 @@ def _value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         column = frame[name]
-        if not _hashable(column):
+        if not is_plain(column):
             problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
         if pd.api.types.is_float_dtype(column):
             infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
@@ -304,6 +353,7 @@ def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
 
 def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
     found = []
+    features = features[[name for name in features.columns if is_plain(features[name])]]
     constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
     hashes = {
         str(name): int(pd.util.hash_pandas_object(features[name], index=False).sum())

@@ -11,6 +11,7 @@ from sklearn.model_selection import GroupKFold
 
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.measurement.breaking import parse_fragments
+from mlflow_b3.refit.interface import Rows
 from mlflow_b3.refit.sklearn import CloneLearner
 
 FEATURES = ("age", "bmi", "glucose", "pressure", "cholesterol")
@@ -58,7 +59,8 @@ class Clinic:
         for _ in range(repeats):
             groups = rng.permutation(self.patients.max() + 1)[self.patients]
             for rows, _ in GroupKFold(folds).split(X, groups=groups):
-                fitted = learner.fit(X.iloc[rows], target[rows], int(rng.integers(2**31)))
+                training = Rows(X=X.iloc[rows], target=target[rows], ids=rows)
+                fitted = learner.fit(training, int(rng.integers(2**31)))
                 wrong = fitted.predict("label", outside[list(FEATURES)]) != outside["disease"]
                 losses.append(float(np.mean(wrong)))
         return float(np.mean(losses))

@@ -61,14 +61,9 @@ def run_demo(*, pattern: str = "rows", seed: int = 0, **options: Any) -> Demo:
     # brute force: the tree of the other algorithms is not among skops' trusted types
     model = KNeighborsClassifier(5, algorithm="brute")
     uri = _log(model, clinic)
+    options.update({argument: rate})
     report, run_id = audit_and_record(
-        uri,
-        clinic.frame,
-        target="disease",
-        cluster="patient_id",
-        seed=seed,
-        **{argument: rate},
-        **options,
+        uri, clinic.frame, target="disease", cluster="patient_id", seed=seed, **options
     )
     return Demo(report=report, run_id=run_id, truth=clinic.truth(model, seed=seed))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.data import AuditData
+from mlflow_b3.data import AuditData, is_plain
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.mixture import LEAST_ROWS, P0Bound, bound_p0
 from mlflow_b3.folds import Fold
@@ -87,6 +87,7 @@ def _rows(data: AuditData) -> pd.DataFrame:
     """Return features and target, without the cluster id and without columns that are empty."""
     features = pd.DataFrame(data.features).set_axis(list(data.feature_names), axis=1)
     features = features.drop(columns=data.cluster_name, errors="ignore")
+    features = features[[name for name in features.columns if is_plain(features[name])]]
     target = pd.Series(data.target, index=features.index, name=data.target_name)
     together = pd.concat([features.drop(columns=data.target_name, errors="ignore"), target], axis=1)
     filled = together.notna().any()

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import type_of_target
 
 from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
 
@@ -183,6 +185,28 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
             )
         return known[loss]
     return known[choose("loss", loss, known)]
+
+
+def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
+    """Return the task of a model that does not say its own, from the loss or else the target.
+
+    Words, truth values and two distinct values are classes, fractional numbers are values; with
+    more whole numbers than two, which could be either, the user has to name a loss.
+    """
+    if isinstance(loss, str) and loss in CLASSIFICATION:
+        return "classification"
+    if isinstance(loss, str) and loss in REGRESSION:
+        return "regression"
+    kind = type_of_target(target)
+    if not pd.api.types.is_numeric_dtype(target) or kind == "binary":
+        return "classification"
+    if kind == "continuous":
+        return "regression"
+    raise InputError(
+        f"target {target.name!r} has {target.nunique()} whole numbers, which could be classes or "
+        f"values, and the model does not say. Give loss= one of {list(CLASSIFICATION)} for classes, "
+        f"or one of {list(REGRESSION)} for values."
+    )
 
 
 def constant_loss(loss: Loss, target: Array, task: str) -> float | None:

@@ -187,8 +187,7 @@ def _measure_arrangements(
         key = np.random.SeedSequence(campaign.seed, spawn_key=(number,))
         order = np.arange(campaign.data.n_rows)
         order[rows] = np.random.default_rng(key).permutation(rows)
-        data = campaign.data
-        data = replace(data, features=data.take(order), target=data.target[order])
+        data = campaign.data.reordered(order)
         measured.append(_measure_paired(replace(campaign, data=data), counts, rounds, bar))
     return tuple(measured)
 

@@ -16,7 +16,7 @@ from mlflow_b3.data import AuditData
 from mlflow_b3.errors import FitError, InputError, PredictionError
 from mlflow_b3.losses import Loss
 from mlflow_b3.measurement.resampling import Draw, Resampler, Task
-from mlflow_b3.refit.interface import ConstantPredictor, Learner
+from mlflow_b3.refit.interface import ConstantPredictor, Learner, Rows
 
 TOLERATED_FAILURES = 0.1
 Losses = NDArray[np.float64]
@@ -74,8 +74,7 @@ class Refitter:
             warnings.simplefilter("default")
             try:
                 seed = self.resampler.fit_seed(task)
-                target = self.data.target[draw.training]
-                predictor = self.learner.fit(self.data.take(draw.training), target, seed)
+                predictor = self.learner.fit(self._rows(draw), seed)
                 validation, held_back = self._score(predictor, draw)
             except PredictionError:
                 raise  # no other rows would help
@@ -88,6 +87,15 @@ class Refitter:
             seconds=time.perf_counter() - started,
             one_class=isinstance(predictor, ConstantPredictor),
             warnings=tuple({f"{w.category.__name__}: {w.message}" for w in caught}),
+        )
+
+    def _rows(self, draw: Draw) -> Rows:
+        chosen, weight = draw.training, self.data.weight
+        return Rows(
+            X=self.data.take(chosen),
+            target=self.data.target[chosen],
+            ids=self.data.ids[chosen],
+            weight=None if weight is None else weight[chosen],
         )
 
     def _score(self, predictor: Any, draw: Draw) -> tuple[Losses, Losses]:

@@ -1,87 +1,159 @@
 """From a model URI or an estimator to a learner that can be refitted."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import ModelError
-from mlflow_b3.refit.interface import AuditedModel
-from mlflow_b3.refit.sklearn import CloneLearner, estimator_inputs
+from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.refit import head
+from mlflow_b3.refit.interface import AuditedModel, CannotRefit, Learner, Source
+from mlflow_b3.refit.registry import find_flavour, flavour_of
+from mlflow_b3.refit.stored_code import find_trainer
+from mlflow_b3.refit.trainer import TrainerLearner
 
 URI_FORMS = "'models:/name/3', 'models:/name@alias', 'models:/m-…' or 'runs:/run_id/path'"
 
 
-def load_model(model: Any) -> AuditedModel:
-    """Load what is to be audited.
+def load_model(
+    model: Any,
+    *,
+    trainer: Any = None,
+    refit: str = "auto",
+    options: Mapping[str, Any] | None = None,
+) -> AuditedModel:
+    """Load what is to be audited, and find out how it is trained again.
 
     Parameters
     ----------
-    model : str or estimator
-        An MLflow model URI, or an estimator with scikit-learn's interface, fitted or not.
+    model : str, model or None
+        An MLflow model URI; or a bare object: an estimator with scikit-learn's interface, fitted
+        or not, or a model of another library that can be refitted; or None with a `trainer`.
+    trainer : str or callable, optional
+        "module:function" or `(X, y, sample_ids) → predictor`. A trainer that was stored with the
+        run by `log_trainer` is found by itself. Who names a trainer means it: it goes before all
+        that could be recovered from the model.
+    refit : str
+        The route; "auto" takes the first that is possible of clone, parameters, fresh, last-layer
+        and head, as the flavour has them.
+    options : mapping, optional
+        Options of the route.
 
     Notes
     -----
-    Loading a model from MLflow runs code that the model brings with it (pickle, custom modules).
-    MLflow's own restriction, the environment variable `MLFLOW_ALLOW_PICKLE_DESERIALIZATION`, is
-    honoured. Audit models that you would also serve.
+    Loading a model from MLflow runs code that the model brings with it (pickle, custom modules, a
+    stored trainer). MLflow's own restriction, the environment variable
+    `MLFLOW_ALLOW_PICKLE_DESERIALIZATION`, is honoured. Audit models that you would also serve.
     """
     if isinstance(model, AuditedModel):
         return model
-    if isinstance(model, str):
-        return _from_uri(model)
-    if hasattr(model, "fit") and hasattr(model, "get_params"):
-        return AuditedModel(
-            learner=CloneLearner(model),
-            inputs=estimator_inputs(model),
-            name=_estimator_name(model),
-        )
-    raise ModelError(
-        f"model={type(model).__name__} cannot be refitted; give {URI_FORMS}, or an estimator with "
-        "scikit-learn's fit and get_params."
+    route = None if refit == "auto" else refit
+    if not isinstance(model, str):
+        source = Source(options=options or {}, route=route)
+        learner = _bare_learner(model, source, trainer)
+        return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
+    info = _model_info(model)
+    source = Source(
+        uri=model,
+        flavours=info.flavors,
+        params=_logged_parameters(info),
+        options=options or {},
+        route=route,
+    )
+    if trainer is None and route in (None, "trainer"):
+        trainer = find_trainer(info.run_id)
+    learner = _logged_learner(source, trainer)
+    return AuditedModel(
+        learner=learner,
+        inputs=_with_signature(learner.inputs, info.signature),
+        name=f"{model} ({learner.name})",
+        uri=model,
+        run_id=info.run_id or None,
+        model_id=info.model_id,
     )
 
 
-def _from_uri(uri: str) -> AuditedModel:
+def _bare_learner(model: Any, source: Source, trainer: Any) -> Learner:
+    if trainer is not None:
+        return _trainer_learner(trainer, source)
+    if source.route == "trainer":
+        raise InputError("refit='trainer' needs trainer='module:function' or a callable.")
+    if source.route == "head":
+        return head.learner(model, source)
+    name = flavour_of(model)
+    if name is None and hasattr(model, "fit") and hasattr(model, "get_params"):
+        name = "sklearn"
+    found = find_flavour([name] if name else [])
+    if found is None:
+        raise ModelError(
+            f"model={type(model).__name__} cannot be refitted; give {URI_FORMS}, an estimator with "
+            "scikit-learn's fit and get_params, or a trainer."
+        )
+    learner: Learner = found[1].learner(model, source)
+    return learner
+
+
+def _logged_learner(source: Source, trainer: Any) -> Learner:
+    if trainer is not None:
+        return _trainer_learner(trainer, source)
+    if source.route == "trainer":
+        raise ModelError(
+            f"refit='trainer', but none was given, and none is stored with the run of "
+            f"{source.uri!r}. Give trainer='module:function', or store it with "
+            "mlflow_b3.log_trainer(function, run_id=…)."
+        )
+    found = find_flavour(source.flavours)
+    if found is None or source.route == "head":
+        return head.learner(head.load(source), source)
+    model = found[1].load(source)
+    try:
+        learner: Learner = found[1].learner(model, source)
+    except CannotRefit as error:
+        if source.route is not None:
+            raise
+        learner = head.learner(head.load(source), source)
+        note = f"as a {found[0]} model it cannot be refitted: {error}"
+        learner.notes = (note, *learner.notes)
+    return learner
+
+
+def _trainer_learner(trainer: Any, source: Source) -> Learner:
+    if source.route not in (None, "trainer"):
+        raise InputError(f"trainer and refit={source.route!r} contradict each other; give one.")
+    source.require_options()
+    return TrainerLearner(trainer)
+
+
+def _model_info(uri: str) -> Any:
     import mlflow
     from mlflow.exceptions import MlflowException
 
     if not uri.startswith(("models:/", "runs:/")):
         raise ModelError(f"model={uri!r} is not a model URI; use {URI_FORMS}.")
     try:
-        info = mlflow.models.get_model_info(uri)
+        return mlflow.models.get_model_info(uri)
     except (MlflowException, OSError) as error:
         raise ModelError(
             f"model={uri!r} was not found in {mlflow.get_tracking_uri()!r}: {error}"
         ) from error
-    if "sklearn" not in info.flavors:
-        flavours = sorted(set(info.flavors) - {"python_function"}) or ["python_function"]
-        raise ModelError(
-            f"model={uri!r} has the flavours {flavours}; this version refits scikit-learn models. "
-            "Give the estimator itself if it has scikit-learn's interface."
-        )
+
+
+def _logged_parameters(info: Any) -> dict[str, str]:
+    """Return the parameters logged with the run, then those logged with the model itself."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    client = MlflowClient()
+    params: dict[str, str] = {}
     try:
-        estimator = mlflow.sklearn.load_model(uri)
-    except Exception as error:  # loading runs foreign code, which may raise anything
-        raise ModelError(
-            f"model={uri!r} could not be loaded: {type(error).__name__}: {error}"
-        ) from error
-    return AuditedModel(
-        learner=CloneLearner(estimator),
-        inputs=_with_signature(estimator_inputs(estimator), info.signature),
-        name=f"{uri} ({_estimator_name(estimator)})",
-        uri=uri,
-        run_id=info.run_id or None,
-        model_id=info.model_id,
-    )
-
-
-def _estimator_name(estimator: Any) -> str:
-    steps = getattr(estimator, "steps", None)
-    if steps:
-        return " → ".join(type(step).__name__ for _, step in steps)
-    return type(estimator).__name__
+        if info.run_id:
+            params.update(client.get_run(info.run_id).data.params)
+        if info.model_id:
+            params.update(client.get_logged_model(info.model_id).params or {})
+    except (MlflowException, OSError):
+        return params  # a model that outlived its run says less, but can still be loaded
+    return params
 
 
 def _with_signature(remembered: ModelInputs, signature: Any) -> ModelInputs:

@@ -1,27 +1,53 @@
-"""Route `clone`: estimators with scikit-learn's interface, pipelines included."""
+"""Route `clone`: estimators with scikit-learn's interface, pipelines and searches included."""
 
+import inspect
 import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import ModelError, PredictionError
-from mlflow_b3.losses import CLASSIFICATION, Predictor
-from mlflow_b3.refit.interface import ConstantPredictor
+from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.losses import Predictor
+from mlflow_b3.refit.interface import Learner, Rows, Source
+from mlflow_b3.refit.predictors import MethodPredictor, as_codes
+from mlflow_b3.refit.registry import load_native
 
-METHODS = {
-    "label": "predict",
-    "value": "predict",
-    "probability": "predict_proba",
-    "decision": "decision_function",
-}
+#: The parameter that holds what a search may choose from, in scikit-learn and libraries like it.
+SEARCHED = {"param_grid", "param_distributions", "search_spaces"}
 
 
-class CloneLearner:
+def load(source: Source) -> Any:
+    """Load the estimator."""
+    return load_native("sklearn", source)
+
+
+def learner(model: Any, source: Source) -> Learner:
+    """Return the learner of an estimator.
+
+    The option `search_again=True` repeats searches over parameters in every refit.
+    """
+    source.require_route("clone")
+    search_again = source.require_options("search_again").get("search_again", False)
+    if not isinstance(search_again, bool):
+        raise InputError(f"refit_options search_again={search_again!r} must be true or false.")
+    return CloneLearner(model, search_again=search_again)
+
+
+class CloneLearner(Learner):
     """Trains an unfitted copy of an estimator, with the same parameters, on other rows.
+
+    Parameters
+    ----------
+    estimator : estimator with scikit-learn's interface
+    search_again : bool
+        Repeat searches over parameters in every refit. By default a search that has been made is
+        not made again: its choice is refitted.
 
     Notes
     -----
@@ -32,25 +58,116 @@ class CloneLearner:
 
     route = "clone"
 
-    def __init__(self, estimator: BaseEstimator) -> None:
+    def __init__(self, estimator: BaseEstimator, *, search_again: bool = False) -> None:
         self.task = _task(estimator)
-        parameters = estimator.get_params(deep=True)
+        self.name = estimator_name(estimator)
+        self.inputs = estimator_inputs(estimator)
+        self.original = MethodPredictor(estimator) if _fitted(estimator) else None
+        settled = clone(estimator) if search_again else settle(estimator)
+        parameters = settled.get_params(deep=True)
         self._seeds = tuple(name for name in parameters if _last(name) == "random_state")
         self.stochastic = bool(self._seeds)
         single = {
             name: 1 for name, value in parameters.items() if _last(name) == "n_jobs" and value
         }
-        self._estimator = clone(estimator).set_params(**single)
+        self._estimator = settled.set_params(**single)
+        self._weight = _weight_argument(settled)
+        self.weighted = self._weight is not None
+        parts = [settled, *parameters.values()]
+        # these refuse words, and numbers with a gap where a resample lacks a class
+        self._codes = self.task == "classification" and any(map(_is_xgboost, parts))
+        if any(isinstance(part, FrozenEstimator) for part in parts):
+            self.strength = "lower-bound"
+            self.notes = (
+                "a part of it is frozen: it keeps what it learned from all rows, and only the rest "
+                "is trained again",
+            )
+        elif _searches(settled):
+            self.notes = ("its search over parameters is repeated in every refit",)
+        elif _searches(estimator):
+            self.notes = (
+                "refits have the parameters that its search chose; the search is not repeated",
+            )
 
-    def fit(self, X: Any, target: NDArray[Any], seed: int | None) -> Predictor:
+    def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Train a copy on these rows."""
-        if self.task == "classification" and (target == target[0]).all():
-            return ConstantPredictor(target[0])
         estimator = clone(self._estimator)
         if seed is not None and self._seeds:
             rng = np.random.default_rng(seed)
             estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
-        return ClonePredictor(estimator.fit(X, target))
+        weight = {} if rows.weight is None or self._weight is None else {self._weight: rows.weight}
+        if self._codes:
+            classes, codes = as_codes(rows.target)
+            return MethodPredictor(estimator.fit(rows.X, codes, **weight), classes, codes=True)
+        return MethodPredictor(estimator.fit(rows.X, rows.target, **weight))
+
+
+def settle(estimator: Any) -> Any:
+    """Return an unfitted copy in which searches that were made are replaced by their choice.
+
+    Searches whose choice is not known stay: in estimators that were never fitted, and within
+    models that fit several copies, such as calibrated ones, and choose in each of them.
+    """
+    if _is_search(estimator) and hasattr(estimator, "best_params_"):
+        best = clone(estimator.estimator).set_params(**estimator.best_params_)
+        return settle(getattr(estimator, "best_estimator_", best))
+    copy = clone(estimator)
+    for name, fitted in _fitted_parts(estimator).items():
+        if _searches(fitted):
+            copy.set_params(**{name: settle(fitted)})
+    return copy
+
+
+def _fitted_parts(estimator: Any) -> dict[str, Any]:
+    """Return the fitted parts of a composed estimator, by the parameter that holds them."""
+    if isinstance(estimator, Pipeline):
+        return dict(estimator.steps)
+    parts = dict(getattr(estimator, "named_estimators_", {}))  # stacked and voting models
+    for name in estimator.get_params(deep=False) if hasattr(estimator, "get_params") else ():
+        if hasattr(getattr(estimator, f"{name}_", None), "get_params"):
+            parts[name] = getattr(estimator, f"{name}_")
+    return parts
+
+
+def _is_search(part: Any) -> bool:
+    """Return whether this is a search over parameters, made or not, of whatever library."""
+    if not hasattr(part, "get_params") or isinstance(part, type):
+        return False
+    names = set(part.get_params(deep=False))
+    return "estimator" in names and bool(names & SEARCHED)
+
+
+def _searches(estimator: Any) -> bool:
+    """Return whether there is a search over parameters anywhere in an estimator."""
+    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+        return False
+    return any(map(_is_search, [estimator, *estimator.get_params(deep=True).values()]))
+
+
+def _is_xgboost(part: Any) -> bool:
+    return any(cls.__module__.split(".")[0] == "xgboost" for cls in type(part).__mro__)
+
+
+def _fitted(estimator: Any) -> bool:
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):
+        return False
+    return True
+
+
+def _weight_argument(estimator: Any) -> str | None:
+    """Return the name under which `fit` takes sample weights; None if it does not."""
+    if isinstance(estimator, Pipeline):
+        last, step = estimator.steps[-1]
+        inner = _weight_argument(step)
+        return None if inner is None else f"{last}__{inner}"
+    arguments = inspect.signature(estimator.fit).parameters
+    if "sample_weight" in arguments:
+        return "sample_weight"
+    passed_on = any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values())
+    inner = getattr(estimator, "estimator", getattr(estimator, "regressor", None))
+    return _weight_argument(inner) if passed_on and hasattr(inner, "fit") else None
 
 
 def _task(estimator: Any) -> str:
@@ -80,37 +197,12 @@ def _last(name: str) -> str:
     return name.rsplit("__", 1)[-1]
 
 
-class ClonePredictor:
-    """A trained scikit-learn estimator."""
-
-    def __init__(self, estimator: Any) -> None:
-        self._estimator = estimator
-        self.classes: NDArray[Any] | None = getattr(estimator, "classes_", None)
-
-    def predict(self, kind: str, X: Any) -> NDArray[Any]:
-        """Return predictions of one kind, or say which losses would work."""
-        method = getattr(self._estimator, METHODS[kind], None)
-        if method is None:
-            possible = [
-                name
-                for name, loss in CLASSIFICATION.items()
-                if hasattr(self._estimator, METHODS[loss.kind])
-            ]
-            raise PredictionError(
-                f"{type(self._estimator).__name__} has no {METHODS[kind]}, which this loss needs; "
-                f"losses that work with it: {possible}."
-            )
-        if kind == "decision" and self.classes is not None and len(self.classes) > 2:
-            self._require_column_per_class()
-        return np.asarray(method(X))
-
-    def _require_column_per_class(self) -> None:
-        for name, value in self._estimator.get_params(deep=True).items():
-            if _last(name) == "decision_function_shape" and value == "ovo":
-                raise PredictionError(
-                    f"{name}='ovo' gives a decision value per pair of classes; this loss needs one "
-                    "per class. Train the model with 'ovr'."
-                )
+def estimator_name(estimator: Any) -> str:
+    """Return what an estimator is called: its class, or the classes of its steps."""
+    steps = getattr(estimator, "steps", None)
+    if steps:
+        return " → ".join(type(step).__name__ for _, step in steps)
+    return type(estimator).__name__
 
 
 def estimator_inputs(estimator: Any) -> ModelInputs:

@@ -24,7 +24,16 @@ class Settings(Result):
     model, uri, run_id, model_id
         The audited model, and where MLflow keeps it.
     refit : str
-        How it was trained again.
+        The route by which it was trained again.
+    refit_strength : {"full", "lower-bound"}
+        Whether the refits show all of the bias, or part of the model kept what it learned from all
+        rows, so that the losses on new clusters are lower bounds.
+    refit_notes : tuple of str
+        What was recovered of its training, and what was not.
+    refit_options : dict
+        The options given for it.
+    sample_weight : str or None
+        The column that weighted the rows in training.
     task, loss, target, cluster, method, scheme : str
     pattern : {"rows", "fragments", "unknown"}
         How cluster ids go wrong, as far as the user said.
@@ -79,6 +88,10 @@ class Settings(Result):
     version: str
     method_options: dict[str, Any] = field(default_factory=dict)
     fragments: str = "uniform"
+    refit_strength: str = "full"
+    refit_notes: tuple[str, ...] = ()
+    refit_options: dict[str, Any] = field(default_factory=dict)
+    sample_weight: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

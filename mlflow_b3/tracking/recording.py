@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,15 @@ FOLDER = "b3"
 LONGEST_TAG = 5000
 
 
-def audit_and_record(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str]:
+def audit_and_record(
+    model: Any,
+    data: Any,
+    *,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> tuple[AuditReport, str]:
     """Audit a logged model and write the result to MLflow.
 
     The audit has a child run from its first second on. If it fails, that run ends as failed with
@@ -31,7 +39,7 @@ def audit_and_record(model: Any, data: Any, **arguments: Any) -> tuple[AuditRepo
 
     Parameters
     ----------
-    model, data, **arguments
+    model, data, trainer, refit, refit_options, **arguments
         As in `mlflow_b3.audit`.
 
     Returns
@@ -39,7 +47,7 @@ def audit_and_record(model: Any, data: Any, **arguments: Any) -> tuple[AuditRepo
     AuditReport, str
         The report and the id of the run that holds it.
     """
-    audited = load_model(model)
+    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     with _audit_run(audited.run_id) as child:
         report = audit(audited, data, **arguments)
         _write(report, audited.run_id, child)

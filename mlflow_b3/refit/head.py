@@ -1,0 +1,127 @@
+"""Route `head`: a model that can only predict; its outputs feed a small linear model."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from mlflow_b3.errors import ModelError
+from mlflow_b3.losses import Predictor
+from mlflow_b3.refit.interface import Learner, Rows, Source
+from mlflow_b3.refit.predictors import MethodPredictor
+
+NOTE = (
+    "the model itself was not trained again: only a linear head on its outputs was. The outputs "
+    "keep what it learned from all rows, so the loss on new clusters is at least what is shown, and "
+    "may be much larger"
+)
+
+
+def load(source: Source) -> Any:
+    """Load a model as MLflow's generic Python function."""
+    import mlflow
+
+    try:
+        return mlflow.pyfunc.load_model(source.uri)
+    except Exception as error:  # loading runs foreign code, which may raise anything
+        raise ModelError(
+            f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def learner(model: Any, source: Source) -> "HeadLearner":
+    """Return the learner of anything with `predict`."""
+    source.require_options()
+    if not hasattr(model, "predict"):
+        raise ModelError(f"{type(model).__name__} has no predict; a head has nothing to work with.")
+    return HeadLearner(model)
+
+
+class HeadLearner(Learner):
+    """Refits a generalised linear model on the outputs of a model that stays as it is.
+
+    Outputs are probabilities, scores or embeddings (columns of numbers) or labels (one column per
+    label); `predict_proba` is preferred where the model has it. The head is a logistic regression
+    for classes and a ridge regression for numbers, on standardised outputs.
+
+    Notes
+    -----
+    The outputs of all rows come from one model that was trained on all of them. What that model
+    took from validation rows is in every refit and cannot be seen: the audit's losses are too small
+    and its result is a lower bound.
+    """
+
+    route = "head"
+    strength = "lower-bound"
+    weighted = True
+    notes: tuple[str, ...] = (NOTE,)
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.name = _name(model)
+
+    def represent(self, X: Any, ids: NDArray[Any]) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the model's outputs for all rows, as numbers."""
+        try:
+            given = getattr(self._model, "predict_proba", self._model.predict)(X)
+        except Exception as error:  # foreign code
+            raise ModelError(
+                f"the model cannot predict the rows of the table: {type(error).__name__}: {error}"
+            ) from error
+        return as_numbers(given, len(X))
+
+    def train(self, rows: Rows, seed: int | None) -> Predictor:  # noqa: ARG002 - no randomness
+        """Fit the head."""
+        classify = self.task == "classification"
+        head = LogisticRegression(max_iter=1000) if classify else Ridge()
+        step = type(head).__name__.lower()
+        fitted = make_pipeline(StandardScaler(), head).fit(
+            rows.X, rows.target, **{f"{step}__sample_weight": rows.weight}
+        )
+        return MethodPredictor(fitted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the model behind: workers need its outputs only."""
+        return {**super().__getstate__(), "_model": None}
+
+
+def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:
+    """Return a model's outputs as a matrix: numbers as they are, words as a column per word.
+
+    Raises
+    ------
+    ModelError
+        For outputs that are not one row per row of the table, are not finite, or never differ.
+    """
+    if isinstance(outputs, dict):
+        outputs = {name: list(np.asarray(values)) for name, values in outputs.items()}
+    frame = pd.DataFrame(outputs if not hasattr(outputs, "toarray") else outputs.toarray())
+    parts = []
+    for name in frame.columns:
+        column = frame[name]
+        first = column.iloc[0] if len(column) else None
+        if isinstance(first, (list, tuple, np.ndarray)):  # embeddings
+            parts.append(np.array([np.ravel(value) for value in column], dtype=float))
+        elif pd.api.types.is_numeric_dtype(column):
+            parts.append(column.to_numpy(dtype=float)[:, None])
+        else:
+            parts.append(pd.get_dummies(column).to_numpy(dtype=float))
+    matrix = np.hstack(parts) if parts else np.zeros((len(frame), 0))
+    if len(matrix) != n_rows or not np.isfinite(matrix).all():
+        raise ModelError(
+            f"the model's outputs, of shape {matrix.shape} for {n_rows} rows, cannot be features of "
+            "a head: one row of finite numbers per row of the table is needed."
+        )
+    if not matrix.size or (matrix == matrix[0]).all():
+        raise ModelError("the model predicts the same for every row; a head has nothing to refit.")
+    return matrix
+
+
+def _name(model: Any) -> str:
+    metadata = getattr(model, "metadata", None)
+    flavours = sorted(set(getattr(metadata, "flavors", {})) - {"python_function"})
+    return f"{flavours[0]} model" if flavours else type(model).__name__

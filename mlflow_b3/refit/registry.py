@@ -1,0 +1,82 @@
+"""Which module refits which flavour; other packages add theirs by an entry point.
+
+A flavour is a module, or any object, with two functions:
+
+`load(source) → model`
+    Load the model from `source.uri`.
+`learner(model, source) → Learner`
+    Say how it is trained again.
+
+Another package adds one in its pyproject.toml::
+
+    [project.entry-points."mlflow_b3.refit"]
+    myflavour = "my_package.my_module"
+
+where `myflavour` is the name of the flavour in MLmodel files.
+"""
+
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from mlflow_b3.errors import ModelError
+from mlflow_b3.refit.interface import Source
+
+GROUP = "mlflow_b3.refit"
+#: Flavour, our module for it, and the library whose absence the extra of the flavour's name cures.
+BUILT_IN = {
+    "sklearn": ("mlflow_b3.refit.sklearn", "sklearn"),
+}
+
+
+def find_flavour(names: Iterable[str]) -> tuple[str, Any] | None:
+    """Return the first flavour among some names that can be refitted, and its module.
+
+    Ours come first, then those of other packages by name.
+    """
+    present = set(names)
+    for name, (module, library) in BUILT_IN.items():
+        if name in present:
+            require_library(library, name)
+            return name, import_module(module)
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name in present:
+            try:
+                return entry.name, entry.load()
+            except Exception as error:  # foreign code
+                raise ModelError(
+                    f"the entry point {entry.value!r} for the flavour {entry.name!r} cannot be "
+                    f"loaded: {type(error).__name__}: {error}"
+                ) from error
+    return None
+
+
+def flavour_of(model: Any) -> str | None:
+    """Return the flavour that a bare object would be logged with, by the library of its class."""
+    libraries = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
+    for name, (_, library) in BUILT_IN.items():
+        if library in libraries:
+            return name
+    return None
+
+
+def require_library(library: str, extra: str) -> Any:
+    """Import an optional library, or say which extra installs it."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise ModelError(
+            f"refitting this model needs {library!r}, which is not installed here: {error}. "
+            f"Install it with: pip install 'mlflow-b3[{extra}]'"
+        ) from error
+
+
+def load_native(flavour: str, source: Source) -> Any:
+    """Load a model with MLflow's own loader of a flavour, which honours MLflow's restrictions."""
+    try:
+        return import_module(f"mlflow.{flavour}").load_model(source.uri)
+    except Exception as error:  # loading runs foreign code, which may raise anything
+        raise ModelError(
+            f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}"
+        ) from error

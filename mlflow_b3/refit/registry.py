@@ -27,6 +27,13 @@ GROUP = "mlflow_b3.refit"
 #: Flavour, our module for it, and the library whose absence the extra of the flavour's name cures.
 BUILT_IN = {
     "sklearn": ("mlflow_b3.refit.sklearn", "sklearn"),
+    "xgboost": ("mlflow_b3.refit.xgboost", "xgboost"),
+    "lightgbm": ("mlflow_b3.refit.lightgbm", "lightgbm"),
+    "catboost": ("mlflow_b3.refit.catboost", "catboost"),
+    "statsmodels": ("mlflow_b3.refit.statsmodels", "statsmodels"),
+    "pytorch": ("mlflow_b3.refit.pytorch", "torch"),
+    "keras": ("mlflow_b3.refit.keras", "keras"),
+    "spark": ("mlflow_b3.refit.spark", "pyspark"),
 }
 
 

@@ -1,0 +1,52 @@
+"""What the tests of flavours share: a small table, and a way to log, audit and compare."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlflow_b3.refit.interface import Rows
+
+N, CLUSTERS = 120, 20
+
+
+@dataclass(frozen=True)
+class Table:
+    """Features, targets of every kind, and clusters of six rows."""
+
+    X: pd.DataFrame
+    binary: Any
+    words: Any
+    three: Any
+    values: Any
+    cluster: Any
+
+    def frame(self, target: Any) -> pd.DataFrame:
+        """Return the table of an audit of this target."""
+        return self.X.assign(y=target, cluster=self.cluster)
+
+    def rows(self, target: Any, X: Any = None) -> Rows:
+        """Return all rows, for a refit that should be the original again."""
+        return Rows(
+            X=self.X if X is None else X, target=np.asarray(target), ids=np.arange(len(self.X))
+        )
+
+
+@pytest.fixture(scope="session")
+def table() -> Table:
+    """Make the table: labels follow the features and the cluster."""
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(CLUSTERS), N // CLUSTERS)
+    X = pd.DataFrame(rng.normal(size=(N, 3)), columns=["age", "bmi", "glucose"])
+    score = X["age"].to_numpy() + rng.normal(size=CLUSTERS)[cluster] + 0.5 * rng.normal(size=N)
+    binary = (score > 0).astype(int)
+    return Table(
+        X=X,
+        binary=binary,
+        words=np.where(binary, "sick", "well"),
+        three=np.digitize(score, [-0.5, 0.7]),
+        values=3 * score,
+        cluster=cluster,
+    )

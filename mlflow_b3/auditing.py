@@ -32,6 +32,7 @@ from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.fits import FitCounts
 from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
 from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
+from mlflow_b3.refit.agreement import measure_agreement
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.version import __version__
@@ -186,8 +187,9 @@ def audit(
         leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
         everything = scheme == "replace" or leaked > fold.n_training
         check_size(chosen_method, DESIGNS[levels], fold.n_training if everything else round(leaked))
+    represented = _represented(table, audited.learner)
     campaign = Campaign(
-        data=_represented(table, audited.learner),
+        data=represented,
         learner=audited.learner,
         loss=chosen,
         folds=splits,
@@ -205,6 +207,7 @@ def audit(
     )
     with without_autologging():
         measured, counts = campaign.measure()
+        agreement = measure_agreement(audited.learner, table, represented)
     settings = Settings(
         **_described(audited, table, chosen),
         method=chosen_method.name,
@@ -218,6 +221,7 @@ def audit(
         repeats=repeats,
         threshold_given=threshold is not None,
         refit_options=dict(refit_options or {}),
+        refit_agreement=agreement,
         sample_weight=sample_weight,
         seed=int(seed),
         fits=counts.done,

@@ -62,13 +62,15 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
             return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
 
 
-def _named_values(text: str) -> dict[str, int | float | str]:
+def _named_values(text: str) -> dict[str, bool | int | float | str]:
     """Parse NAME=VALUE, or several with commas between them."""
     pairs = [part.split("=") for part in text.split(",")]
     return {name.strip(): _number_or_text(value.strip()) for name, value in pairs}
 
 
-def _number_or_text(text: str) -> int | float | str:
+def _number_or_text(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
@@ -94,6 +96,20 @@ SHARED_OPTIONS = [
     ),
     click.option("--folds", type=FOLDS, help="Number of folds of whole clusters, or balanced."),
     click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
+    click.option(
+        "--refit",
+        type=TEXT,
+        help="clone, parameters, trainer, fresh, hot-start, last-layer or head; by default the "
+        "first of them that the model allows.",
+    ),
+    click.option(
+        "--refit-option",
+        type=NAMED_VALUES,
+        multiple=True,
+        help="An option of the refits, such as search_again=true or epochs=20; may be repeated.",
+    ),
+    click.option("--trainer", type=TEXT, help="Function that trains the model: module:function."),
+    click.option("--sample-weight", type=TEXT, help="Column with the weights of training rows."),
     click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
     click.option(
         "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
@@ -185,12 +201,7 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
     with _input_errors():
         writer = _writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
-        method_options: dict[str, Any] = {}
-        for part in options.pop("method_option"):
-            method_options.update(part or {})
-        given = {name: value for name, value in options.items() if value is not None}
-        if method_options:
-            given["method_options"] = method_options
+        given = _given(options)
         if not any(subject.values()):
             if not record:
                 raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")
@@ -228,9 +239,9 @@ def test_command(**options: Any) -> None:
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         _require(subject)
         from mlflow_b3.auditing import run_leakage_test
-        from mlflow_b3.reporting.text import explain_test
+        from mlflow_b3.reporting.sentences import explain_test
 
-        given = {name: value for name, value in options.items() if value is not None}
+        given = _given(options)
         model, data = subject.pop("model_uri"), subject.pop("data")
         click.echo(explain_test(run_leakage_test(model, data, **subject, **given, progress=True)))
 
@@ -283,14 +294,27 @@ def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
     click.echo("\n" + where_to_look(demo.run_id))
 
 
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, with those of the form NAME=VALUE put together."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for subject in ("method", "refit"):
+        parts = given.pop(f"{subject}_option", ())
+        if merged := {key: value for part in parts for key, value in (part or {}).items()}:
+            given[f"{subject}_options"] = merged
+    return given
+
+
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
-    fixed = ("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds")
+    fixed = [
+        *("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds"),
+        *("refit", "refit_options", "trainer", "sample_weight"),
+    ]
     refused = [name for name in fixed if name in given]
     if refused:
         raise InputError(
             f"{', '.join(refused)} was given without a model; the demonstration knows its own "
-            "damage, loss and folds. Give model_uri, data, target and cluster, or leave it out."
+            "damage, loss, folds and training. Give model_uri, data, target and cluster, or leave it out."
         )
     return given
 

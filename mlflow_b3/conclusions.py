@@ -65,7 +65,7 @@ def conclude(
     search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
     return AuditReport(
         e0=e0,
-        e0_interval=_not_below(headline.interval, settings),
+        e0_interval=_headline_interval(headline, settings),
         e0_guaranteed=headline.guaranteed,
         p0=headline.p0,
         p0_source=claim.source,
@@ -181,6 +181,11 @@ def _rows_sensitivity(
     shares = [mean(error).p0 for error in errors]
     traced = trace(point, shares, pattern="rows", error=errors)
     return replace(traced, accurate=all(accurate))
+
+
+def _headline_interval(headline: _Headline, settings: Settings) -> tuple[float, float | None]:
+    low, high = _not_below(headline.interval, settings)
+    return low, high if settings.refit_strength == "full" else None
 
 
 def _not_below(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from mlflow_b3.datasets import FEATURES, Clinic, make_clinic
 from mlflow_b3.errors import choose
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.text import number
+from mlflow_b3.reporting.sentences import number
 from mlflow_b3.tracking.recording import audit_and_record
 
 #: How the ids of the demonstration's clinic are damaged, by pattern.
@@ -30,7 +30,7 @@ class Demo:
     def summary(self) -> str:
         """Return the report with the truth, which only a simulation can know."""
         low, high = self.report.e0_interval
-        inside = "inside" if low <= self.truth <= high else "outside"
+        inside = "inside" if high is not None and low <= self.truth <= high else "outside"
         errors = {
             "ignoring clusters": self.report.iid,
             "by noisy clusters": self.report.loco,

@@ -25,6 +25,8 @@ CODES: dict[str, str] = {
     "B318": "the rows do not bound the leaked share",
     "B319": "a solver was not sure",
     "B320": "no distribution of the loss",
+    "B321": "the refits show part of the bias only",
+    "B322": "refits are unlike the logged model",
 }
 
 

@@ -25,7 +25,8 @@ from mlflow_b3.measurement.fits import FitCounts, Refitter, run_fits
 from mlflow_b3.measurement.levels import exposures
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.refit.sklearn import CloneLearner
-from mlflow_b3.reporting.text import explain, sensitivity_tables, to_text
+from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.reporting.text import sensitivity_tables, to_text
 
 # --- a learner whose loss is a known function of the dose -----------------------------------------
 

@@ -19,7 +19,7 @@ from mlflow_b3.estimation.mixture import LEAST_ROWS, _count, _design_effect, _la
 from mlflow_b3.estimation.separation import encode, score_sides
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import make_folds
-from mlflow_b3.reporting.text import explain
+from mlflow_b3.reporting.sentences import explain
 
 TREES = 50  # what users have; other tests make do with fewer
 SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))

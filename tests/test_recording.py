@@ -22,7 +22,8 @@ import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
 from mlflow_b3.refit import load_model
-from mlflow_b3.reporting.text import explain, to_markdown
+from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.reporting.text import to_markdown
 from mlflow_b3.tracking.recording import audit_and_record, curves_of, curves_table, metrics_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -40,6 +41,8 @@ METRICS = {
     "b3/inflation",
     "b3/test_statistic",
     "b3/test_pvalue",
+    "b3/refit_full",
+    "b3/refit_agreement",
     "b3/tipping_p0",
     "b3/tipping_cluster_error",
     "b3/tipping_split_rate",
@@ -221,6 +224,17 @@ def test_a_report_has_exactly_the_documented_metrics(complete):
     assert set(metrics_of(complete)) == METRICS
 
 
+def test_a_lower_bound_is_no_metric_that_a_threshold_on_e0_could_pass(complete):
+    settings = replace(complete.settings, refit_strength="lower-bound")
+    partial = replace(complete, settings=settings, e0_interval=(0.2, None))
+    metrics = metrics_of(partial)
+    assert metrics["b3/e0"] is None
+    assert metrics["b3/e0_high"] is None
+    assert metrics["b3/e0_low"] == 0.2
+    assert metrics["b3/refit_full"] == 0.0
+    assert metrics_of(complete)["b3/refit_full"] == 1.0
+
+
 @pytest.mark.parametrize("where", ["run", "child"])
 def test_every_number_of_the_report_is_a_metric_of_both_runs(audited, where):
     expected = {
@@ -337,6 +351,7 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.p0_source": "cluster_error",
         "b3.pattern": "rows",
         "b3.refit": "clone",
+        "b3.refit_strength": "full",
         "b3.version": mlflow_b3.__version__,
         "b3.data_digest": audited.report.settings.data_digest,
         "b3.not_known": not_known(audited.report),

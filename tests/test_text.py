@@ -10,18 +10,16 @@ from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.reporting.report import Settings
-from mlflow_b3.reporting.text import (
-    WIDTH,
+from mlflow_b3.reporting.sentences import (
     describe_method,
+    describe_refit,
     explain,
     explain_test,
     loss_words,
     number,
     percent,
-    score_rows,
-    to_markdown,
-    to_text,
 )
+from mlflow_b3.reporting.text import WIDTH, score_rows, to_markdown, to_text
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
 SETTINGS = Settings(
@@ -407,7 +405,56 @@ def test_markdown_has_the_scores_and_the_table_of_the_text():
     assert "| error rate on new clusters (e0) | 0.300 | 0.260 – 0.340 |" in markdown
     assert "| 10 % | 0.300 | 0.260 – 0.340 |" in markdown
     assert "- **B315** few refits: each level rests on 3 refits." in markdown
-    assert markdown.endswith("mlflow-b3 0.1.0.\n")
+    assert "mlflow-b3 0.1.0.\n\nRoute 'clone': " in markdown
+
+
+PARTIAL = replace(
+    REPORT,
+    e0_interval=(0.26, None),
+    settings=replace(
+        SETTINGS,
+        refit="head",
+        refit_strength="lower-bound",
+        refit_notes=("only a linear head was trained",),
+    ),
+)
+
+
+def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
+    text = " ".join(to_text(PARTIAL).split())
+    assert "error rate on new clusters (e0), at least 0.300 0.260 or more" in text
+    assert "is at least about 0.300 (at least 0.260 with 95 % confidence)" in text
+    assert "How much more it is cannot be told" in text
+    assert "Both are too good" in text
+    assert "would reach the threshold" not in text or "at the latest" in text
+    assert "only part of the bias can show: losses are lower bounds" in text
+    assert "only a linear head was trained" in text
+
+
+def test_a_refit_of_a_part_never_says_that_leakage_is_harmless():
+    tame = replace(PARTIAL, tipping_cluster_error=None, tipping_split_rate=None, inflation=-0.01)
+    text = " ".join(explain(tame))
+    assert "not even if" not in text
+    assert "not too good" not in text
+    assert "has not made too good" not in text
+    assert "at a rate that cannot be told" in text
+
+
+def test_the_route_and_what_was_recovered_are_told():
+    settings = replace(
+        SETTINGS,
+        refit="parameters",
+        refit_notes=("max_depth came from the run",),
+        refit_agreement=0.975,
+        sample_weight="weight",
+    )
+    text = describe_refit(replace(REPORT, settings=settings))
+    assert text == (
+        "Route 'parameters': a model with the recovered parameters was trained on other rows, so "
+        "that all of the bias can show; max_depth came from the run; rows were weighted by 'weight' "
+        "in training, not in the losses; trained on all rows it agrees with the logged model in "
+        "97.5 % of the labels."
+    )
 
 
 HOSTILE = [

@@ -7,11 +7,13 @@ from mlflow_b3.reporting.report import AuditReport
 
 FEW_REFITS = 20
 MOSTLY = 0.5
+LEAST_AGREEMENT = 0.9
 
 
 def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
     """Return what the reader must know before relying on the numbers."""
-    found = [*_about_leakage(report), *_about_curve(report), *_about_fits(report, counts)]
+    found = [*_about_leakage(report), *_about_curve(report), *_about_refits(report)]
+    found += _about_fits(report, counts)
     return [Finding(code=code, message=message) for code, message in found]
 
 
@@ -94,8 +96,9 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
                 "accurately, so its numbers may be off. Use the method 'power', or other options.",
             )
         )
-    if report.e0 is not None and report.settings.pattern == "rows":
-        width = report.e0_interval[1] - report.e0_interval[0]
+    low, high = report.e0_interval
+    if report.e0 is not None and high is not None and report.settings.pattern == "rows":
+        width = high - low
         noise = report.loco_interval[1] - report.loco_interval[0]
         if noise < MOSTLY * width:
             found.append(
@@ -106,6 +109,34 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
                     "and more refits would not narrow it much.",
                 )
             )
+    return found
+
+
+def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    settings = report.settings
+    if settings.refit_strength != "full":
+        found.append(
+            (
+                "B321",
+                f"the route '{settings.refit}' does not train all of the model again: what it "
+                "learned from validation rows stays in it. All losses here are too small, the loss "
+                "on new clusters is at least what is shown, and a test that does not reject says "
+                "nothing. Give a trainer, or the recipe of a network, for the whole answer.",
+            )
+        )
+    agreement = settings.refit_agreement
+    if agreement is not None and agreement < LEAST_AGREEMENT:
+        what = "of the labels" if settings.task == "classification" else "of the variance"
+        found.append(
+            (
+                "B322",
+                f"trained on all rows of this table, the refit agrees with the logged model in "
+                f"{100 * agreement:.3g} % {what}. Either these are not the rows it was trained on, "
+                "or the training was not the same (parameters, chance): then the numbers are about "
+                "another model.",
+            )
+        )
     return found
 
 

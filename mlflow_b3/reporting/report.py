@@ -32,6 +32,9 @@ class Settings(Result):
         What was recovered of its training, and what was not.
     refit_options : dict
         The options given for it.
+    refit_agreement : float or None
+        How far a refit on all rows agrees with the logged model: the share of equal labels, or of
+        explained variance; None where they could not be compared.
     sample_weight : str or None
         The column that weighted the rows in training.
     task, loss, target, cluster, method, scheme : str
@@ -91,6 +94,7 @@ class Settings(Result):
     refit_strength: str = "full"
     refit_notes: tuple[str, ...] = ()
     refit_options: dict[str, Any] = field(default_factory=dict)
+    refit_agreement: float | None = None
     sample_weight: str | None = None
 
 
@@ -103,8 +107,10 @@ class AuditReport(Result):
     e0 : float or None
         Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
         when it was to be bounded by the rows and the bound is vacuous.
-    e0_interval : tuple of float
-        95 % interval of e0; over all cluster errors up to 50 % when nothing is known.
+    e0_interval : tuple of float, or of float and None
+        95 % interval of e0; over all cluster errors up to 50 % when nothing is known. The upper
+        end is None where the refits give lower bounds only (`settings.refit_strength`); then e0
+        and inflation are what shows of them, and tipping points are the latest possible ones.
     e0_guaranteed : float or None
         Lower bound of e0 that needs a decreasing and convex loss curve only, up to noise; None
         where that is rejected, where nothing is known, or for pattern `fragments`, which needs
@@ -150,7 +156,7 @@ class AuditReport(Result):
     """
 
     e0: float | None
-    e0_interval: tuple[float, float]
+    e0_interval: tuple[float, float | None]
     e0_guaranteed: float | None
     p0: float | None
     p0_source: str

@@ -16,7 +16,8 @@ from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.text import explain, to_markdown
+from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.reporting.text import to_markdown
 from mlflow_b3.version import __version__
 
 FOLDER = "b3"
@@ -79,7 +80,8 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
     """Return the scalar metrics of a report; None where there is no value."""
     low, high = report.e0_interval
     values = {
-        "e0": report.e0,
+        # a lower bound must not pass for the loss itself where a threshold is set on this metric
+        "e0": report.e0 if report.settings.refit_strength == "full" else None,
         "e0_low": low,
         "e0_high": high,
         "e0_guaranteed": report.e0_guaranteed,
@@ -95,6 +97,8 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "tipping_cluster_error": report.tipping_cluster_error,
         "tipping_split_rate": report.tipping_split_rate,
         "fits": float(report.settings.fits),
+        "refit_full": float(report.settings.refit_strength == "full"),
+        "refit_agreement": report.settings.refit_agreement,
     }
     return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
 
@@ -227,6 +231,7 @@ def _write(report: AuditReport, parent: str | None, child: str) -> None:
         "b3.p0_source": report.p0_source,
         "b3.pattern": settings.pattern,
         "b3.refit": settings.refit,
+        "b3.refit_strength": settings.refit_strength,
         "b3.version": settings.version,
         "b3.data_digest": settings.data_digest,
         # MLflow keeps the values of older audits on the LoggedModel; these are not of this one

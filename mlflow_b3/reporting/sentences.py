@@ -1,0 +1,276 @@
+"""What an audit found, in sentences that need no statistics to read."""
+
+from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
+from mlflow_b3.hypothesis import LeakageTest
+from mlflow_b3.reporting.report import AuditReport
+
+#: The split rate at which doses are compared when none was given.
+DOSE_RATE = 0.2
+DOSE_WORDS = {
+    "uniform": "at a cut drawn uniformly",
+    "halves": "in halves",
+    "singles": "with one row breaking off",
+}
+LOSS_WORDS = {
+    "zero_one": "error rate",
+    "log": "log loss",
+    "brier": "Brier score",
+    "hinge": "hinge loss",
+    "squared": "mean squared error",
+    "absolute": "mean absolute error",
+}
+
+ROUTE_WORDS = {
+    "clone": "an untrained copy with the same parameters was trained on other rows",
+    "parameters": "a model with the recovered parameters was trained on other rows",
+    "trainer": "the training function was called with other rows",
+    "fresh": "the network was initialised anew and trained by its recipe on other rows",
+    "hot-start": "training went on from the logged weights on other rows",
+    "last-layer": "the network's last layer was trained again on other rows, its features kept",
+    "head": "a linear model on the model's outputs was trained on other rows",
+}
+
+
+def number(value: float | None) -> str:
+    """Return a loss or share with three decimals, or three digits where that says nothing."""
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * value:.3g} %"
+
+
+def loss_words(name: str) -> str:
+    """Return what a loss is called in a sentence."""
+    return LOSS_WORDS.get(name, f"loss {name!r}")
+
+
+def explain(report: AuditReport) -> list[str]:
+    """Return the audit's answer in sentences that need no statistics to read."""
+    sentences = [_answer(report), _inflation(report), explain_test(report.test), _tipping(report)]
+    return sentences + ([report.p0_bound.statement] if report.p0_bound else [])
+
+
+def _answer(report: AuditReport) -> str:
+    settings = report.settings
+    word = loss_words(settings.loss)
+    if settings.refit_strength != "full":
+        return _lower_bound(report)
+    low, high = (number(end) for end in report.e0_interval)
+    if report.e0 is None:
+        return (
+            f"How well this model does on new clusters is not known. {_premise(report)}, its {word} there "
+            f"lies between {low} and {high} (95 %). The tables below say what each rate would mean. "
+            + _search(report)
+            + (_doses(report) if settings.pattern == "unknown" else "")
+        )
+    return (
+        f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
+        f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
+        "is less certain than the uncorrected one, not more."
+        + (_doses(report) if settings.pattern == "fragments" else "")
+        + (
+            " It is the value for half the bound on the leaked rows; the interval is for none to "
+            "all of them, and with the confidence of the bound it holds with 90 %."
+            if report.p0_source == "mixture"
+            else ""
+        )
+    )
+
+
+def _lower_bound(report: AuditReport) -> str:
+    """Return what a refit of a part of the model allows to say."""
+    low, word = number(report.e0_interval[0]), loss_words(report.settings.loss)
+    found = f"is at least {low}"
+    if report.e0 is not None:
+        found = f"is at least about {number(report.e0)} (at least {low} with 95 % confidence)"
+    return (
+        f"{_premise(report)}, this model's {word} on clusters it has never seen {found}. How much "
+        "more it is cannot be told, because part of the model was not trained again and keeps what "
+        "it learned from all rows."
+    )
+
+
+def _doses(report: AuditReport) -> str:
+    """Return what the loss would be if clusters split in other ways than they were broken."""
+    losses, settings = report.fragments, report.settings
+    if losses is None or not losses.doses:
+        return ""
+    low, high = (seen_share(r, report.folds) for r in settings.claim or (DOSE_RATE, DOSE_RATE))
+    answer = estimate_fragments(losses, seen_share=(low, high), bound=settings.loss_bound)
+    rate = f" At a split rate of {percent(DOSE_RATE)} it would be about {number(answer.e0)}"
+    subject = " This holds" if settings.claim else rate
+    others = " and ".join(
+        f"{number(dose.e0)} if they split {DOSE_WORDS[dose.fragments]}" for dose in answer.doses
+    )
+    stated = DOSE_WORDS.get(settings.fragments, "by the sizes given")
+    return f"{subject} if clusters split {stated}; it would be about {others}."
+
+
+def _search(report: AuditReport) -> str:
+    low, high = report.search.identified
+    if report.search.flat:
+        return (
+            f"The loss curve itself does not tell the rate: it fits every leaked share up to "
+            f"{percent(high)} equally well."
+        )
+    return (
+        f"Of the loss curve itself, leaked shares of {percent(low)} to {percent(high)} of the "
+        "training rows cannot be excluded; that is no estimate of the share."
+    )
+
+
+def _premise(report: AuditReport) -> str:
+    settings = report.settings
+    if settings.claim is None:
+        return (
+            f"If at most half of the rows carry a wrong {settings.cluster!r} or belong to split "
+            "clusters"
+        )
+    low, high = settings.claim
+    rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    if report.p0_source == "cluster_error":
+        return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
+    if report.p0_source == "split_rate":
+        return f"If {rate} of the rows belong to a cluster that was split in two ids"
+    if report.p0_source == "mixture":
+        rate = f"at most {percent(high)}"
+    back = "as many rows leaked back"
+    if settings.p0_validation is not None:
+        back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
+    return f"If {rate} of the training rows of a fold belong to its validation clusters, and {back}"
+
+
+def _inflation(report: AuditReport) -> str:
+    word = loss_words(report.settings.loss)
+    ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
+    if report.e0 is None or report.inflation is None:
+        return f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}." + (
+            " The second is too good as well if ids are wrong." if report.test.rejected else ""
+        )
+    if report.settings.refit_strength != "full":
+        return (
+            f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. Both are too "
+            f"good; of the second's bias, {number(max(report.inflation, 0.0))} shows."
+        )
+    gap = report.e0 - report.iid
+    naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"
+    return (
+        f"{ignoring}, which is {naive}. By the cluster ids as "
+        f"they are it is {number(report.loco)}, "
+        + (
+            f"still too good by {number(report.inflation)}"
+            + (" if half of that bound leaked." if report.p0_source == "mixture" else ".")
+            if report.inflation > 0
+            else f"which leakage has not made too good (correction {number(report.inflation)})."
+        )
+    )
+
+
+def explain_test(test: LeakageTest) -> str:
+    """Return what the leakage test says, and what it does not say."""
+    null = "that this learner gains nothing from having seen other rows of the validation clusters"
+    ends = f"90 % interval {number(test.interval[0])} to {number(test.interval[1])}"
+    found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
+    if test.rejected:
+        return (
+            f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in small training sets they "
+            f"lower the loss by {number(test.effect)}, {ends}). So if ids are wrong, the score is "
+            f"too good. It does not say that ids are wrong. {_form(test)}; {found}."
+        )
+    return (
+        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In small training sets "
+        f"they lowered the loss by {number(test.effect)}, {ends}. This is no proof that leakage is "
+        f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
+        f"said that wrong ids make the score too good, not that ids are wrong. {_form(test)}."
+    )
+
+
+def _form(test: LeakageTest) -> str:
+    units = f"{test.units} {test.unit}"
+    if test.method == "welch":
+        return f"It is the published form, on {units} without a row in common"
+    scope = ", so it speaks of new rows of these clusters" if test.unit == "rows" else ""
+    if test.method == "permutation":
+        return (
+            f"It is the permutation form, on {units} and {test.arrangements} rearrangements, whose "
+            "null hypothesis is stronger: that rows do not depend on their cluster at all"
+        )
+    return f"It is the paired form, on {units}{scope}"
+
+
+def _tipping(report: AuditReport) -> str:
+    if report.threshold is None:
+        return "No threshold was given for this loss, so there is no tipping point."
+    full = report.settings.refit_strength == "full"
+    what = f"the threshold of {number(report.threshold)}"
+    if not report.settings.threshold_given:
+        what = f"the {number(report.threshold)} of the best constant answer"
+    if report.loco >= report.threshold:
+        return f"The model's loss reaches {what} even without leakage: it fails as it is."
+    most = percent(max(report.sensitivity.error or (0.5,)))
+    tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error, most, full)]
+    if report.fragment_sensitivity is not None:
+        condition = "of the rows belonged to split clusters"
+        tips.append(_tips(condition, report.tipping_split_rate, "100 %", full))
+    return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
+
+
+def _tips(condition: str, value: float | None, most: str, full: bool) -> str:
+    if value is None and not full:
+        return f"at a rate that cannot be told (what shows does not reach it if {most} {condition})"
+    if value is None:
+        return f"not even if {most} {condition}"
+    return f"{'' if full else 'at the latest '}if {percent(value)} {condition}"
+
+
+def describe_method(report: AuditReport) -> str:
+    """Return how the numbers were made, for the record."""
+    s = report.settings
+    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
+    return (
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_folds(report)}, "
+        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
+        f"{_estimator(report)}, curve sharpness at most "
+        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
+    )
+
+
+def describe_refit(report: AuditReport) -> str:
+    """Return how the model was trained again, and what that means for the result."""
+    s = report.settings
+    meaning = (
+        "so that all of the bias can show"
+        if s.refit_strength == "full"
+        else "so that only part of the bias can show: losses are lower bounds"
+    )
+    what = ROUTE_WORDS.get(s.refit, "the model was trained again by another package's flavour")
+    parts = [f"Route '{s.refit}': {what}, {meaning}", *s.refit_notes]
+    if s.sample_weight is not None:
+        parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
+    if s.refit_agreement is not None:
+        equal = "labels" if s.task == "classification" else "variance of its predictions"
+        parts.append(
+            f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
+            f"the {equal}"
+        )
+    return "; ".join(parts) + "."
+
+
+def _estimator(report: AuditReport) -> str:
+    s = report.settings
+    if s.pattern == "fragments":
+        return "mixture"
+    options = [f"{name} {value}" for name, value in s.method_options.items()]
+    if report.sketch_error is not None:
+        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
+    return f"{s.method} ({', '.join(options)})" if options else s.method
+
+
+def _folds(report: AuditReport) -> str:
+    repeats = report.settings.repeats
+    count = f"{len(report.folds) // repeats} folds"
+    return count if repeats == 1 else f"{count} assigned anew {repeats} times"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
+    from mlflow_b3.refit.stored_code import log_trainer
     from mlflow_b3.reporting.report import AuditReport
     from mlflow_b3.tracking.recording import record
 
@@ -67,6 +68,7 @@ __all__ = [
     "estimate_distribution",
     "estimate_fragments",
     "leakage_test",
+    "log_trainer",
     "make_clinic",
     "plan_levels",
     "record",
@@ -106,6 +108,7 @@ _HOMES = {
     "estimate_distribution": "estimation.distribution",
     "estimate_fragments": "estimation.fragments",
     "leakage_test": "hypothesis",
+    "log_trainer": "refit.stored_code",
     "make_clinic": "datasets",
     "plan_levels": "measurement.levels",
     "record": "tracking.recording",

@@ -67,7 +67,9 @@ class HeadLearner(Learner):
     def represent(self, X: Any, ids: NDArray[Any]) -> NDArray[np.float64]:  # noqa: ARG002
         """Return the model's outputs for all rows, as numbers."""
         try:
-            given = getattr(self._model, "predict_proba", self._model.predict)(X)
+            given = getattr(self._model, "predict_proba", self._model.predict)(
+                _as_tensor(X, self._model)
+            )
         except Exception as error:  # foreign code
             raise ModelError(
                 f"the model cannot predict the rows of the table: {type(error).__name__}: {error}"
@@ -119,6 +121,14 @@ def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:
     if not matrix.size or (matrix == matrix[0]).all():
         raise ModelError("the model predicts the same for every row; a head has nothing to refit.")
     return matrix
+
+
+def _as_tensor(X: Any, model: Any) -> Any:
+    """Return the rows as the one tensor that the signature of a model asks for, if it does."""
+    schema = getattr(getattr(getattr(model, "metadata", None), "signature", None), "inputs", None)
+    if schema is None or not schema.is_tensor_spec() or schema.has_input_names():
+        return X
+    return np.asarray(X, dtype=schema.numpy_types()[0])
 
 
 def _name(model: Any) -> str:

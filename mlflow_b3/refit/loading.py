@@ -104,6 +104,12 @@ def _logged_learner(source: Source, trainer: Any) -> Learner:
             "mlflow_b3.log_trainer(function, run_id=…)."
         )
     found = find_flavour(source.flavours)
+    if found is None and "python_function" not in source.flavours:
+        raise ModelError(
+            f"model={source.uri!r} has the flavours {sorted(source.flavours)}, which cannot be loaded "
+            "in Python. Give trainer='module:function' that trains it on rows, or store one with "
+            "mlflow_b3.log_trainer."
+        )
     if found is None or source.route == "head":
         return head.learner(head.load(source), source)
     model = found[1].load(source)

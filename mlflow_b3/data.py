@@ -32,7 +32,8 @@ class ModelInputs:
     as_array : bool
         The model was trained on an array without column names and is given one again.
     anything : bool
-        A function of the user's takes whatever columns there are, of whatever values, or none.
+        A function of the user's takes whatever values, and all columns, or none, where those named
+        above are not there.
     """
 
     columns: tuple[str, ...] | None = None
@@ -231,20 +232,22 @@ def _feature_names(
     frame: pd.DataFrame, roles: Sequence[str], inputs: ModelInputs, problems: list[str]
 ) -> list[str]:
     others = [str(name) for name in frame.columns if name not in roles]
-    if inputs.columns is not None:
+    absent = [name for name in inputs.columns or () if name not in frame.columns]
+    if inputs.columns is not None and not (absent and inputs.anything):
         problems += [
             f"the model's feature {name!r} is not a column.{closest(name, others)}"
-            for name in inputs.columns
-            if name not in frame.columns
+            for name in absent
         ]
         return list(inputs.columns)
+    if inputs.anything:
+        return others
     if inputs.count is not None and inputs.count != len(others):
         problems.append(
             f"the model was trained on {inputs.count} unnamed features, but the table has "
             f"{len(others)} columns beside target and cluster: {_shortened(others)}. Keep just "
             "the features, in the order of training."
         )
-    if not others and not inputs.anything:
+    if not others:
         problems.append("there is no column beside target and cluster to predict from.")
     return others
 

@@ -221,6 +221,15 @@ def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tm
             "method_options",
             {"smoothing": 0.5, "grouping": "blocks"},
         ),
+        ("--refit", "head", "refit", "head"),
+        (
+            "--refit-option",
+            "search_again=true,epochs=20,learning_rate=0.01",
+            "refit_options",
+            {"search_again": True, "epochs": 20, "learning_rate": 0.01},
+        ),
+        ("--trainer", "my_training:train", "trainer", "my_training:train"),
+        ("--sample-weight", "weight", "sample_weight", "weight"),
         ("--scheme", "replace", "scheme", "replace"),
         ("--threshold", "0.3", "threshold", 0.3),
         ("--budget", "10m", "budget", "10m"),
@@ -242,6 +251,23 @@ def test_options_of_the_method_may_be_repeated(shop, called):
     result = run("audit", *subject(shop), "--no-record", "--method", "sketch", *options)
     assert result.exit_code == 0, result.output
     assert called[0]["method_options"] == {"groups": 5, "smoothing": 0.001}
+
+
+def test_a_trainer_in_the_current_folder_refits_the_model(shop, tmp_path, monkeypatch):
+    text = (
+        "from sklearn.naive_bayes import GaussianNB\n"
+        "def train(X, y, sample_ids):\n    return GaussianNB().fit(X, y)\n"
+    )
+    (tmp_path / "own_training.py").write_text(text, encoding="utf-8")
+    data = str(shop.folder / "visits.csv")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = subject(shop, data=data, trainer="own_training:train", output="audit.json")
+    result = run("audit", *given, *SMALL, "--no-record")
+    assert result.exit_code == 0, result.output
+    report = AuditReport.from_dict(json.loads(Path("audit.json").read_text(encoding="utf-8")))
+    assert (report.settings.refit, report.settings.uri) == ("trainer", shop.uri)
+    assert "trained by own_training:train" in " ".join(result.output.split())
 
 
 OPTIONAL = sorted(

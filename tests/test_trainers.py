@@ -185,6 +185,24 @@ def test_trainer_may_be_given_columns_of_lists():
     assert b3.audit(None, frame, trainer=train, **AUDIT).settings.refit == "trainer"
 
 
+@pytest.mark.usefixtures("mlflow_store")
+@pytest.mark.parametrize("renamed", [False, True])
+def test_trainer_of_a_logged_model_is_given_its_columns_or_else_all(renamed):
+    """One that prepares the model's columns itself finds others in the table."""
+    info, seen = log_python_model(), []
+    frame = FRAME.assign(extra=1.5)
+    frame = frame.rename(columns={"bmi": "raw_bmi"}) if renamed else frame
+
+    def train(X, y, sample_ids):
+        seen.append(list(X.columns))
+        return neighbours(X, y, sample_ids)
+
+    report = b3.audit(info.model_uri, frame, trainer=train, **AUDIT)
+    expected = ["age", "raw_bmi", "extra"] if renamed else ["age", "bmi"]
+    assert seen[0] == expected
+    assert list(report.settings.features) == expected
+
+
 def test_trainer_that_asks_for_seed_and_weights_is_given_them():
     given = []
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from mlflow_b3.data import ModelInputs
@@ -173,7 +174,7 @@ def _with_signature(remembered: ModelInputs, signature: Any) -> ModelInputs:
         kind = column.type
         if hasattr(kind, "to_pandas"):  # not for arrays and objects
             dtypes[str(column.name)] = str(kind.to_pandas())
-    return ModelInputs(columns=names, dtypes=dtypes, count=len(names), as_array=remembered.as_array)
+    return replace(remembered, columns=names, dtypes=dtypes, count=len(names))
 
 
 @contextmanager

@@ -1,22 +1,25 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from mlflow_b3.claims import make_claim
+from mlflow_b3.claims import Claim, make_claim
 from mlflow_b3.conclusions import conclude, conclude_test
-from mlflow_b3.data import AuditData, prepare, read_table
+from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, as_method, check_size
+from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import (
     DEFAULT_FOLDS,
+    Fold,
+    FoldSummary,
     assigns_at_random,
     balanced_count,
     cross_validates,
@@ -25,17 +28,16 @@ from mlflow_b3.folds import (
     summarize_folds,
 )
 from mlflow_b3.hypothesis import TESTS, LeakageTest
-from mlflow_b3.losses import Loss, constant_loss, infer_task, resolve_loss
+from mlflow_b3.losses import constant_loss
 from mlflow_b3.measurement.breaking import FragmentSizes, breakable, parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.fits import FitCounts
 from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
-from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
-from mlflow_b3.refit.agreement import measure_agreement
+from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
-from mlflow_b3.version import __version__
+from mlflow_b3.subject import Subject, load_subject
 
 SCHEMES = ("subset", "replace")
 
@@ -155,43 +157,29 @@ def audit(
     claim = make_claim(
         p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
     )
-    if distribution and claim.pattern != "rows":
-        raise InputError(
-            "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
-        )
     sizes = parse_fragments(fragments)
     chosen_method = as_method(method, **(method_options or {}))
-    choose("scheme", scheme, SCHEMES)
-    choose("levels", levels, tuple(DESIGNS))
-    choose("test", test, TESTS)
-    check_seed(seed)
-    if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
-        raise InputError(f"threshold={threshold!r} must be a finite number.")
-    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
-    audited, table, chosen = _prepare(audited, data, target, cluster, loss, sample_weight)
-    repeats = _repeats(table, folds, repeats, budget, audited, levels, scheme)
-    splits = make_folds(table, folds, seed=int(seed), repeats=repeats)
-    summaries = summarize_folds(splits, table)
-    bound = None
-    if claim.source in ("none", "mixture"):
-        once = splits[: len(splits) // repeats]
-        with without_autologging():
-            bound = bound_folds(table, once, p0_validation=claim.p0_validation, seed=int(seed))
-        if claim.source == "mixture":
-            claim = claim.bounded(bound, largest_share(once, claim.p0_validation))
-    if claim.pattern == "rows":
-        claim.shares(claim.high, summaries)  # impossible shares show before hours of refits
-    if claim.pattern == "fragments":
-        _require_breakable(table, sizes)
-    for fold in summaries:  # and so does a method that would be too large or needs more levels
-        leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
-        everything = scheme == "replace" or leaked > fold.n_training
-        check_size(chosen_method, DESIGNS[levels], fold.n_training if everything else round(leaked))
-    represented = _represented(table, audited.learner)
+    _check(claim, scheme, levels, test, seed, threshold, distribution)
+    subject = load_subject(
+        model,
+        data,
+        target=target,
+        cluster=cluster,
+        loss=loss,
+        trainer=trainer,
+        refit=refit,
+        refit_options=refit_options,
+        sample_weight=sample_weight,
+    )
+    repeats = _repeats(subject, folds, repeats, budget, levels, scheme)
+    splits = make_folds(subject.table, folds, seed=int(seed), repeats=repeats)
+    summaries = summarize_folds(splits, subject.table)
+    claim, bound = _bound(claim, subject.table, splits[: len(splits) // repeats], int(seed))
+    _check_before_refits(claim, subject.table, summaries, sizes, chosen_method, scheme, levels)
     campaign = Campaign(
-        data=represented,
-        learner=audited.learner,
-        loss=chosen,
+        data=subject.rows,
+        learner=subject.learner,
+        loss=subject.loss,
         folds=splits,
         repeats=repeats,
         scheme=scheme,
@@ -205,11 +193,11 @@ def audit(
         progress=progress,
         test=test,
     )
+    agreement = subject.agreement()
     with without_autologging():
         measured, counts = campaign.measure()
-        agreement = measure_agreement(audited.learner, table, represented)
     settings = Settings(
-        **_described(audited, table, chosen),
+        **subject.describe(),
         method=chosen_method.name,
         method_options=chosen_method.options,
         scheme=scheme,
@@ -220,48 +208,75 @@ def audit(
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         repeats=repeats,
         threshold_given=threshold is not None,
-        refit_options=dict(refit_options or {}),
         refit_agreement=agreement,
-        sample_weight=sample_weight,
         seed=int(seed),
         fits=counts.done,
-        n_validated=len({c for fold in splits for c in table.clusters[fold.validation]}),
+        n_validated=len({c for fold in splits for c in subject.table.clusters[fold.validation]}),
     )
-    limit = threshold
-    if limit is None:
-        limit = constant_loss(chosen, table.target, settings.task)
+    if threshold is None:
+        threshold = constant_loss(subject.loss, subject.table.target, subject.task)
     tested = conclude_test(measured.test_losses, test, crossed=cross_validates(splits))
-    report = conclude(measured, claim, summaries, settings, limit, tested, bound)
-    findings = [*table.findings, *fold_findings(splits, table, settings.task)]
+    report = conclude(measured, claim, summaries, settings, threshold, tested, bound)
+    findings = [*subject.table.findings, *fold_findings(splits, subject.table, subject.task)]
     findings += audit_findings(report, counts)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
-    return AuditReport(**{**vars(report), "findings": tuple(findings)})
+    return replace(report, findings=tuple(findings))
 
 
-def _described(audited: AuditedModel, table: AuditData, loss: Loss) -> dict[str, Any]:
-    """Return the settings that say what was audited."""
-    learner = audited.learner
-    return {
-        "model": audited.name,
-        "uri": audited.uri,
-        "run_id": audited.run_id,
-        "model_id": audited.model_id,
-        "refit": learner.route,
-        "refit_strength": learner.strength,
-        "refit_notes": learner.notes,
-        "task": learner.task,
-        "loss": loss.name,
-        "loss_bound": loss.bound,
-        "loss_floor": loss.floor,
-        "target": table.target_name,
-        "cluster": table.cluster_name,
-        "features": table.feature_names,
-        "n_rows": table.n_rows,
-        "n_clusters": table.n_clusters,
-        "data_digest": table.digest,
-        "version": __version__,
-    }
+def _check(
+    claim: Claim,
+    scheme: str,
+    levels: str,
+    test: str,
+    seed: Any,
+    threshold: float | None,
+    distribution: bool,
+) -> None:
+    """Refuse arguments that no model and no table could make right."""
+    if distribution and claim.pattern != "rows":
+        raise InputError(
+            "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
+        )
+    choose("scheme", scheme, SCHEMES)
+    choose("levels", levels, tuple(DESIGNS))
+    choose("test", test, TESTS)
+    check_seed(seed)
+    if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
+        raise InputError(f"threshold={threshold!r} must be a finite number.")
+
+
+def _bound(
+    claim: Claim, table: AuditData, folds: Sequence[Fold], seed: int
+) -> tuple[Claim, P0Bound | None]:
+    """Bound p0 by the rows themselves where nothing else is known about it."""
+    if claim.source not in ("none", "mixture"):
+        return claim, None
+    with without_autologging():
+        bound = bound_folds(table, folds, p0_validation=claim.p0_validation, seed=seed)
+    if claim.source == "mixture":
+        claim = claim.bounded(bound, largest_share(folds, claim.p0_validation))
+    return claim, bound
+
+
+def _check_before_refits(
+    claim: Claim,
+    table: AuditData,
+    folds: tuple[FoldSummary, ...],
+    sizes: FragmentSizes,
+    method: Method,
+    scheme: str,
+    levels: str,
+) -> None:
+    """Refuse what would otherwise show after hours of refits."""
+    if claim.pattern == "rows":
+        claim.shares(claim.high, folds)  # impossible shares
+    if claim.pattern == "fragments":
+        _require_breakable(table, sizes)
+    for fold in folds:  # a method that would be too large or needs more levels
+        leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
+        everything = scheme == "replace" or leaked > fold.n_training
+        check_size(method, DESIGNS[levels], fold.n_training if everything else round(leaked))
 
 
 def _no_distribution(report: AuditReport) -> str:
@@ -295,13 +310,22 @@ def run_leakage_test(
     """
     choose("test", test, TESTS)
     check_seed(seed)
-    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
-    audited, table, chosen = _prepare(audited, data, target, cluster, loss, sample_weight)
+    subject = load_subject(
+        model,
+        data,
+        target=target,
+        cluster=cluster,
+        loss=loss,
+        trainer=trainer,
+        refit=refit,
+        refit_options=refit_options,
+        sample_weight=sample_weight,
+    )
     campaign = Campaign(
-        data=_represented(table, audited.learner),
-        learner=audited.learner,
-        loss=chosen,
-        folds=make_folds(table, folds, seed=seed),
+        data=subject.rows,
+        learner=subject.learner,
+        loss=subject.loss,
+        folds=make_folds(subject.table, folds, seed=seed),
         seed=seed,
         budget=budget,
         n_jobs=n_jobs,
@@ -315,18 +339,12 @@ def run_leakage_test(
 
 
 def _repeats(
-    table: AuditData,
-    folds: Any,
-    repeats: int | None,
-    budget: Any,
-    audited: AuditedModel,
-    levels: str,
-    scheme: str,
+    subject: Subject, folds: Any, repeats: int | None, budget: Any, levels: str, scheme: str
 ) -> int:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
         raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
-    if not assigns_at_random(table, folds):
+    if not assigns_at_random(subject.table, folds):
         if repeats is not None and repeats > 1:
             raise InputError(
                 f"repeats={repeats} would change nothing: these folds are not drawn at random."
@@ -336,8 +354,8 @@ def _repeats(
         return int(repeats)
     return choose_repeats(
         budget,
-        n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
-        stochastic=audited.learner.stochastic,
+        n_folds=balanced_count(subject.table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
+        stochastic=subject.learner.stochastic,
         design=levels,
         from_zero=scheme == "replace",
     )
@@ -352,38 +370,3 @@ def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
             else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
             "smaller sizes."
         )
-
-
-def _prepare(
-    audited: AuditedModel,
-    data: Any,
-    target: str,
-    cluster: str,
-    loss: Any,
-    sample_weight: str | None,
-) -> tuple[AuditedModel, AuditData, Loss]:
-    """Check the table against the model, and settle what is predicted and how it is scored."""
-    frame, learner = read_table(data), audited.learner
-    if learner.task is None and target in frame.columns:
-        learner = learner.with_task(infer_task(loss, frame[target]))
-    task = learner.task or "classification"  # without a target the table is refused anyway
-    if sample_weight is not None and not learner.weighted:
-        raise InputError(
-            f"sample_weight={sample_weight!r}: {learner.name} does not take weights in training. "
-            "Leave it out, or give a trainer that has an argument sample_weight."
-        )
-    chosen = resolve_loss(loss, task)
-    table = prepare(
-        frame,
-        target=target,
-        cluster=cluster,
-        task=task,
-        inputs=audited.inputs,
-        sample_weight=sample_weight,
-    )
-    return replace(audited, learner=learner), table, chosen
-
-
-def _represented(table: AuditData, learner: Learner) -> AuditData:
-    with without_autologging():
-        return replace(table, features=learner.represent(table.features, table.ids))

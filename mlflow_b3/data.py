@@ -91,6 +91,10 @@ class AuditData:
         """Return the features of some rows, in the given order."""
         return self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]
 
+    def with_features(self, features: Any) -> "AuditData":
+        """Return the same rows with their features in another form."""
+        return replace(self, features=features)
+
     def reordered(self, order: NDArray[np.intp]) -> "AuditData":
         """Return the same cluster ids with the rows dealt to them in another order."""
         return replace(

@@ -67,6 +67,8 @@ class Learner(ABC):
         What the refit means for the result; see `STRENGTHS`.
     weighted : bool
         Whether `train` makes use of sample weights.
+    weight_required : bool
+        Whether it cannot do without: the model was trained with weights that the rows must bring.
     parallel : bool
         False where refits must stay in one process and run one after another.
     notes : tuple of str
@@ -82,6 +84,7 @@ class Learner(ABC):
     stochastic: bool = False
     strength: str = "full"
     weighted: bool = False
+    weight_required: bool = False
     parallel: bool = True
     notes: tuple[str, ...] = ()
     original: Predictor | None = None
@@ -111,6 +114,13 @@ class Learner(ABC):
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, task=task)
         return other
+
+    def with_target(self, target: NDArray[Any]) -> Self:  # noqa: ARG002 - for those who need it
+        """Return the same learner, told what is predicted in all rows of the table.
+
+        Called once, after `with_task`, for classes that a resample may lack.
+        """
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the logged model behind: workers do not need it."""

@@ -50,7 +50,7 @@ def audit_and_record(
     """
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     with _audit_run(audited.run_id) as child:
-        report = audit(audited, data, **arguments)
+        report = audit(audited, data, refit_options=refit_options, **arguments)
         _write(report, audited.run_id, child)
     return report, child
 

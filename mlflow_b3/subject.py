@@ -1,0 +1,149 @@
+"""What is audited: a model, its rows, and the loss, checked against each other."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow_b3.data import AuditData, prepare, read_table
+from mlflow_b3.errors import InputError
+from mlflow_b3.losses import Loss, infer_task, resolve_loss
+from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
+from mlflow_b3.refit.agreement import measure_agreement
+from mlflow_b3.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that can be refitted, the table it is audited on, and the loss.
+
+    Attributes
+    ----------
+    audited : AuditedModel
+    learner : Learner
+        Of a known task.
+    task : {"classification", "regression"}
+    table : AuditData
+        The rows as the model wants them.
+    rows : AuditData
+        The same rows as the learner wants them.
+    loss : Loss
+    sample_weight : str or None
+    options : dict
+        The `refit_options`, as they can be written down.
+    """
+
+    audited: AuditedModel
+    learner: Learner
+    task: str
+    table: AuditData
+    rows: AuditData
+    loss: Loss
+    sample_weight: str | None
+    options: dict[str, Any]
+
+    def agreement(self) -> float | None:
+        """Return how far a refit on all rows is the logged model; None where that cannot be told.
+
+        What goes wrong here goes wrong in the refits as well, which report it.
+        """
+        try:
+            with without_autologging():
+                return measure_agreement(self.learner, self.table, self.rows)
+        except Exception:  # foreign code
+            return None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings of a report that say what was audited."""
+        return {
+            "model": self.audited.name,
+            "uri": self.audited.uri,
+            "run_id": self.audited.run_id,
+            "model_id": self.audited.model_id,
+            "refit": self.learner.route,
+            "refit_strength": self.learner.strength,
+            "refit_notes": self.learner.notes,
+            "refit_options": self.options,
+            "sample_weight": self.sample_weight,
+            "task": self.task,
+            "loss": self.loss.name,
+            "loss_bound": self.loss.bound,
+            "loss_floor": self.loss.floor,
+            "target": self.table.target_name,
+            "cluster": self.table.cluster_name,
+            "features": self.table.feature_names,
+            "n_rows": self.table.n_rows,
+            "n_clusters": self.table.n_clusters,
+            "data_digest": self.table.digest,
+            "version": __version__,
+        }
+
+
+def load_subject(
+    model: Any,
+    data: Any,
+    *,
+    target: str,
+    cluster: str,
+    loss: Any = None,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    sample_weight: str | None = None,
+) -> Subject:
+    """Load a model and a table, and settle what is predicted and how it is scored.
+
+    See `mlflow_b3.audit` for the parameters.
+    """
+    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
+    frame, learner = read_table(data), audited.learner
+    if learner.task is None and target in frame.columns:
+        learner = learner.with_task(infer_task(loss, frame[target]))
+    task = learner.task or "classification"  # without a target the table is refused anyway
+    _check_weights(learner, sample_weight)
+    chosen = resolve_loss(loss, task)
+    table = prepare(
+        frame,
+        target=target,
+        cluster=cluster,
+        task=task,
+        inputs=audited.inputs,
+        sample_weight=sample_weight,
+    )
+    learner = learner.with_target(table.target)
+    with without_autologging():
+        rows = table.with_features(learner.represent(table.features, table.ids))
+    return Subject(
+        audited=audited,
+        learner=learner,
+        task=task,
+        table=table,
+        rows=rows,
+        loss=chosen,
+        sample_weight=sample_weight,
+        options=_plain(refit_options or {}),
+    )
+
+
+def _check_weights(learner: Learner, sample_weight: str | None) -> None:
+    if sample_weight is not None and not learner.weighted:
+        raise InputError(
+            f"sample_weight={sample_weight!r}: {learner.name} does not take weights in training. "
+            "Leave it out, or give a trainer that has an argument sample_weight."
+        )
+    if sample_weight is None and learner.weight_required:
+        raise InputError(
+            f"{learner.name} was trained with weights; name the column that holds them: "
+            "sample_weight='…'. A column of ones trains it without."
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return options as JSON can hold them."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)

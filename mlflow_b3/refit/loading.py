@@ -169,6 +169,8 @@ def _with_signature(remembered: ModelInputs, signature: Any) -> ModelInputs:
     if schema is None or schema.is_tensor_spec() or not schema.has_input_names():
         return remembered
     names = tuple(str(name) for name in schema.input_names())
+    if remembered.columns is not None and set(remembered.columns) <= set(names):
+        names = remembered.columns  # a signature may name more than the model makes use of
     dtypes = {}
     for column in schema.inputs:
         kind = column.type

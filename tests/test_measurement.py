@@ -1,5 +1,8 @@
 """Resampling, refits and the curves put together from them."""
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -241,6 +244,24 @@ def test_the_number_of_workers_does_not_change_a_digit():
     assert all(
         np.array_equal(a, b) for a, b in zip(*one.test_losses, *two.test_losses, strict=True)
     )
+
+
+@pytest.mark.parametrize("options", [{"n_jobs": 2}, {"n_jobs": 2, "backend": "threading"}])
+def test_a_learner_that_is_not_parallel_runs_here_whatever_the_number_of_workers(options):
+    threads = []
+
+    class OneProcess(CloneLearner):
+        parallel = False
+
+        def train(self, rows, seed):
+            threads.append(threading.current_thread())
+            return super().train(rows, seed)
+
+    planned = campaign(LogisticRegression())
+    alone = replace(planned, learner=OneProcess(LogisticRegression()), **options)
+    assert alone.workers == 1
+    assert alone.measure()[0].curve == planned.measure()[0].curve
+    assert set(threads) == {threading.current_thread()}
 
 
 def test_another_seed_gives_other_numbers():

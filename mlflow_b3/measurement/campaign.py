@@ -53,7 +53,7 @@ class Campaign:
     distribution : bool
         Measure the distribution of the losses too, not only their mean.
     n_jobs, backend
-        As in `joblib.Parallel`.
+        As in `joblib.Parallel`; without effect on learners that are not `parallel`.
     progress : bool or None
         Show a progress bar; None shows it on a terminal only.
     test : {"paired", "welch", "permutation"}
@@ -153,12 +153,18 @@ class Campaign:
             fragments=self.fragments,
         )
 
+    @property
+    def workers(self) -> int:
+        """How many refits run at the same time."""
+        workers = count_workers(self.n_jobs)
+        return workers if self.learner.parallel else 1
+
     def _plan(self, counts: FitCounts) -> FitPlan:
         """Return the plan; a time becomes a number of refits by the speed of those done so far."""
         fits, seconds = parse_budget(self.budget)
         folds, stochastic = len(self.folds), self.learner.stochastic
         if seconds is not None and counts.done:
-            workers = count_workers(self.n_jobs)
+            workers = self.workers
             fits = counts.done + fits_within(
                 seconds - counts.seconds / workers,
                 per_fit=counts.seconds / counts.done,

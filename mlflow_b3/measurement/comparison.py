@@ -11,7 +11,7 @@ from tqdm import tqdm
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.measurement.assembly import FoldLosses, TestLosses, gather_test_losses
-from mlflow_b3.measurement.fits import FitCounts, Outcome, count_workers
+from mlflow_b3.measurement.fits import FitCounts, Outcome
 from mlflow_b3.measurement.levels import (
     ARRANGEMENTS,
     LEAST_ARRANGEMENTS,
@@ -124,7 +124,7 @@ def _fits_per_round(campaign: "Campaign") -> int:
 
 def _affordable(campaign: "Campaign", counts: FitCounts, seconds: float) -> int:
     """Return how many more refits fit into a time, by the speed of those done."""
-    workers = count_workers(campaign.n_jobs)
+    workers = campaign.workers
     speed = counts.seconds / max(1, counts.done)
     return fits_within(seconds - speed * _fits_per_round(campaign), per_fit=speed, workers=workers)
 

@@ -128,7 +128,8 @@ def run_fits(
     counts : FitCounts
         Counts every outcome, failures included.
     n_jobs, backend
-        As in `joblib.Parallel`. The results do not depend on them.
+        As in `joblib.Parallel`. The results do not depend on them; learners that are not `parallel`
+        run here, one after another, whatever they are.
     advance : callable
         Called with the number of refits that have just been done.
 
@@ -157,7 +158,7 @@ def _outcomes(
     advance: Callable[[int], object],
 ) -> Iterator[Outcome]:
     workers = count_workers(n_jobs)
-    if workers == 1 and backend is None:
+    if not refitter.learner.parallel or (workers == 1 and backend is None):
         for task in tasks:
             yield refitter.run(task)
             advance(1)

@@ -78,17 +78,21 @@ class HeadLearner(Learner):
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:  # noqa: ARG002 - no randomness
         """Fit the head."""
-        classify = self.task == "classification"
-        head = LogisticRegression(max_iter=1000) if classify else Ridge()
-        step = type(head).__name__.lower()
-        fitted = make_pipeline(StandardScaler(), head).fit(
-            rows.X, rows.target, **{f"{step}__sample_weight": rows.weight}
-        )
-        return MethodPredictor(fitted)
+        return fit_head(rows, self.task)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the model behind: workers need its outputs only."""
         return {**super().__getstate__(), "_model": None}
+
+
+def fit_head(rows: Rows, task: str | None) -> Predictor:
+    """Fit a logistic regression for classes, or a ridge regression for values."""
+    head = LogisticRegression(max_iter=1000) if task == "classification" else Ridge()
+    step = type(head).__name__.lower()
+    fitted = make_pipeline(StandardScaler(), head).fit(
+        rows.X, rows.target, **{f"{step}__sample_weight": rows.weight}
+    )
+    return MethodPredictor(fitted)
 
 
 def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:

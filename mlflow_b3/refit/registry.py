@@ -24,15 +24,16 @@ from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.interface import Source
 
 GROUP = "mlflow_b3.refit"
-#: Flavour, our module for it, and the library whose absence the extra of the flavour's name cures.
+#: Flavour, our module for it, and the library whose absence the extra of the module's name cures.
 BUILT_IN = {
     "sklearn": ("mlflow_b3.refit.sklearn", "sklearn"),
     "xgboost": ("mlflow_b3.refit.xgboost", "xgboost"),
     "lightgbm": ("mlflow_b3.refit.lightgbm", "lightgbm"),
     "catboost": ("mlflow_b3.refit.catboost", "catboost"),
     "statsmodels": ("mlflow_b3.refit.statsmodels", "statsmodels"),
+    "keras": ("mlflow_b3.refit.keras", "keras"),  # before torch, of which its models may be part
+    "tensorflow": ("mlflow_b3.refit.keras", "keras"),
     "pytorch": ("mlflow_b3.refit.pytorch", "torch"),
-    "keras": ("mlflow_b3.refit.keras", "keras"),
     "spark": ("mlflow_b3.refit.spark", "pyspark"),
 }
 
@@ -45,7 +46,7 @@ def find_flavour(names: Iterable[str]) -> tuple[str, Any] | None:
     present = set(names)
     for name, (module, library) in BUILT_IN.items():
         if name in present:
-            require_library(library, name)
+            require_library(library, module.rsplit(".", 1)[-1])
             return name, import_module(module)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in present:

@@ -134,9 +134,8 @@ def one_of(value: Any, known: Mapping[str, str]) -> str:
     name = plain(value) if isinstance(value, str) else ""
     if name not in known:
         words = list(dict.fromkeys(known.values()))
-        raise ValueError(
-            f"one of {', '.join(map(repr, words))}" + closest(str(value), words).rstrip("?.")
-        )
+        hint = closest(str(value), words).replace(" Did", " (did").replace("?", "?)")
+        raise ValueError(f"one of {', '.join(map(repr, words))}{hint}")
     return known[name]
 
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pandas.api.types import pandas_dtype
+
 from mlflow_b3.data import ModelInputs
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import head
@@ -175,7 +177,7 @@ def _with_signature(remembered: ModelInputs, signature: Any) -> ModelInputs:
     for column in schema.inputs:
         kind = column.type
         if hasattr(kind, "to_pandas"):  # not for arrays and objects
-            dtypes[str(column.name)] = str(kind.to_pandas())
+            dtypes[str(column.name)] = str(pandas_dtype(kind.to_pandas()))
     return replace(remembered, columns=names, dtypes=dtypes, count=len(names))
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows, Source
 from mlflow_b3.refit.predictors import MethodPredictor, as_codes
-from mlflow_b3.refit.registry import load_native
+from mlflow_b3.refit.registry import find_flavour, load_native
+from mlflow_b3.refit.settling import ROUNDS, SEEDS, library_of, settled
 
 #: The parameter that holds what a search may choose from, in scikit-learn and libraries like it.
 SEARCHED = {"param_grid", "param_distributions", "search_spaces"}
@@ -30,8 +32,13 @@ def load(source: Source) -> Any:
 def learner(model: Any, source: Source) -> Learner:
     """Return the learner of an estimator.
 
-    The option `search_again=True` repeats searches over parameters in every refit.
+    The option `search_again=True` repeats searches over parameters in every refit. Boosted trees
+    that stand by themselves go to the module of their own flavour, which knows more about them.
     """
+    library = library_of(model)
+    own = None if library is None else find_flavour([library])
+    if own is not None:
+        return own[1].learner(model, source)  # type: ignore[no-any-return]
     source.require_route("clone")
     search_again = source.require_options("search_again").get("search_again", False)
     if not isinstance(search_again, bool):
@@ -57,23 +64,25 @@ class CloneLearner(Learner):
     """
 
     route = "clone"
+    _predictor = MethodPredictor
+    _arguments: Mapping[str, Any] = {}
 
     def __init__(self, estimator: BaseEstimator, *, search_again: bool = False) -> None:
         self.task = _task(estimator)
         self.name = estimator_name(estimator)
         self.inputs = estimator_inputs(estimator)
-        self.original = MethodPredictor(estimator) if _fitted(estimator) else None
-        settled = clone(estimator) if search_again else settle(estimator)
-        parameters = settled.get_params(deep=True)
-        self._seeds = tuple(name for name in parameters if _last(name) == "random_state")
+        self.original = self._predictor(estimator) if _fitted(estimator) else None
+        copy = with_settled_boosters(clone(estimator) if search_again else settle(estimator))
+        parameters = copy.get_params(deep=True)
+        self._seeds = tuple(name for name in parameters if _last(name) in SEEDS)
         self.stochastic = bool(self._seeds)
         single = {
             name: 1 for name, value in parameters.items() if _last(name) == "n_jobs" and value
         }
-        self._estimator = settled.set_params(**single)
-        self._weight = _weight_argument(settled)
+        self._estimator = copy.set_params(**single)
+        self._weight = _weight_argument(copy)
         self.weighted = self._weight is not None
-        parts = [settled, *parameters.values()]
+        parts = [copy, *parameters.values()]
         # these refuse words, and numbers with a gap where a resample lacks a class
         self._codes = self.task == "classification" and any(map(_is_xgboost, parts))
         if any(isinstance(part, FrozenEstimator) for part in parts):
@@ -82,12 +91,13 @@ class CloneLearner(Learner):
                 "a part of it is frozen: it keeps what it learned from all rows, and only the rest "
                 "is trained again",
             )
-        elif _searches(settled):
+        elif _searches(copy):
             self.notes = ("its search over parameters is repeated in every refit",)
         elif _searches(estimator):
             self.notes = (
                 "refits have the parameters that its search chose; the search is not repeated",
             )
+        self.notes += _stopped_early(estimator, parameters)
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Train a copy on these rows."""
@@ -95,27 +105,61 @@ class CloneLearner(Learner):
         if seed is not None and self._seeds:
             rng = np.random.default_rng(seed)
             estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
-        weight = {} if rows.weight is None or self._weight is None else {self._weight: rows.weight}
+        arguments = dict(self._arguments)
+        if rows.weight is not None and self._weight is not None:
+            arguments[self._weight] = rows.weight
         if self._codes:
             classes, codes = as_codes(rows.target)
-            return MethodPredictor(estimator.fit(rows.X, codes, **weight), classes, codes=True)
-        return MethodPredictor(estimator.fit(rows.X, rows.target, **weight))
+            return self._predictor(estimator.fit(rows.X, codes, **arguments), classes, codes=True)
+        return self._predictor(estimator.fit(rows.X, rows.target, **arguments))
 
 
 def settle(estimator: Any) -> Any:
     """Return an unfitted copy in which searches that were made are replaced by their choice.
 
-    Searches whose choice is not known stay: in estimators that were never fitted, and within
+    So are numbers of rounds that boosted trees chose by early stopping. Searches whose choice is not known stay: in estimators that were never fitted, and within
     models that fit several copies, such as calibrated ones, and choose in each of them.
     """
     if _is_search(estimator) and hasattr(estimator, "best_params_"):
         best = clone(estimator.estimator).set_params(**estimator.best_params_)
         return settle(getattr(estimator, "best_estimator_", best))
+    if library_of(estimator):
+        return settled(estimator)
     copy = clone(estimator)
     for name, fitted in _fitted_parts(estimator).items():
-        if _searches(fitted):
+        if _searches(fitted) or _boosters(fitted):
             copy.set_params(**{name: settle(fitted)})
     return copy
+
+
+def with_settled_boosters(estimator: Any) -> Any:
+    """Return the estimator with all boosted trees in it made to fit quietly and in one thread."""
+    if library_of(estimator):
+        return settled(estimator)
+    return estimator.set_params(
+        **{name: settled(part) for name, part in _boosters(estimator).items()}
+    )
+
+
+def _boosters(estimator: Any) -> dict[str, Any]:
+    """Return the boosted trees in an estimator by the parameter that holds them, "" for itself."""
+    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+        return {}
+    parts = {"": estimator, **estimator.get_params(deep=True)}
+    return {name: part for name, part in parts.items() if library_of(part)}
+
+
+def _stopped_early(estimator: Any, parameters: dict[str, Any]) -> tuple[str, ...]:
+    """Say where early stopping, which refits cannot repeat, has left a number of rounds."""
+    if _searches(estimator):
+        return ()
+    before = estimator.get_params(deep=True)
+    return tuple(
+        f"refits have the {value} rounds that its early stopping chose ({name}); the stopping is "
+        "not repeated"
+        for name, value in parameters.items()
+        if _last(name) in ROUNDS and before.get(name) != value
+    )
 
 
 def _fitted_parts(estimator: Any) -> dict[str, Any]:

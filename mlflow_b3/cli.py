@@ -8,10 +8,19 @@ from typing import Any
 
 import click
 
-from mlflow_b3.errors import B3Error, InputError
+from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.version import __version__
 
 INPUT_ERROR = 2
+GIVEN = "mlflow_b3.arguments"
+
+
+class _Command(click.Command):
+    """A command that remembers what it was given, to be run elsewhere with the same."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[GIVEN] = list(args)
+        return super().parse_args(ctx, args)
 
 
 class Share(click.ParamType):  # type: ignore[type-arg]
@@ -114,6 +123,13 @@ SHARED_OPTIONS = [
     click.option(
         "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
     ),
+    click.option(
+        "--env-manager",
+        type=TEXT,
+        default="local",
+        show_default=True,
+        help="Audit here (local), or in the model's own environment: uv, virtualenv or conda.",
+    ),
 ]
 
 
@@ -132,7 +148,7 @@ def main() -> None:
     """
 
 
-@main.command(name="audit")
+@main.command(name="audit", cls=_Command)
 @_shared
 @click.option(
     "--p0",
@@ -196,7 +212,9 @@ def main() -> None:
 )
 @click.option("--output", type=TEXT, help="Also write the report to this .json, .md or .txt file.")
 @click.option("--record/--no-record", default=True, help="Write the audit to MLflow (the default).")
-def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
+def audit_command(
+    *, record: bool, output: str | None, env_manager: str | None, **options: Any
+) -> None:
     """Audit a logged model; without a model, run the embedded demonstration."""
     with _input_errors():
         writer = _writer(output)
@@ -205,13 +223,17 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
         if not any(subject.values()):
             if not record:
                 raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")
+            if env_manager not in (None, "local"):
+                raise InputError(f"env_manager={env_manager!r} needs a model, whose it would be.")
             _demonstrate(writer, **_demo_options(given))
             return
         _require(subject)
+        _go_where_the_model_lives(subject["model_uri"], env_manager)
         from mlflow_b3.auditing import audit
         from mlflow_b3.tracking.recording import audit_and_record
 
         run_id = None
+        _announce(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         if record:
             report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
@@ -223,7 +245,7 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
             click.echo("\n" + where_to_look(run_id))
 
 
-@main.command(name="test")
+@main.command(name="test", cls=_Command)
 @_shared
 @click.option(
     "--method",
@@ -233,15 +255,17 @@ def audit_command(*, record: bool, output: str | None, **options: Any) -> None:
     show_default=True,
     help="Form of the test: paired, welch (the published one) or permutation.",
 )
-def test_command(**options: Any) -> None:
+def test_command(*, env_manager: str | None, **options: Any) -> None:
     """Run the leakage test alone: does the learner profit from leaked rows?"""
     with _input_errors():
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         _require(subject)
+        _go_where_the_model_lives(subject["model_uri"], env_manager)
         from mlflow_b3.auditing import run_leakage_test
         from mlflow_b3.reporting.sentences import explain_test
 
         given = _given(options)
+        _announce(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         click.echo(explain_test(run_leakage_test(model, data, **subject, **given, progress=True)))
 
@@ -282,6 +306,29 @@ def where_to_look(run_id: str) -> str:
     lines.append(f"  this audit:       {uri}/{page}{run_id}")
     lines.append(f"  its report:       {uri}/{page}{run_id}/artifacts/b3/report.md")
     return "\n".join(lines)
+
+
+def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
+    """Run this command in the model's own environment, if asked to, and exit as it does."""
+    from mlflow_b3.environments import LOCAL, MANAGERS, run_in_model_environment
+
+    if choose("env_manager", env_manager or LOCAL, MANAGERS) == LOCAL:
+        return
+    context = click.get_current_context()
+    click.echo(f"Preparing the environment of {model_uri} with {env_manager}.", err=True)
+    # of an option that is given twice the last one counts
+    arguments = [str(context.info_name), *context.meta[GIVEN], "--env-manager", LOCAL]
+    sys.exit(run_in_model_environment(model_uri, arguments, str(env_manager)))
+
+
+def _announce(model_uri: str, given: dict[str, Any]) -> None:
+    """Say what code of the model's own the audit will run."""
+    from mlflow_b3.refit.foreign_code import loading_notice
+
+    refit = given.get("refit", "auto")
+    notice = loading_notice(model_uri, trainer=given.get("trainer"), refit=refit)
+    if notice:
+        click.echo(notice, err=True)
 
 
 def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:

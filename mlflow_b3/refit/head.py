@@ -13,6 +13,7 @@ from mlflow_b3.errors import ModelError
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows, Source
 from mlflow_b3.refit.predictors import MethodPredictor
+from mlflow_b3.refit.skops import load_skops_function, skops_flavour
 
 NOTE = (
     "the model itself was not trained again: only a linear head on its outputs was. The outputs "
@@ -25,6 +26,9 @@ def load(source: Source) -> Any:
     """Load a model as MLflow's generic Python function."""
     import mlflow
 
+    flavour = skops_flavour(source)
+    if flavour is not None:
+        return load_skops_function(flavour, source)
     try:
         return mlflow.pyfunc.load_model(source.uri)
     except Exception as error:  # loading runs foreign code, which may raise anything

@@ -143,6 +143,8 @@ class Source:
         The user's `refit_options`.
     route : str or None
         The route that the user asked for; None leaves the choice to the flavour.
+    notes : list of str
+        Sentences for the report that loading adds to those of the learner.
     """
 
     uri: str | None = None
@@ -150,6 +152,7 @@ class Source:
     params: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     route: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     def require_route(self, *routes: str) -> str:
         """Return the route asked for, or the first of those there are; others are an error."""

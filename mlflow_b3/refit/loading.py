@@ -45,9 +45,10 @@ def load_model(
 
     Notes
     -----
-    Loading a model from MLflow runs code that the model brings with it (pickle, custom modules, a
-    stored trainer). MLflow's own restriction, the environment variable
-    `MLFLOW_ALLOW_PICKLE_DESERIALIZATION`, is honoured. Audit models that you would also serve.
+    Loading a model from MLflow can run code that the model brings with it (pickle, custom modules,
+    a stored trainer); `foreign_code.loading_notice` says what. MLflow's own restriction, the
+    environment variable `MLFLOW_ALLOW_PICKLE_DESERIALIZATION`, is honoured. Audit models that you
+    would also serve.
     """
     if isinstance(model, AuditedModel):
         return model
@@ -56,7 +57,7 @@ def load_model(
         source = Source(options=options or {}, route=route)
         learner = _bare_learner(model, source, trainer)
         return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
-    info = _model_info(model)
+    info = model_info(model)
     source = Source(
         uri=model,
         flavours=info.flavors,
@@ -67,6 +68,7 @@ def load_model(
     if trainer is None and route in (None, "trainer"):
         trainer = find_trainer(info.run_id)
     learner = _logged_learner(source, trainer)
+    learner.notes = tuple(dict.fromkeys((*source.notes, *learner.notes)))
     return AuditedModel(
         learner=learner,
         inputs=_with_signature(learner.inputs, info.signature),
@@ -134,7 +136,8 @@ def _trainer_learner(trainer: Any, source: Source) -> Learner:
     return TrainerLearner(trainer)
 
 
-def _model_info(uri: str) -> Any:
+def model_info(uri: str) -> Any:
+    """Return what MLflow knows about a model, which reads its MLmodel file and runs nothing."""
     import mlflow
     from mlflow.exceptions import MlflowException
 

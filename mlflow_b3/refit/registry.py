@@ -81,6 +81,15 @@ def require_library(library: str, extra: str) -> Any:
 
 
 def load_native(flavour: str, source: Source) -> Any:
+    """Load a model of a flavour: by skops with types that we trust, or else by MLflow."""
+    from mlflow_b3.refit.skops import load_skops, stored_by_skops
+
+    if stored_by_skops(flavour, source.flavours.get(flavour, {})):
+        return load_skops(flavour, source)
+    return load_by_mlflow(flavour, source)
+
+
+def load_by_mlflow(flavour: str, source: Source) -> Any:
     """Load a model with MLflow's own loader of a flavour, which honours MLflow's restrictions."""
     try:
         return import_module(f"mlflow.{flavour}").load_model(source.uri)

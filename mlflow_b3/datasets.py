@@ -11,7 +11,7 @@ from sklearn.model_selection import GroupKFold
 
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.measurement.breaking import parse_fragments
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.interface import Learner, Rows
 from mlflow_b3.refit.sklearn import CloneLearner
 
 FEATURES = ("age", "bmi", "glucose", "pressure", "cholesterol")
@@ -48,12 +48,12 @@ class Clinic:
 
         Parameters
         ----------
-        model : classifier with scikit-learn's interface
+        model : classifier with scikit-learn's interface, or Learner that trains all of itself
         folds, repeats, fresh, seed : int
         """
         rng = np.random.default_rng([seed, 1])
         outside = _records(fresh, self.records, rng)
-        learner = CloneLearner(clone(model))
+        learner = model if isinstance(model, Learner) else CloneLearner(clone(model))
         X, target = self.frame[list(FEATURES)], self.frame["disease"].to_numpy()
         losses = []
         for _ in range(repeats):

@@ -1,0 +1,78 @@
+"""The types of the command line's options, for which an empty text is nothing."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import click
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]
+    """A number, or a range written as LOW,HIGH, or one of some words; an empty text is nothing."""
+
+    name = "SHARE"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | tuple[float, float] | str | None:
+        """Parse the text."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        if not value.strip() or value.strip() == "grid":
+            return None  # the grid search is what is done when nothing is known
+        if value.strip() in self.words:
+            return value.strip()
+        try:
+            numbers = tuple(float(part) for part in value.split(","))
+        except ValueError:
+            numbers = ()
+        if len(numbers) == 1:
+            return numbers[0]
+        if len(numbers) == 2:
+            return numbers[0], numbers[1]
+        return self.fail(f"{value!r} is not a number or LOW,HIGH", param, ctx)
+
+
+class Optional(click.ParamType):  # type: ignore[type-arg]
+    """Another type, where an empty text is nothing: MLproject parameters cannot be left out."""
+
+    def __init__(self, inner: Callable[[str], Any], name: str) -> None:
+        self.inner = inner
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse the text."""
+        if not isinstance(value, str):
+            return value
+        if not value.strip():
+            return None
+        try:
+            return self.inner(value)
+        except ValueError:
+            return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
+
+
+def _named_values(text: str) -> dict[str, bool | int | float | str]:
+    """Parse NAME=VALUE, or several with commas between them."""
+    pairs = [part.split("=") for part in text.split(",")]
+    return {name.strip(): _number_or_text(value.strip()) for name, value in pairs}
+
+
+def _number_or_text(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+TEXT = Optional(str, "TEXT")
+YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
+FOLDS = Optional(lambda text: text if text == "balanced" else int(text), "NUMBER|balanced")
+NUMBER = Optional(float, "NUMBER")
+WHOLE = Optional(int, "INTEGER")
+NAMED_VALUES = Optional(_named_values, "NAME=VALUE")

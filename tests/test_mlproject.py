@@ -82,6 +82,7 @@ def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):
     assert len(demonstrated) == 1
 
 
+@pytest.mark.usefixtures("mlflow_store")
 def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch):
     calls = []
 

@@ -52,8 +52,7 @@ def load_skops(flavour: str, source: Source) -> Any:
             model, unknown = _load_trusted(flavour, source, folder)
         except Exception as error:  # a damaged file may raise anything
             raise ModelError(
-                f"model={source.uri!r} could not be loaded by skops: "
-                f"{type(error).__name__}: {error}"
+                f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}"
             ) from error
     if not unknown:
         return model

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+import skops.io
 from click.testing import CliRunner
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -34,12 +35,16 @@ Y = (X["age"] + RNG.normal(size=60) > 0).astype(int)
 ALLOW = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 
 
-def log(model: Any, **settings: Any) -> Any:
-    """Log a fitted model with scikit-learn's flavour, in skops' format unless told otherwise."""
-    settings.setdefault("serialization_format", "skops")
+def log(model: Any, serialization_format: str = "skops") -> Any:
+    """Log a fitted model of scikit-learn, and call every type in it trusted, as authors do."""
+    named = skops.io.get_untrusted_types(data=skops.io.dumps(model))
     with mlflow.start_run():
         return mlflow.sklearn.log_model(
-            model, name="model", pip_requirements=["scikit-learn"], **settings
+            model,
+            name="model",
+            pip_requirements=["scikit-learn"],
+            serialization_format=serialization_format,
+            skops_trusted_types=named,
         )
 
 
@@ -53,13 +58,7 @@ def search_with_a_trap() -> RandomizedSearchCV:
 @pytest.fixture
 def trapped(mlflow_store: str) -> Any:  # noqa: ARG001 - the store it is logged to
     """Log a model that calls its own trap trusted."""
-    named = [
-        "scipy.stats._continuous_distns.uniform_gen",
-        "scipy.stats._distn_infrastructure.rv_continuous_frozen",
-        "sklearn.metrics._scorer._PassthroughScorer",
-        "sklearn.model_selection._split.StratifiedKFold",
-    ]
-    info = log(search_with_a_trap().fit(X, Y), skops_trusted_types=named)
+    info = log(search_with_a_trap().fit(X, Y))
     Path("ran").unlink(missing_ok=True)  # MLflow tries to load what it has logged
     return info
 
@@ -69,40 +68,23 @@ def trapped(mlflow_store: str) -> Any:  # noqa: ARG001 - the store it is logged 
 
 @pytest.mark.usefixtures("mlflow_store")
 @pytest.mark.parametrize(
-    ("model", "named"),
+    "model",
     [
-        (make_pipeline(StandardScaler(), LogisticRegression()), []),
-        (RandomForestClassifier(5, random_state=0), ["sklearn.tree._tree.Tree"]),
-        (
-            HistGradientBoostingClassifier(max_iter=3),
-            ["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"],
-        ),
-        (
-            KNeighborsClassifier(algorithm="kd_tree"),
-            [
-                "sklearn.metrics._dist_metrics.EuclideanDistance64",
-                "sklearn.neighbors._kd_tree.KDTree",
-            ],
-        ),
-        (
-            GridSearchCV(
-                RandomForestClassifier(3, random_state=0),
-                {"max_depth": [1, 2]},
-                scoring="f1",
-                cv=StratifiedKFold(3),
-            ),
-            [
-                "sklearn.metrics._classification.f1_score",
-                "sklearn.metrics._scorer._Scorer",
-                "sklearn.model_selection._split.StratifiedKFold",
-                "sklearn.tree._tree.Tree",
-            ],
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        RandomForestClassifier(5, random_state=0),
+        HistGradientBoostingClassifier(max_iter=3),
+        KNeighborsClassifier(algorithm="kd_tree"),
+        GridSearchCV(
+            RandomForestClassifier(3, random_state=0),
+            {"max_depth": [1, 2]},
+            scoring="f1",
+            cv=StratifiedKFold(3),
         ),
     ],
     ids=["linear", "forest", "boosting", "neighbours", "search"],
 )
-def test_models_of_scikit_learn_are_loaded_where_pickle_is_forbidden(monkeypatch, model, named):
-    info = log(model.fit(X, Y), skops_trusted_types=named)
+def test_models_of_scikit_learn_are_loaded_where_pickle_is_forbidden(monkeypatch, model):
+    info = log(model.fit(X, Y))
     monkeypatch.setenv(ALLOW, "false")
     audited = load_model(info.model_uri)
     assert audited.learner.original is not None
@@ -143,7 +125,7 @@ def test_the_route_head_loads_without_pickle_too(monkeypatch):
 
 @pytest.mark.usefixtures("mlflow_store")
 def test_an_audit_runs_where_pickle_is_forbidden(monkeypatch):
-    info = log(RandomForestClassifier(3).fit(X, Y), skops_trusted_types=[*TRUSTED])
+    info = log(RandomForestClassifier(3).fit(X, Y))
     monkeypatch.setenv(ALLOW, "false")
     frame = X.assign(y=Y, cluster=np.repeat(np.arange(15), 4))
     report = mlflow_b3.audit(
@@ -189,7 +171,7 @@ def test_functions_of_the_standard_library_are_not_trusted(monkeypatch):
     """The transformer would copy whatever it is given."""
     model = make_pipeline(FunctionTransformer(), LogisticRegression()).fit(X, Y)
     model[0].func = shutil.copy
-    info = log(model, skops_trusted_types=["shutil.copy"])
+    info = log(model)
     monkeypatch.setenv(ALLOW, "false")
     with pytest.raises(ModelError, match=r"not known to be harmless: shutil\.copy\."):
         load_model(info.model_uri)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Rows
-from mlflow_b3.refit.keras_network import adapted, forward, kept, seeded, settle
+from mlflow_b3.refit.keras_network import adapted, copied, forward, kept, renewed, seeded
 from mlflow_b3.refit.network import (
     FRESH,
     HOT_START,
@@ -145,7 +145,8 @@ class KerasLearner(NetworkLearner):
             width=model.input_shape[-1],
         )
         self.name = name
-        self._model = model
+        with seeded(0):
+            self._model = copied(model)
         self._form = TARGETS[values["loss"]]
         self._fit = {
             "epochs": values["epochs"],
@@ -157,8 +158,7 @@ class KerasLearner(NetworkLearner):
             **compiled,
             "optimizer": _optimizer(recipe, compiled),
             "loss": loss,
-            "metrics": None,
-            "weighted_metrics": None,
+            "metrics": [],  # None would leave those of the copy
         }
         self.notes = (
             recipe.note(route),
@@ -189,11 +189,8 @@ class KerasLearner(NetworkLearner):
         elif self._form == "column":
             coded = coded.astype(np.float32)
         with seeded(0 if seed is None else seed):
-            model = keras.models.clone_model(self._model)
-            if self.route == "fresh":
-                settle(model, self._model, matrix)
-            else:
-                model.set_weights(self._model.get_weights())
+            fresh = self.route == "fresh"
+            model = renewed(self._model, matrix) if fresh else copied(self._model)
             model.compile_from_config(self._compiled)
             size = self._fit["batch_size"] or len(matrix)
             model.fit(

@@ -14,7 +14,8 @@ hold, run text from their state as Python code when it is restored.
 
 What the list does not promise: compiled code does not check every index. A crafted tree, search
 tree or booster may crash the process or read memory outside of itself when it predicts. Refits do
-not predict with what was loaded, except for frozen parts and the route `head`.
+not predict with what was loaded, except for frozen parts and the route `head`; comparing a refit with
+the logged model does, once.
 """
 
 from typing import Final

@@ -12,6 +12,10 @@ from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologgi
 from mlflow_b3.refit.agreement import measure_agreement
 from mlflow_b3.version import __version__
 
+UNNAMED = (
+    "the model does not know the names of its columns: they were taken in the order of the table"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -55,6 +59,7 @@ class Subject:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""
+        unnamed = self.audited.inputs.as_array and self.audited.inputs.columns is None
         return {
             "model": self.audited.name,
             "uri": self.audited.uri,
@@ -62,7 +67,7 @@ class Subject:
             "model_id": self.audited.model_id,
             "refit": self.learner.route,
             "refit_strength": self.learner.strength,
-            "refit_notes": self.learner.notes,
+            "refit_notes": (*self.learner.notes, *([UNNAMED] if unnamed else [])),
             "refit_options": self.options,
             "sample_weight": self.sample_weight,
             "task": self.task,

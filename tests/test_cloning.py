@@ -270,6 +270,14 @@ def test_agreement_of_a_regressor_is_the_variance_that_it_explains():
     assert "B322" not in {finding.code for finding in report.findings}
 
 
+def test_model_trained_on_an_array_says_that_the_order_of_columns_decided():
+    model = LogisticRegression().fit(X.to_numpy(), WORDS)
+    frame = FRAME.drop(columns="weight")
+    report = b3.audit(model, frame, target="y", cluster="cluster", budget=72, folds=3)
+    assert "taken in the order of the table" in " ".join(report.settings.refit_notes)
+    assert report.settings.refit_agreement == 1.0
+
+
 def test_model_that_was_never_trained_has_nothing_to_agree_with():
     report = b3.audit(
         LogisticRegression(), FRAME, target="y", cluster="cluster", budget=72, folds=3

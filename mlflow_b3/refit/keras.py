@@ -18,7 +18,7 @@ from mlflow_b3.refit.keras_training import (
 )
 from mlflow_b3.refit.last_layer import LastLayerLearner, Split
 from mlflow_b3.refit.network import ROUTES, find_link, probe_rows
-from mlflow_b3.refit.recipe import incomplete, not_repeated, one_of, read_recipe
+from mlflow_b3.refit.recipe import DEFAULT, incomplete, not_repeated, one_of, read_recipe
 from mlflow_b3.refit.registry import load_native
 
 Array = NDArray[Any]
@@ -54,13 +54,12 @@ def learner(model: Any, source: Source) -> Learner:
 
 def _require_layers(model: Any) -> str:
     """Refuse what is no chain or graph of layers from one table to one table."""
-    known = isinstance(model, keras.Sequential) or (
-        isinstance(model, keras.Model) and getattr(model, "inputs", None)
-    )
+    # those in code of their own, or not built yet, have no inputs
+    known = isinstance(model, keras.Model) and getattr(model, "inputs", None)
     shapes = (model.input_shape, model.output_shape) if known else ()
     if not shapes or not all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes):
         raise CannotRefit(
-            f"{type(model).__name__} is no Sequential or functional Keras model from one table of "
+            f"{type(model).__name__} is no built Sequential or functional Keras model from one table of "
             "numbers to one"
         )
     name: str = model.name
@@ -86,11 +85,12 @@ def _last_layer(model: Any, name: str, outputs: Array, *notes: str) -> LastLayer
             return LastLayerLearner(split, name, notes)
     raise CannotRefit(
         f"{name} does not end with a dense layer, plain or followed by a sigmoid, softmax or "
-        "log-softmax, that could be refitted" + "".join(f"; {note}" for note in notes)
+        "log-softmax, that could be refitted without a trainer"
+        + "".join(f"; {note}" for note in notes)
     )
 
 
-def _trained(model: Any, name: str, outputs: Array, source: Source) -> "KerasLearner":
+def _trained(model: Any, name: str, outputs: Array, source: Source) -> KerasLearner:
     """Return the learner that trains the whole network, or say what keeps it from that."""
     route = source.require_route(*ROUTES)
     recipe = read_recipe(
@@ -107,11 +107,11 @@ def _trained(model: Any, name: str, outputs: Array, source: Source) -> "KerasLea
     if route == "hot-start":
         recipe = recipe.without("epochs")
     if source.params.get("batch_size") == "None":
-        recipe = recipe.completed("Keras, as the run leaves it open", batch_size=32)
+        recipe = recipe.completed("as Keras has it where it is left open", batch_size=32)
     missing = recipe.missing(REQUIRED)
     if missing:
         raise incomplete(route, missing, recipe)
-    recipe = recipe.completed("default", shuffle=True)
+    recipe = recipe.completed(DEFAULT, shuffle=True)
     made = KerasLearner(model, name, route, recipe, compiled or {}, outputs)
     made.notes += not_repeated(source.params)
     return made

@@ -21,7 +21,7 @@ from mlflow_b3.refit.network import (
 from mlflow_b3.refit.recipe import GIVEN, Recipe, plain
 
 Array = NDArray[Any]
-COMPILED = "the compiled model"
+COMPILED = "from the compiled model"
 #: The losses a network can be trained with, and the form in which each takes the target.
 TARGETS = {
     "binary_crossentropy": "column",
@@ -51,7 +51,7 @@ OPTIMIZERS = {
 def compiled_with(compiled: dict[str, Any]) -> dict[str, Any]:
     """Return optimizer, learning rate and loss of a compiled model, for the report."""
     optimizer = compiled["optimizer"]
-    rate = optimizer["config"]["learning_rate"]
+    rate = optimizer["config"].get("learning_rate", "that of the optimizer within")
     if isinstance(rate, dict):  # a schedule, which is repeated as it is
         rate = rate["class_name"]
     loss = _only(compiled["loss"])
@@ -209,7 +209,7 @@ def _optimizer(recipe: Recipe, compiled: dict[str, Any]) -> dict[str, Any]:
         made = dict(compiled["optimizer"])
     else:
         made = keras.optimizers.serialize(keras.optimizers.get(values["optimizer"]))
-    new = {name: recipe.settings()[name] for name in recipe.settings()}
+    new = recipe.settings()
     if origins["learning_rate"] != COMPILED:
         new["learning_rate"] = values["learning_rate"]
     elif origins["optimizer"] != COMPILED:

@@ -70,13 +70,7 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> Array:
     if isinstance(X, np.ndarray) and X.dtype == dtype:
         return X
     frame = pd.DataFrame(X)
-    words = [
-        str(name)
-        for name in frame.columns
-        if not (
-            pd.api.types.is_numeric_dtype(frame[name]) or pd.api.types.is_bool_dtype(frame[name])
-        )
-    ]
+    words = [str(name) for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
         raise InputError(
             f"data: features {', '.join(map(repr, words))} are no numbers, which this network needs. "
@@ -120,7 +114,7 @@ def output_classes(target: Array, columns: int) -> tuple[Array, str | None]:
             "with all of them."
         )
     coded = ", ".join(f"{label} = {code}" for code, label in enumerate(present[:10]))
-    return present, f"classes stand for output columns in sorted order: {coded}"
+    return present, f"classes are taken to stand for output columns in sorted order: {coded}"
 
 
 def as_predictor(

@@ -9,7 +9,7 @@ from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.interface import CannotRefit, Learner, Source
 from mlflow_b3.refit.last_layer import LastLayerLearner
 from mlflow_b3.refit.network import ROUTES, seen_kind
-from mlflow_b3.refit.recipe import incomplete, not_repeated, one_of, read_recipe
+from mlflow_b3.refit.recipe import DEFAULT, incomplete, not_repeated, one_of, read_recipe
 from mlflow_b3.refit.registry import load_native
 from mlflow_b3.refit.torch_network import Examined, examine, require_resettable
 from mlflow_b3.refit.torch_training import LOSS_NAMES, OPTIMIZERS, TorchLearner
@@ -57,14 +57,15 @@ def _last_layer(seen: Examined, name: str, *notes: str) -> LastLayerLearner:
     if seen.split is None:
         raise CannotRefit(
             f"{name} does not end with a linear layer, plain or followed by a sigmoid, softmax or "
-            "log-softmax, that could be refitted" + "".join(f"; {note}" for note in notes)
+            "log-softmax, that could be refitted without a trainer"
+            + "".join(f"; {note}" for note in notes)
         )
     return LastLayerLearner(seen.split, name, notes)
 
 
-def _trained(seen: Examined, name: str, source: Source) -> "TorchLearner":
+def _trained(seen: Examined, name: str, source: Source) -> TorchLearner:
     """Return the learner that trains the whole network, or say what keeps it from that."""
-    route = source.require_route("fresh", "hot-start", "last-layer")
+    route = source.require_route(*ROUTES)
     recipe = read_recipe(
         source,
         {
@@ -78,7 +79,7 @@ def _trained(seen: Examined, name: str, source: Source) -> "TorchLearner":
     if route == "hot-start":
         recipe = recipe.without("epochs")
     if seen.columns > 1 and seen_kind(seen.outputs) != "probabilities":
-        recipe = recipe.completed("the network's output columns", loss="cross_entropy")
+        recipe = recipe.completed("from the network's output columns", loss="cross_entropy")
     missing = recipe.missing(REQUIRED)
     if missing:
         raise incomplete(route, missing, recipe)
@@ -86,7 +87,7 @@ def _trained(seen: Examined, name: str, source: Source) -> "TorchLearner":
         raise ModelError(f"refit={route!r}: all parameters of {name} are frozen (requires_grad).")
     if route == "fresh":
         require_resettable(seen.network)
-    recipe = recipe.completed("default", shuffle=True)
+    recipe = recipe.completed(DEFAULT, shuffle=True)
     made = TorchLearner(seen, name, route, recipe, device=source.options.get("device", "cpu"))
     made.notes += not_repeated(source.params)
     return made

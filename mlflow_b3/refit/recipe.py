@@ -25,7 +25,8 @@ EXAMPLE = (
     "refit_options={'epochs': 20, 'learning_rate': 0.001, 'batch_size': 32, 'optimizer': 'Adam', "
     "'loss': 'cross_entropy'}"
 )
-GIVEN = "refit_options"
+GIVEN, LOGGED = "from refit_options", "from the run's parameters"
+DEFAULT = "by default"
 #: What autologging writes about a training, and no recipe here repeats; and how it writes nothing.
 OTHERS = ("class_weight", "validation_split", "steps_per_epoch", "patience")
 NOTHING = ("None", "0", "0.0")
@@ -40,7 +41,7 @@ class Recipe:
     values : mapping of str to value
         By the names of `SPELLINGS`; a `batch_size` of None is all rows at once.
     origins : mapping of str to str
-        Where each of them comes from, for the report.
+        Where each of them comes from, in words for the report.
     problems : tuple of str
         What was logged but could not be used.
     """
@@ -82,7 +83,7 @@ class Recipe:
         origins: dict[str, list[str]] = {}
         for name in known:
             origins.setdefault(self.origins[name], []).append(name)
-        told = "; ".join(f"{', '.join(names)} from {origin}" for origin, names in origins.items())
+        told = "; ".join(f"{', '.join(names)} {origin}" for origin, names in origins.items())
         return f"{route} training with {listed} ({told})"
 
 
@@ -119,7 +120,7 @@ def read_recipe(
         if isinstance(found, str):
             problems.append(found)
         elif found is not None:
-            values[name], origins[name] = found[0], "the run's parameters"
+            values[name], origins[name] = found[0], LOGGED
     return Recipe(values=values, origins=origins, problems=tuple(problems))
 
 

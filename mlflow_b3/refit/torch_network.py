@@ -79,12 +79,14 @@ def examine(model: Any) -> Examined:
     wide = bool(parameters) and parameters[0].dtype == torch.float64
     dtype = np.float64 if wide else np.float32
     watch = _watch_graph if exported else _watch_modules
+    problems = []
     for width in dict.fromkeys(int(p.shape[-1]) for p in parameters if p.ndim):
         rows = torch.as_tensor(probe_rows(width).astype(dtype))
         try:
             with quiet(), torch.no_grad():
                 outputs, last = watch(network, rows)
-        except Exception:  # foreign code, and a width that may be wrong
+        except Exception as error:  # foreign code, and a width that may be wrong
+            problems.append(f": {type(error).__name__}: {error}")
             continue
         if isinstance(outputs, torch.Tensor):
             given = as_columns(outputs.numpy(), len(rows))
@@ -99,7 +101,7 @@ def examine(model: Any) -> Examined:
             )
     raise CannotRefit(
         f"{type(model).__name__} does not turn one table of numbers into one table of numbers, "
-        "which is what can be refitted here"
+        "which is what can be refitted here" + "".join(problems[:1])
     )
 
 

@@ -207,7 +207,9 @@ def test_autologged_network_is_audited_afresh_through_both_kinds_of_uri(table):
     assert "optimizer, loss from the compiled model" in notes[0]
     assert any("callbacks such as early stopping" in note for note in notes)
     assert "not repeated, although the run logs it: validation_split=0.1" in notes
-    assert "classes stand for output columns in sorted order: sick = 0, well = 1" in notes
+    assert (
+        "classes are taken to stand for output columns in sorted order: sick = 0, well = 1" in notes
+    )
     assert (first.loco, first.iid) == (second.loco, second.iid)
 
 
@@ -281,7 +283,7 @@ def test_batch_size_that_autologging_saw_left_out_is_keras_own():
     from mlflow_b3.refit.keras import learner
 
     made = learner(network(1, loss="mse"), Source(params={"epochs": "2", "batch_size": "None"}))
-    assert "batch_size from Keras, as the run leaves it open" in made.notes[0]
+    assert "batch_size as Keras has it where it is left open" in made.notes[0]
 
 
 def test_schedule_of_the_learning_rate_is_repeated(table):
@@ -348,10 +350,11 @@ class Own(keras.Model):
 
 
 def test_network_that_is_no_graph_of_layers_is_refused():
-    refused(Own(), "Own is no Sequential or functional Keras model", RECIPE)
+    refused(Own(), "Own is no built Sequential or functional Keras model", RECIPE)
+    refused(keras.Sequential([layers.Dense(1)]), "is no built Sequential or functional Keras model")
     refused(
         keras.Sequential([keras.Input((4, 4)), layers.Flatten(), layers.Dense(1)]),
-        "is no Sequential or functional Keras model from one table",
+        "is no built Sequential or functional Keras model from one table",
     )
 
 

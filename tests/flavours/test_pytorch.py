@@ -214,6 +214,11 @@ def test_network_without_a_last_layer_of_that_kind_cannot_be_split(net):
         load_model(net, refit="last-layer")
 
 
+def test_network_that_takes_no_table_says_what_happened():
+    with pytest.raises(ModelError, match=r"Sequential does not turn one table .*: RuntimeError"):
+        load_model(nn.Sequential(nn.Embedding(5, 3), nn.LSTM(3, 3)))
+
+
 def test_network_for_classes_is_not_split_for_values(table):
     with pytest.raises(InputError, match="fractional numbers, but the model is a classifier"):
         b3.audit(network(3), table.frame(table.values), **AUDIT)
@@ -236,7 +241,7 @@ def test_network_with_a_logged_recipe_is_audited_afresh_through_both_kinds_of_ur
     assert (
         "fresh training with epochs=3, learning_rate=0.05, batch_size=16, optimizer=Adam, "
         "loss=bce_with_logits, shuffle=True (epochs, learning_rate, batch_size, optimizer, loss "
-        "from the run's parameters; shuffle from default)"
+        "from the run's parameters; shuffle by default)"
     ) in first.settings.refit_notes
     assert any("not reproduced bit for bit" in note for note in first.settings.refit_notes)
     assert (first.loco, first.iid) == (second.loco, second.iid)
@@ -326,7 +331,7 @@ def test_lightnings_autologging_is_understood_and_the_users_options_win(table):
         "fresh training with epochs=4, learning_rate=0.2, batch_size=8, optimizer=SGD, "
         "loss=cross_entropy, shuffle=True, weight_decay=0.01, momentum=0.9, nesterov=True (epochs, "
         "optimizer, weight_decay, momentum, nesterov from the run's parameters; learning_rate, "
-        "batch_size from refit_options; loss from the network's output columns; shuffle from default)"
+        "batch_size from refit_options; loss from the network's output columns; shuffle by default)"
     )
     assert "not repeated, although the run logs it: patience=3" in made.notes
     made.fit(table.rows(table.three, table.X), seed=0)
@@ -489,7 +494,7 @@ def test_resample_without_a_class_keeps_all_output_columns(table, words):
     assert probability.shape == (len(rows.X), 3)
     assert probability[:, 1].mean() < 0.15
     assert (
-        "classes stand for output columns in sorted order: mild = 0, none = 1, severe = 2"
+        "classes are taken to stand for output columns in sorted order: mild = 0, none = 1, severe = 2"
         in learner.notes
     ) is words
 

@@ -1,0 +1,244 @@
+"""Route `clone`: pipelines of Spark ML, refitted through their own estimators."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mlflow_b3.data import ModelInputs
+from mlflow_b3.errors import ModelError
+from mlflow_b3.losses import Predictor
+from mlflow_b3.refit.interface import Learner, Rows, Source
+from mlflow_b3.refit.predictors import FunctionPredictor, as_codes
+from mlflow_b3.refit.registry import load_native
+from mlflow_b3.refit.spark_pipeline import (
+    find_label,
+    flatten,
+    label_texts,
+    may_be_learned,
+    needed_columns,
+    predictor_position,
+    searches,
+    unfitted,
+)
+
+#: Classifiers whose raw predictions are distances from a border between classes.
+DECIDING = {"LogisticRegression", "LinearSVC", "GBTClassifier", "FMClassifier", "OneVsRest"}
+WEIGHT = "b3_weight"
+
+
+def load(source: Source) -> Any:
+    """Load the pipeline, in the session of the user or a small one."""
+    session()
+    return load_native("spark", source)
+
+
+def learner(model: Any, source: Source) -> "SparkLearner":
+    """Return the learner of a fitted pipeline, or of a single fitted model."""
+    source.require_route("clone")
+    source.require_options()
+    return SparkLearner(model)
+
+
+def session() -> Any:
+    """Return the session that is active, or start a small and quiet one in this process."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if SparkContext._active_spark_context is not None:  # the user's, seen from another thread
+        return SparkSession.builder.getOrCreate()
+    builder = SparkSession.builder.master("local[1]").appName("mlflow-b3")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }.items():
+        builder = builder.config(name, value)
+    try:
+        with _quiet():
+            started = builder.getOrCreate()
+    except Exception as error:  # no Java, or one that is too old
+        raise ModelError(
+            f"Spark could not be started, which this model needs: {type(error).__name__}: {error}. "
+            "Install Java 17 or later, or start a SparkSession before the audit."
+        ) from error
+    started.sparkContext.setLogLevel("ERROR")
+    return started
+
+
+class SparkLearner(Learner):
+    """Fits the estimators of a pipeline's stages, with the same parameters, to other rows.
+
+    Stages that learned something about features (indexers, scalers, components) are fitted again
+    like the last model. What follows the last model, such as an IndexToString, is left out.
+
+    Parameters
+    ----------
+    model : fitted pipeline or model of pyspark.ml
+
+    Notes
+    -----
+    Rows are given to Spark in one partition, so that results do not depend on the session.
+    """
+
+    route = "clone"
+    parallel = False
+
+    def __init__(self, model: Any) -> None:
+        stages = flatten(model)
+        at = predictor_position(stages)
+        self._label = find_label(stages, at)
+        self._stages = [unfitted(stage) for stage in stages[: at + 1]]
+        last = self._stages[-1]
+        self.name = " → ".join(type(stage).__name__ for stage in self._stages)
+        self.task = _task(last)
+        columns = needed_columns(stages, at, self._label)
+        self.inputs = ModelInputs(columns=columns, count=None if columns is None else len(columns))
+        self.stochastic = any(_seeded(stage) is not None for stage in self._stages)
+        self.weighted = last.hasParam("weightCol")
+        self.weight_required = self.weighted and bool(_weight_column(last))
+        if any(map(may_be_learned, self._stages)):
+            self.strength = "lower-bound"
+        self.notes = tuple(self._own_notes(model))
+        self.original = self._predictor(stages[: at + 1], self._original_classes(stages))
+
+    def train(self, rows: Rows, seed: int | None) -> Predictor:
+        """Fit all estimators to these rows."""
+        from pyspark.ml import Pipeline
+
+        classes, target = self._coded(rows.target)
+        frame = rows.X.assign(**{self._label.column: target})
+        stages = [stage.copy() for stage in self._stages]
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            for part in filter(None, map(_seeded, stages)):
+                part._set(seed=int(rng.integers(2**31)))
+        if rows.weight is not None:
+            column = _weight_column(stages[-1]) or WEIGHT
+            stages[-1].setWeightCol(column)
+            frame = frame.assign(**{column: rows.weight})
+        with _quiet():
+            fitted = flatten(Pipeline(stages=stages).fit(_as_spark(frame)))
+        texts = label_texts(fitted, self._label)
+        if classes is not None and texts is not None:
+            by_text = {_text(label): label for label in classes}
+            classes = np.array([by_text[text] for text in texts], dtype=classes.dtype)
+        return self._predictor(fitted, classes)
+
+    def _coded(self, target: NDArray[Any]) -> tuple[NDArray[Any] | None, Any]:
+        """Return the classes, and the target as the pipeline wants it: texts to index or numbers."""
+        if self.task == "regression":
+            return None, np.asarray(target, dtype=float)
+        classes, codes = as_codes(target)
+        if self._label.indexed:
+            return classes, [_text(label) for label in target]
+        return classes, codes.astype(float)
+
+    def _predictor(self, stages: Sequence[Any], classes: NDArray[Any] | None) -> Predictor:
+        from pyspark.ml import PipelineModel
+
+        last = stages[-1]
+        pipeline = PipelineModel(stages=list(stages))
+
+        def output(param: str, X: Any) -> NDArray[np.float64]:
+            return _column(pipeline, X, last.getOrDefault(param))
+
+        if classes is None:
+            values = {"value": lambda X: output("predictionCol", X)}
+            return FunctionPredictor(values, name=self.name)
+
+        def decide(X: Any) -> NDArray[np.float64]:
+            raw = output("rawPredictionCol", X)
+            return raw[:, 1] if raw.shape[1] == 2 else raw
+
+        functions = {"label": lambda X: classes[output("predictionCol", X).astype(int)]}
+        if last.hasParam("probabilityCol"):
+            functions["probability"] = lambda X: output("probabilityCol", X)
+        if type(self._stages[-1]).__name__ in DECIDING:
+            functions["decision"] = decide
+        return FunctionPredictor(functions, classes, name=self.name)
+
+    def _original_classes(self, stages: Sequence[Any]) -> NDArray[Any] | None:
+        if self.task == "regression":
+            return None
+        texts = label_texts(stages, self._label)
+        if texts is not None:
+            return np.array(texts)
+        last = stages[len(self._stages) - 1]
+        count = len(last.models) if hasattr(last, "models") else last.numClasses
+        return np.arange(count)
+
+    def _own_notes(self, model: Any) -> Iterator[str]:
+        yield "estimators and their parameters are those of the fitted stages"
+        yield "refits run one after another in the Spark session, whatever n_jobs is"
+        if searches(model):
+            yield "refits have the parameters that its search chose; the search is not repeated"
+        if any(map(may_be_learned, self._stages)):
+            yield (
+                "a Bucketizer keeps its splits: if a QuantileDiscretizer made them, they were learned "
+                "from all rows, which the pipeline does not tell"
+            )
+        if self.task == "classification" and not self._label.indexed:
+            yield "classes are coded 0, 1, … in sorted order"
+        if self.weight_required:
+            yield f"sample weights stand for the column {_weight_column(self._stages[-1])!r}"
+
+
+def _task(last: Any) -> str:
+    classifier = type(last).__module__ == "pyspark.ml.classification"
+    return "classification" if classifier or "Classif" in type(last).__name__ else "regression"
+
+
+def _seeded(stage: Any) -> Any:
+    """Return what holds the seed of a stage: itself or the classifier it is made of; or None."""
+    inner = stage.getClassifier() if stage.hasParam("classifier") else stage
+    return inner if inner.hasParam("seed") else None
+
+
+def _weight_column(stage: Any) -> str | None:
+    return stage.getOrDefault("weightCol") or None if stage.isDefined("weightCol") else None
+
+
+def _text(label: Any) -> str:
+    """Return how Spark writes a label, which is what a StringIndexer sorts and counts."""
+    return str(label).lower() if isinstance(label, (bool, np.bool_)) else str(label)
+
+
+def _as_spark(frame: pd.DataFrame) -> Any:
+    plain = frame.assign(
+        **{
+            str(name): frame[name].astype(object)
+            for name in frame.columns
+            if isinstance(frame[name].dtype, pd.CategoricalDtype)
+        }
+    )
+    return session().createDataFrame(plain.reset_index(drop=True)).coalesce(1)
+
+
+def _column(pipeline: Any, X: Any, name: str) -> NDArray[np.float64]:
+    """Return one column that a fitted pipeline adds to some rows."""
+    with _quiet():
+        rows = pipeline.transform(_as_spark(X)).select(name).collect()
+    if len(rows) != len(X):
+        raise ModelError(
+            f"the pipeline drops {len(X) - len(rows)} of {len(X)} rows that it cannot handle "
+            "(handleInvalid='skip'), so that they have no loss. Use 'keep', or drop them before."
+        )
+    values = [row[0] for row in rows]
+    vectors = bool(values) and hasattr(values[0], "toArray")
+    return np.array([value.toArray() for value in values] if vectors else values, dtype=float)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep pyspark's remarks about versions of pandas out of the warnings of refits."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield

@@ -178,6 +178,11 @@ class SparkLearner(Learner):
     def _own_notes(self, model: Any) -> Iterator[str]:
         yield "estimators and their parameters are those of the fitted stages"
         yield "refits run one after another in the Spark session, whatever n_jobs is"
+        if self.stochastic:
+            yield (
+                "rows are given to Spark in one partition: the random draws of a model trained on "
+                "several are not repeated exactly"
+            )
         if searches(model):
             yield "refits have the parameters that its search chose; the search is not repeated"
         if any(map(may_be_learned, self._stages)):

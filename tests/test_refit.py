@@ -372,6 +372,18 @@ def test_signature_gives_columns_and_dtypes():
 
 
 @pytest.mark.usefixtures("mlflow_store")
+def test_signature_lets_words_be_words():
+    frame = X.assign(sex=pd.Categorical(np.where(np.arange(N) % 2, "f", "m")))
+    encode = ColumnTransformer([("sex", OneHotEncoder(), ["sex"])], remainder="passthrough")
+    model = make_pipeline(encode, LogisticRegression()).fit(frame, Y)
+    inputs = load_model(log(model, signature=infer_signature(frame)).model_uri).inputs
+    assert inputs.dtypes["sex"] == "object"
+    table = frame.assign(y=Y, cluster=np.arange(N) // 5)
+    data = prepare(table, target="y", cluster="cluster", task="classification", inputs=inputs)
+    assert set(data.features["sex"]) == {"f", "m"}
+
+
+@pytest.mark.usefixtures("mlflow_store")
 def test_model_trained_on_an_array_is_given_the_signatures_columns_as_an_array():
     model = LogisticRegression().fit(X.to_numpy(), Y)
     inputs = load_model(log(model).model_uri).inputs

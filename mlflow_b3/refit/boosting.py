@@ -31,6 +31,13 @@ MARGIN: dict[str, dict[str, Any]] = {
 }
 
 
+def as_decision(margin: Any) -> Array:
+    """Return margins as decision values, which for two classes are one per row."""
+    given = np.asarray(margin)
+    two = given.ndim == 2 and given.shape[1] == 2
+    return np.asarray(given[:, 1] - given[:, 0]) if two else given
+
+
 class MarginPredictor(MethodPredictor):
     """Boosted trees with scikit-learn's methods, whose margins are decision values."""
 
@@ -38,7 +45,7 @@ class MarginPredictor(MethodPredictor):
         """Return predictions of one kind."""
         if kind != "decision":
             return super().predict(kind, X)
-        return np.asarray(self._model.predict(X, **MARGIN[str(library_of(self._model))]))
+        return as_decision(self._model.predict(X, **MARGIN[str(library_of(self._model))]))
 
 
 class BoostedClone(CloneLearner):
@@ -174,9 +181,7 @@ class BoosterLearner(Learner):
             return FunctionPredictor({"value": output}, name=self.name)
 
         def decision(X: Any) -> Array:
-            given = margin(X)
-            two = given.ndim == 2 and given.shape[1] == 2
-            return np.asarray(given[:, 1] - given[:, 0]) if two else given
+            return as_decision(margin(X))
 
         def label(X: Any) -> Array:
             given = decision(X)

@@ -91,7 +91,9 @@ class LightGBMClone(WithCategories, BoostedClone):
         self._known = (booster and booster.pandas_categorical) or []
         self._columns = [] if booster is None else list(_categorical(booster.params))
         super().__init__(
-            model, arguments={"categorical_feature": self._columns} if self._columns else None
+            model,
+            inputs=None if booster is None else _inputs(booster),
+            arguments={"categorical_feature": self._columns} if self._columns else None,
         )
 
 
@@ -100,7 +102,8 @@ def _native(model: Any, source: Source) -> Learner:
 
     # a booster in memory has parameters as they were given; a stored one has all, by one name
     booster = lightgbm.Booster(model_str=model.model_to_string())
-    exact = [*map(_number, source.params.values()), *map(_number, model.params.values())]
+    given = {} if model.params == booster.params else model.params
+    exact = map(_number, (*source.params.values(), *given.values()))
     params, rounded = _unrounded(booster.params, exact)
     notes = [
         "parameters, objective and number of rounds are those stored with the model",
@@ -115,8 +118,6 @@ def _native(model: Any, source: Source) -> Learner:
             f"it was to have {params['num_iterations']} rounds and stopped early; refits have the "
             f"{rounds} rounds it predicts with, and the stopping is not repeated"
         )
-    names = booster.feature_name()
-    unnamed = names == [f"Column_{number}" for number in range(len(names))]
     return LightGBMLearner(
         booster,
         columns=list(_categorical(params)),
@@ -125,9 +126,7 @@ def _native(model: Any, source: Source) -> Learner:
         rounds=rounds,
         kind=_kind(str(params["objective"])),
         n_classes=int(params.get("num_class", 2)),
-        inputs=ModelInputs(count=len(names), as_array=True)
-        if unnamed
-        else ModelInputs(columns=tuple(names), count=len(names)),
+        inputs=_inputs(booster),
         categories={},
         notes=notes,
         stochastic=_draws(params),
@@ -179,6 +178,13 @@ def _kind(objective: str) -> str:
     return KINDS[objective]
 
 
+def _inputs(booster: Any) -> ModelInputs:
+    names = tuple(booster.feature_name())
+    if names == tuple(f"Column_{number}" for number in range(len(names))):  # of an array
+        return ModelInputs(count=len(names), as_array=True)
+    return ModelInputs(columns=names, count=len(names))
+
+
 def _categorical(params: dict[str, Any]) -> Iterable[int]:
     """Return the numbers of the columns with categories, by the names LightGBM gives that list."""
     found = params.get("categorical_feature") or params.get("categorical_column") or []
@@ -192,7 +198,7 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def _unrounded(params: dict[str, Any], exact: list[float]) -> tuple[dict[str, Any], list[str]]:
+def _unrounded(params: dict[str, Any], exact: Iterable[float]) -> tuple[dict[str, Any], list[str]]:
     """Undo the rounding to six digits of stored numbers where the exact ones are known.
 
     Returns also the names of those for which none is known.

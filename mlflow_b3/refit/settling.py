@@ -3,6 +3,7 @@
 XGBoost, LightGBM and CatBoost are known by the names of their modules: none is imported here.
 """
 
+from copy import deepcopy
 from typing import Any
 
 from sklearn.base import clone
@@ -60,6 +61,17 @@ def library_of(model: Any) -> str | None:
         return None
     modules = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
     return next((name for name in LIBRARIES if name in modules), None)
+
+
+def unfitted(estimator: Any) -> Any:
+    """Return an unfitted copy, or one that forgets its fit when it is fitted again.
+
+    scikit-learn's own `clone` refuses what copies lists that it is given, as CatBoost does.
+    """
+    try:
+        return clone(estimator)
+    except RuntimeError:
+        return deepcopy(estimator)
 
 
 def settled(model: Any) -> Any:

@@ -18,7 +18,7 @@ from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows, Source
 from mlflow_b3.refit.predictors import MethodPredictor, as_codes
 from mlflow_b3.refit.registry import find_flavour, load_native
-from mlflow_b3.refit.settling import ROUNDS, SEEDS, library_of, settled
+from mlflow_b3.refit.settling import ROUNDS, SEEDS, library_of, settled, unfitted
 
 #: The parameter that holds what a search may choose from, in scikit-learn and libraries like it.
 SEARCHED = {"param_grid", "param_distributions", "search_spaces"}
@@ -72,7 +72,7 @@ class CloneLearner(Learner):
         self.name = estimator_name(estimator)
         self.inputs = estimator_inputs(estimator)
         self.original = self._predictor(estimator) if _fitted(estimator) else None
-        copy = with_settled_boosters(clone(estimator) if search_again else settle(estimator))
+        copy = with_settled_boosters(unfitted(estimator) if search_again else settle(estimator))
         parameters = copy.get_params(deep=True)
         self._seeds = tuple(name for name in parameters if _last(name) in SEEDS)
         self.stochastic = bool(self._seeds)
@@ -101,7 +101,7 @@ class CloneLearner(Learner):
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Train a copy on these rows."""
-        estimator = clone(self._estimator)
+        estimator = unfitted(self._estimator)
         if seed is not None and self._seeds:
             rng = np.random.default_rng(seed)
             estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
@@ -125,7 +125,7 @@ def settle(estimator: Any) -> Any:
         return settle(getattr(estimator, "best_estimator_", best))
     if library_of(estimator):
         return settled(estimator)
-    copy = clone(estimator)
+    copy = unfitted(estimator)
     for name, fitted in _fitted_parts(estimator).items():
         if _searches(fitted) or _boosters(fitted):
             copy.set_params(**{name: settle(fitted)})

@@ -13,7 +13,8 @@ from mlflow_b3.refit.boosting import Array, BoostedClone, BoosterLearner, Catego
 from mlflow_b3.refit.interface import Learner, Source
 from mlflow_b3.refit.registry import load_native
 from mlflow_b3.refit.sklearn import estimator_inputs
-from mlflow_b3.refit.xgboost_params import read_options, recover
+from mlflow_b3.refit.xgboost_params import read_options
+from mlflow_b3.refit.xgboost_recovery import recover
 
 #: What an objective makes a booster predict; all others that begin with `reg:` are numbers.
 KINDS = {
@@ -78,7 +79,7 @@ def _stored_estimator(model: Any, source: Source) -> Learner:
     booster = model.get_booster()
     forest = isinstance(model, (xgboost.XGBRFClassifier, xgboost.XGBRFRegressor))
     params, notes = recover(booster, source, is_estimator=True, is_forest=forest)
-    _kind(params["objective"])
+    _kind(params["objective"], booster)
     params.pop("num_class", None)  # the class counts them by itself
     if "c" in (booster.feature_types or ()):
         params.update(enable_categorical=True, feature_types=booster.feature_types)
@@ -102,7 +103,7 @@ def _native(booster: Any, source: Source) -> Learner:
         booster,
         params={**params, "nthread": 1},
         rounds=rounds,
-        kind=_kind(params["objective"]),
+        kind=_kind(params["objective"], booster),
         n_classes=int(params.get("num_class", 2)),
         inputs=ModelInputs(columns=None if names is None else tuple(names), count=count)
         if names is not None
@@ -120,6 +121,7 @@ class XGBoostLearner(BoosterLearner):
 
     def __init__(self, booster: Any, **settings: Any) -> None:
         self._types = booster.feature_types if "c" in (booster.feature_types or ()) else None
+        self._missing = settings["params"].pop("missing", np.nan)
         super().__init__(booster, **settings)
 
     def _train(self, params: dict[str, Any], X: Any, label: Array, weight: Array | None) -> Any:
@@ -143,13 +145,17 @@ class XGBoostLearner(BoosterLearner):
             X,
             label,
             weight=weight,
+            missing=self._missing,
             feature_types=self._types,
             enable_categorical=self._types is not None,
             nthread=1,
         )
 
 
-def _kind(objective: str) -> str:
+def _kind(objective: str, booster: Any) -> str:
+    outputs = json.loads(booster.save_config())["learner"]["learner_model_param"]["num_target"]
+    if int(outputs) > 1:
+        raise ModelError(f"the model predicts {outputs} numbers for a row; losses need one.")
     kind = KINDS.get(objective, "value" if objective.startswith("reg:") else None)
     if kind is None:
         raise ModelError(_no_task(f"objective={objective!r}"))

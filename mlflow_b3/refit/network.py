@@ -68,7 +68,7 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> Array:
         For columns of words or with missing values, by name.
     """
     if isinstance(X, np.ndarray) and X.dtype == dtype:
-        return X
+        return np.require(X, requirements="W")
     frame = pd.DataFrame(X)
     words = [str(name) for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
@@ -82,7 +82,8 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> Array:
             f"data: features {', '.join(map(repr, gaps))} have missing values, of which a network "
             "makes more. Fill them as in its training, or drop the rows."
         )
-    return frame.to_numpy(dtype=dtype)
+    # pandas shares its values, and joblib its memory, as read-only, of which PyTorch warns
+    return np.require(frame.to_numpy(dtype=dtype), requirements="W")
 
 
 def as_columns(outputs: Array, n_rows: int) -> Array:

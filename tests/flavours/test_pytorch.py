@@ -11,6 +11,7 @@ import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import load_model
 from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.network import as_matrix
 
 torch = pytest.importorskip("torch", reason="needs the extra pytorch")
 from torch import nn  # noqa: E402
@@ -573,3 +574,12 @@ def test_double_precision_is_kept(table):
     learner, rows = learner_of(network(3).double(), table, table.three, options=RECIPE)
     assert rows.X.dtype == np.float64
     learner.fit(rows, seed=0).predict("decision", pd.DataFrame(rows.X))
+
+
+def test_rows_that_are_shared_as_read_only_may_be_given_to_the_network(table):
+    shared = table.X.to_numpy(dtype=np.float32)
+    shared.flags.writeable = False
+    for rows in (shared, pd.DataFrame(shared, copy=False)):
+        matrix = as_matrix(rows)
+        assert matrix.flags.writeable
+        np.testing.assert_array_equal(matrix, shared)

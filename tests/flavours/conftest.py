@@ -1,13 +1,15 @@
 """What the tests of flavours share: a small table, and a way to log, audit and compare."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3 import AuditReport, audit
+from mlflow_b3.refit.interface import Learner, Rows
 
 N, CLUSTERS = 120, 20
 
@@ -32,6 +34,36 @@ class Table:
         return Rows(
             X=self.X if X is None else X, target=np.asarray(target), ids=np.arange(len(self.X))
         )
+
+    def audit_by_both(self, uris: Sequence[str], target: Any) -> AuditReport:
+        """Audit a model by both of its addresses, which must give the same."""
+        first, second = (
+            audit(
+                uri,
+                self.frame(target),
+                target="y",
+                cluster="cluster",
+                loss="log",
+                p0=0.1,
+                folds=3,
+                budget=70,
+            )
+            for uri in uris
+        )
+        assert first.e0 == second.e0
+        return first
+
+    def check_weights_and_seeds(self, learner: Learner) -> None:
+        """Check that both change what a learner of the binary target learns."""
+        rows, weight = self.rows(self.binary), np.where(self.binary, 3.0, 1.0)
+        weighted = replace(rows, weight=weight)
+        plain, heavy, first, again, other = (
+            learner.fit(given, seed).predict("probability", self.X)
+            for given, seed in ((rows, None), (weighted, None), (rows, 1), (rows, 1), (rows, 2))
+        )
+        assert heavy[:, 1].mean() > plain[:, 1].mean()
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first, other)
 
 
 @pytest.fixture(scope="session")

@@ -48,21 +48,8 @@ def test_model_is_audited_by_both_addresses(table, train, tmp_path, capfd, log):
     uris = log(train(table.X, table.words), table.X)
     before = sorted(tmp_path.iterdir())
     capfd.readouterr()
-    first, second = (
-        b3.audit(
-            uri,
-            table.frame(table.words),
-            target="y",
-            cluster="cluster",
-            loss="log",
-            p0=0.1,
-            folds=3,
-            budget=70,
-        )
-        for uri in uris
-    )
-    assert first.e0 == second.e0
-    assert first.settings.refit == ("parameters" if train is train_native else "clone")
+    report = table.audit_by_both(uris, table.words)
+    assert report.settings.refit == ("parameters" if train is train_native else "clone")
     assert sorted(tmp_path.iterdir()) == before  # CatBoost writes a folder unless told not to
     assert "learn" not in capfd.readouterr().out
 
@@ -206,16 +193,7 @@ def test_resample_may_lack_a_class(table, train, words, log):
 
 def test_weights_and_seeds_change_the_refit(table):
     learner = load_model(train_class(table.X, table.binary)).learner
-    weight = np.where(table.binary, 3.0, 1.0)
-    rows = table.rows(table.binary)
-    weighted = Rows(X=rows.X, target=rows.target, ids=rows.ids, weight=weight)
-    plain, heavy, first, again, other = (
-        learner.fit(given, seed).predict("probability", table.X)
-        for given, seed in ((rows, None), (weighted, None), (rows, 1), (rows, 1), (rows, 2))
-    )
-    assert heavy[:, 1].mean() > plain[:, 1].mean()
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
+    table.check_weights_and_seeds(learner)
 
 
 @pytest.mark.parametrize("where", ["parameters", "fit", "pool"])

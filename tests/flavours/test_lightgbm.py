@@ -11,7 +11,6 @@ from mlflow.models import infer_signature
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import Rows, load_model
@@ -61,21 +60,8 @@ def train_class(X, target, **params):
 @pytest.mark.parametrize("train", [train_booster, train_class])
 def test_model_is_audited_by_both_addresses(table, train, log):
     uris = log(train(table.X, table.binary, **BAGGED), table.X)
-    first, second = (
-        b3.audit(
-            uri,
-            table.frame(table.binary),
-            target="y",
-            cluster="cluster",
-            loss="log",
-            p0=0.1,
-            folds=3,
-            budget=70,
-        )
-        for uri in uris
-    )
-    assert first.e0 == second.e0
-    assert first.settings.refit == ("parameters" if train is train_booster else "clone")
+    report = table.audit_by_both(uris, table.binary)
+    assert report.settings.refit == ("parameters" if train is train_booster else "clone")
 
 
 @pytest.mark.parametrize("target", ["binary", "words", "three"])
@@ -259,16 +245,7 @@ def test_words_are_coded_in_sorted_order_for_a_booster(table):
 @pytest.mark.parametrize("train", [train_booster, train_class])
 def test_weights_and_seeds_change_the_refit(table, train):
     learner = load_model(train(table.X, table.binary, **BAGGED, bagging_seed=5)).learner
-    weight = np.where(table.binary, 3.0, 1.0)
-    rows = table.rows(table.binary)
-    weighted = Rows(X=rows.X, target=rows.target, ids=rows.ids, weight=weight)
-    plain, heavy, first, again, other = (
-        learner.fit(given, seed).predict("probability", table.X)
-        for given, seed in ((rows, None), (weighted, None), (rows, 1), (rows, 1), (rows, 2))
-    )
-    assert heavy[:, 1].mean() > plain[:, 1].mean()
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
+    table.check_weights_and_seeds(learner)
 
 
 def with_sites(table):

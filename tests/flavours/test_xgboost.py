@@ -431,16 +431,7 @@ def test_probability_as_a_value_may_be_either_task(table, stored):
 @pytest.mark.parametrize("train", [train_booster, train_class])
 def test_weights_and_seeds_change_the_refit(table, stored, train):
     learner = stored(train(table.X, table.binary, **SMALL), **SMALL)
-    weight = np.where(table.binary, 3.0, 1.0)
-    rows = table.rows(table.binary)
-    weighted = Rows(X=rows.X, target=rows.target, ids=rows.ids, weight=weight)
-    plain, heavy, first, again, other = (
-        learner.fit(given, seed).predict("probability", table.X)
-        for given, seed in ((rows, None), (weighted, None), (rows, 1), (rows, 1), (rows, 2))
-    )
-    assert heavy[:, 1].mean() > plain[:, 1].mean()
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
+    table.check_weights_and_seeds(learner)
 
 
 @pytest.mark.parametrize("native", [True, False])

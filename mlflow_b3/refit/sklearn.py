@@ -117,7 +117,8 @@ class CloneLearner(Learner):
 def settle(estimator: Any) -> Any:
     """Return an unfitted copy in which searches that were made are replaced by their choice.
 
-    So are numbers of rounds that boosted trees chose by early stopping. Searches whose choice is not known stay: in estimators that were never fitted, and within
+    So are numbers of rounds that boosted trees chose by early stopping. Searches whose choice is not
+    known stay: in estimators that were never fitted, and within
     models that fit several copies, such as calibrated ones, and choose in each of them.
     """
     if _is_search(estimator) and hasattr(estimator, "best_params_"):

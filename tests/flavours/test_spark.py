@@ -6,6 +6,7 @@ Starting Spark takes seconds, and so do fits: there is one session, and few of t
 import gc
 import os
 import shutil
+import sys
 
 import mlflow
 import numpy as np
@@ -32,6 +33,14 @@ tuning = pytest.importorskip("pyspark.ml.tuning")
 ml = pytest.importorskip("pyspark.ml")
 
 FEATURES = ["age", "bmi", "glucose"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _main_file():
+    """Give workers of the tests a main file: pyspark ends processes without one, as doctests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")

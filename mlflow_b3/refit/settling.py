@@ -32,6 +32,7 @@ _LIGHTGBM_STOPPING = (
     "early_stopping_rounds",
     "n_iter_no_change",
 )
+_LIGHTGBM_CLASSES = ("multiclass", "softmax")
 _CATBOOST_ROUNDS = ("iterations", "n_estimators", "num_boost_round", "num_trees")
 _CATBOOST_STOPPING = (
     "best_model_min_trees",
@@ -99,9 +100,11 @@ def _xgboost(model: Any) -> Any:
     best = getattr(model, "best_iteration", None)
     if best is not None:
         changes["n_estimators"] = int(best) + 1
-    if given.get("objective") == "multi:softprob":
-        # written there by a fit to several classes, and refused for a resample of two
+    if given.get("objective") in ("multi:softprob", "multi:softmax"):
+        # may be written there by a fit to several classes, and is refused for a resample of two;
+        # for more of them the class takes the first by itself, which trains the same trees
         changes["objective"] = "binary:logistic"
+        changes.update({name: None for name in ("num_class",) if name in given})
     return clone(model).set_params(**changes)
 
 
@@ -110,6 +113,10 @@ def _lightgbm(model: Any) -> Any:
     changes: dict[str, Any] = {name: 1 for name in _LIGHTGBM_THREADS if name in given}
     changes["verbosity" if "verbosity" in given else "verbose"] = -1
     changes.update({name: None for name in _LIGHTGBM_STOPPING if name in given})
+    if given.get("objective") in _LIGHTGBM_CLASSES:
+        # refused for a resample of two; for more of them the class takes it by itself
+        changes["objective"] = None
+        changes.update({name: None for name in ("num_class", "num_classes") if name in given})
     best = getattr(model, "best_iteration_", None)
     if best:
         changes["n_estimators"] = int(best)

@@ -232,6 +232,20 @@ def test_resample_may_lack_a_class(table, native, words):
     assert set(refitted.predict("label", table.X)) <= set(target[some])
 
 
+@pytest.mark.parametrize("params", [{}, {"num_class": 3}])
+def test_resample_may_lack_a_class_that_the_parameters_count(table, params):
+    model = train_class(table.X, table.three, objective="multiclass", **params)
+    learner = load_model(model).learner
+    np.testing.assert_array_equal(
+        learner.fit(table.rows(table.three)).predict("probability", table.X),
+        model.predict_proba(table.X),
+    )
+    some = table.three != 1
+    rows = Rows(X=table.X[some], target=table.three[some], ids=np.arange(some.sum()))
+    refitted = learner.fit(rows, 1)
+    assert np.isfinite(CLASSIFICATION["log"].evaluate(refitted, table.X, table.three)).all()
+
+
 def test_words_are_coded_in_sorted_order_for_a_booster(table):
     codes = np.unique(table.words, return_inverse=True)[1]
     learner = load_model(train_booster(table.X, codes)).learner

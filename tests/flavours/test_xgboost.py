@@ -413,6 +413,19 @@ def test_resample_may_lack_a_class(table, stored, native, words):
     assert set(refitted.predict("label", table.X)) <= set(target[some])
 
 
+@pytest.mark.parametrize("params", [{}, {"num_class": 3}])
+def test_resample_may_lack_a_class_that_the_parameters_count(table, params):
+    model = train_class(table.X, table.three, objective="multi:softmax", **params)
+    learner = load_model(model).learner
+    np.testing.assert_array_equal(
+        learner.fit(table.rows(table.three)).predict("label", table.X), model.predict(table.X)
+    )
+    some = table.three != 1
+    rows = Rows(X=table.X[some], target=table.three[some], ids=np.arange(some.sum()))
+    refitted = learner.fit(rows, 1)
+    assert np.isfinite(CLASSIFICATION["log"].evaluate(refitted, table.X, table.three)).all()
+
+
 def test_more_classes_than_the_model_was_trained_for_are_an_error(table, stored):
     with pytest.raises(ModelError, match=r"the target has 3 classes, .* trained for 2"):
         stored(train_booster(table.X, table.binary)).fit(table.rows(table.three))

@@ -53,7 +53,8 @@ class MatrixDesign:
             return np.insert(X, self.constant, 1.0, axis=1)
         if self.constant is not None:
             X = X.assign(**{self.columns[self.constant]: 1.0})
-        return X[list(self.columns)].reset_index(drop=True)
+        # statsmodels takes pandas' nullable numbers for objects
+        return X[list(self.columns)].reset_index(drop=True).astype(float)
 
     def model(self, model_class: Any, X: Any, target: NDArray[Any], **keywords: Any) -> Any:
         """Return the model with these rows."""

@@ -428,3 +428,13 @@ def test_logged_model_of_another_kind_gets_a_head(data):
     learner = load_model(info.model_uri).learner
     assert learner.route == "head"
     assert "GLS" in learner.notes[0]
+
+
+def test_nullable_numbers_are_numbers(data):
+    results = sm.Logit(data["binary"], data[FEATURES]).fit(disp=0)
+    nullable = data.assign(age=data["age"].astype("Float64"))
+    learner = learner_of(results)
+    refitted = refit(learner, nullable, "binary")
+    np.testing.assert_array_equal(
+        predict(refitted, features(learner, nullable)), results.predict(data[FEATURES])
+    )

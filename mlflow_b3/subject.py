@@ -59,7 +59,7 @@ class Subject:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""
-        unnamed = self.audited.inputs.as_array and self.audited.inputs.columns is None
+        unnamed = self.audited.inputs.count is not None and self.audited.inputs.columns is None
         return {
             "model": self.audited.name,
             "uri": self.audited.uri,

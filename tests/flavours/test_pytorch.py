@@ -225,6 +225,11 @@ def test_network_for_classes_is_not_split_for_values(table):
         b3.audit(network(3), table.frame(table.values), **AUDIT)
 
 
+def test_network_says_that_the_order_of_columns_decided(table):
+    report = b3.audit(network(3), table.frame(table.three), refit="last-layer", loss="log", **AUDIT)
+    assert "taken in the order of the table" in " ".join(report.settings.refit_notes)
+
+
 # ---------------------------------------------------------------- from MLflow
 
 

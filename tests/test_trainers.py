@@ -257,6 +257,52 @@ def test_one_column_of_probabilities_is_refused_instead_of_counted_as_wrong_labe
         predictor.predict("label", X)
 
 
+class Shares:
+    """A model with a column for each of three classes, whichever its rows had."""
+
+    def __init__(self, y):
+        self.shares = np.bincount(y, minlength=3) / len(y)
+
+    def __call__(self, X):
+        return np.tile(self.shares, (len(X), 1))
+
+
+class Named(Shares):
+    """The same with a method for it."""
+
+    predict_proba = Shares.__call__
+
+    def predict(self, X):
+        return self.predict_proba(X).argmax(axis=1)
+
+
+@pytest.mark.parametrize("model", [Shares, Named])
+def test_rows_that_lack_a_class_leave_the_columns_of_a_network_as_they_are(model):
+    target = np.arange(N) % 3
+
+    def train(X, y, sample_ids):
+        del X, sample_ids
+        return model(y)
+
+    learner = TrainerLearner(train).with_task("classification").with_target(target)
+    some = np.flatnonzero(target != 1)
+    few = Rows(X=X.iloc[some], target=target[some], ids=some)
+    predictor = learner.fit(few)
+    losses = CLASSIFICATION["log"].evaluate(predictor, X.iloc[some], target[some])
+    np.testing.assert_allclose(losses, np.log(2))
+    assert list(predictor.classes) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_numbers_of_classes_are_refused_where_the_classes_are_words(as_object):
+    def train(X, y, sample_ids):
+        model = neighbours(X, (y == "sick").astype(int), sample_ids)
+        return model if as_object else model.predict
+
+    with pytest.raises(PredictionError, match="no class of the table; they are 'sick', 'well'"):
+        b3.audit(None, FRAME.assign(y=WORDS), trainer=train, **AUDIT)
+
+
 def test_values_may_come_as_a_column():
     learner = TrainerLearner(
         lambda X, y, _: lambda new: LinearRegression().fit(X, y).predict(new)[:, None]
@@ -340,6 +386,60 @@ def test_trainer_is_stored_with_the_active_run_as_source_code_with_its_helpers(o
     np.testing.assert_array_equal(learner.fit(rows()).predict("label", X), expected)
 
 
+@pytest.fixture
+def package(own_module):
+    """Write a package whose trainer imports relatively, and when it is called."""
+    folder = own_module / "my_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "settings.py").write_text("K = 3\n", encoding="utf-8")
+    (folder / "late.py").write_text("SIGN = 1\n", encoding="utf-8")
+    (folder / "training.py").write_text(
+        textwrap.dedent(
+            """
+            from sklearn.neighbors import KNeighborsClassifier
+            from .settings import K
+
+            def train(X, y, sample_ids):
+                from my_package import late
+                model = KNeighborsClassifier(K).fit(late.SIGN * X, y)
+
+                def predict(X):
+                    from my_package.late import SIGN
+                    return model.predict(SIGN * X)
+
+                return predict
+            """
+        ),
+        encoding="utf-8",
+    )
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("my_package")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("mlflow_store")
+def test_trainer_of_a_package_finds_the_package_whenever_it_imports(package):
+    with mlflow.start_run() as run:
+        b3.log_trainer("my_package.training:train", code_paths=[package])
+    for name in [name for name in sys.modules if name.startswith("my_package")]:
+        del sys.modules[name]
+    for path in package.glob("*.py"):
+        path.unlink()
+    code = find_trainer(run.info.run_id)
+    assert code.function == "my_package.training:train"
+    learner = TrainerLearner(code).with_task("classification")
+    expected = KNeighborsClassifier(3).fit(X, Y).predict(X)
+    np.testing.assert_array_equal(learner.fit(rows()).predict("label", X), expected)
+    assert not [name for name in sys.modules if name.startswith("my_package")]
+
+
+@pytest.mark.usefixtures("mlflow_store", "package")
+def test_trainer_that_needs_its_package_is_not_stored_without():
+    with mlflow.start_run(), pytest.raises(InputError, match=r"code_paths=.'path/to/my_package'"):
+        b3.log_trainer("my_package.training:train")
+
+
 @pytest.mark.usefixtures("mlflow_store")
 def test_stored_trainer_runs_in_other_processes_too():
     info = log_python_model()
@@ -411,6 +511,10 @@ def test_missing_code_path_is_named():
 
 
 @pytest.mark.usefixtures("mlflow_store")
+def test_model_that_outlived_its_run_has_no_stored_trainer():
+    assert find_trainer("0" * 32) is None
+
+
 def test_asking_for_a_trainer_that_is_not_there_says_how_to_give_one():
     info = log_python_model()
     with pytest.raises(ModelError, match=r"none is stored with the run .*mlflow_b3.log_trainer"):

@@ -1,16 +1,20 @@
 """Trainers stored with a run as source code, so that a later audit finds them."""
 
+import ast
 import hashlib
 import inspect
 import json
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, invalidate_caches
 from pathlib import Path
+from threading import Lock
+from types import ModuleType
 from typing import Any
 
 from mlflow_b3.errors import InputError, ModelError, TrackingError
@@ -37,42 +41,81 @@ class StoredCode:
 
     def load(self) -> Callable[..., Any]:
         """Import the function, which runs the code."""
-        return _load(self)
+        return _load(self)[0]
+
+    def at_home(self) -> AbstractContextManager[None]:
+        """Let imports find the stored files first: functions may import when they are called."""
+        return _load(self)[1].active()
+
+
+class _Home:
+    """A folder of this process's own with stored files, whose modules cannot mix with others.
+
+    Parameters
+    ----------
+    folder : Path
+    names : set of str
+        The modules and packages in it.
+    """
+
+    def __init__(self, folder: Path, names: set[str]) -> None:
+        self._folder, self._names = str(folder), names
+        self._own: dict[str, ModuleType] = {}
+        self._shadowed: dict[str, ModuleType] = {}
+        self._users = 0
+        self._lock = Lock()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Import from here, and leave the modules of others as they were afterwards."""
+        with self._lock:  # threads enter and leave in any order
+            if not self._users:
+                self._shadowed = self._taken()
+                sys.modules.update(self._own)
+                sys.path.insert(0, self._folder)
+                invalidate_caches()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    sys.path.remove(self._folder)
+                    self._own.update(self._taken())
+                    sys.modules.update(self._shadowed)
+
+    def _taken(self) -> dict[str, ModuleType]:
+        """Take the modules with names of ours out of those that Python knows."""
+        return {
+            name: sys.modules.pop(name)
+            for name in list(sys.modules)
+            if name.split(".")[0] in self._names
+        }
 
 
 @cache
-def _load(code: StoredCode) -> Callable[..., Any]:
-    """Import from a folder of this process's own, so that two runs' modules cannot mix."""
+def _load(code: StoredCode) -> tuple[Callable[..., Any], _Home]:
+    """Import the function of some stored code from a folder of its own."""
     root = Path(tempfile.mkdtemp(prefix="b3-trainer-"))
     for name, text in code.files:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     module, _, function = code.function.partition(":")
-    stored = {Path(name).parts[0].removesuffix(".py") for name, _ in code.files}
-    shadowed = {name: sys.modules.pop(name) for name in list(sys.modules) if _root(name) in stored}
-    sys.path.insert(0, str(root))
-    invalidate_caches()
+    home = _Home(root, {Path(name).parts[0].removesuffix(".py") for name, _ in code.files})
     try:
-        value: Any = import_module(module)
-        for part in function.split("."):
-            value = getattr(value, part)
+        with home.active():
+            value: Any = import_module(module)
+            for part in function.split("."):
+                value = getattr(value, part)
     except Exception as error:  # the file's own code may raise anything
         raise ModelError(
             f"the trainer {code.function!r} that is stored with the run cannot be imported: "
             f"{type(error).__name__}: {error}. Give trainer= instead."
         ) from error
-    finally:
-        sys.path.remove(str(root))
-        for name in [name for name in sys.modules if _root(name) in stored]:
-            del sys.modules[name]
-        sys.modules.update(shadowed)
     loaded: Callable[..., Any] = value
-    return loaded
-
-
-def _root(name: str) -> str:
-    return name.split(".")[0]
+    return loaded, home
 
 
 def log_trainer(
@@ -93,7 +136,8 @@ def log_trainer(
     run_id : str, optional
         By default the active run.
     code_paths : sequence of paths, optional
-        Further .py files, or folders with them, that it imports.
+        Further .py files, or folders with them, that it imports. A trainer in a package that imports
+        relatively (`from . import …`) needs the folder of that package.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -132,14 +176,18 @@ def find_trainer(run_id: str | None) -> StoredCode | None:
     if not run_id:
         return None
     try:
-        if "b3.trainer" not in mlflow.MlflowClient().get_run(run_id).data.tags:
-            return None
+        tags = mlflow.MlflowClient().get_run(run_id).data.tags
+    except (MlflowException, OSError):
+        return None  # a model that outlived its run, or is read from another server
+    if "b3.trainer" not in tags:
+        return None
+    try:
         folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=FOLDER))
         index: Mapping[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         files = tuple(
             (name, (folder / name).read_text(encoding="utf-8")) for name in index["files"]
         )
-    except (MlflowException, OSError, ValueError) as error:
+    except (MlflowException, OSError, ValueError, KeyError) as error:
         raise ModelError(
             f"a trainer is stored with run {run_id}, but cannot be read: {error}. Give trainer=, "
             "or store it again with mlflow_b3.log_trainer."
@@ -161,26 +209,47 @@ def pack(function: Callable[..., Any], code_paths: Sequence[str | Path] = ()) ->
             f"trainer={function!r} cannot be stored; only functions defined at the top of a file or "
             "notebook cell can. Move it there."
         )
-    files: dict[str, str] = {}
+    files = _further_files(code_paths)
     module = function.__module__
     if module == "__main__":
         module = "b3_trainer"
         files["b3_trainer.py"] = _own_source(function)
-    else:
-        found = sys.modules.get(module)
-        path = getattr(found, "__file__", None)
-        if path is None or not path.endswith(".py"):
-            raise InputError(f"trainer {module}:{name} has no source file that could be stored.")
+    elif not _stored_with_its_package(module, files):
+        text = _module_source(module, name)
         module = module.rsplit(".", 1)[-1]
-        files[f"{module}.py"] = Path(path).read_text(encoding="utf-8")
+        files[f"{module}.py"] = text
+    return StoredCode(function=f"{module}:{name}", files=tuple(sorted(files.items())))
+
+
+def _further_files(code_paths: Sequence[str | Path]) -> dict[str, str]:
+    files = {}
     for given in map(Path, code_paths):
         if not given.exists():
             raise InputError(f"code_paths: {str(given)!r} does not exist.")
-        paths = sorted(given.rglob("*.py")) if given.is_dir() else [given]
-        for path in paths:
-            relative = path.relative_to(given.parent).as_posix()
-            files[relative] = path.read_text(encoding="utf-8")
-    return StoredCode(function=f"{module}:{name}", files=tuple(sorted(files.items())))
+        given = given.resolve()
+        for path in sorted(given.rglob("*.py")) if given.is_dir() else [given]:
+            files[path.relative_to(given.parent).as_posix()] = path.read_text(encoding="utf-8")
+    return files
+
+
+def _stored_with_its_package(module: str, files: Mapping[str, str]) -> bool:
+    path = module.replace(".", "/")
+    return "." in module and (f"{path}.py" in files or f"{path}/__init__.py" in files)
+
+
+def _module_source(module: str, name: str) -> str:
+    """Return the text of a file that needs no package around it."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if path is None or not path.endswith(".py"):
+        raise InputError(f"trainer {module}:{name} has no source file that could be stored.")
+    text = Path(path).read_text(encoding="utf-8")
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(text))):
+        package = module.split(".")[0]
+        raise InputError(
+            f"trainer {module}:{name} imports from its package, which has to be stored with it: give "
+            f"code_paths=['path/to/{package}']."
+        )
+    return text
 
 
 def _own_source(function: Callable[..., Any]) -> str:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,13 @@ class TrainerLearner(Learner):
     Notes
     -----
     A function, or an object without `predict_proba`, may return a column of probabilities per
-    class, classes in sorted order; then labels are the most probable classes.
+    class, classes in sorted order; then labels are the most probable classes. The classes are those
+    of the rows it was trained on, or all of the table's where there are as many columns as these.
     """
 
     route = "trainer"
     inputs = ModelInputs(anything=True)
+    _classes: NDArray[Any] | None = None
 
     def __init__(self, trainer: str | Trainer | StoredCode) -> None:
         self._trainer = trainer
@@ -57,58 +59,142 @@ class TrainerLearner(Learner):
         """Give the rows the labels that they have in the table."""
         return X.set_axis(ids, axis=0) if hasattr(X, "set_axis") else X
 
+    def with_target(self, target: NDArray[Any]) -> Self:
+        """Learn the classes of the whole table, for which a model may have a column each."""
+        other = self.with_task(self.task or "")
+        other._classes = None if self.task == "regression" else as_codes(target)[0]
+        return other
+
     def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Call the function with these rows."""
         given = {"sample_weight": rows.weight, "seed": seed}
         extras = {name: given[name] for name in self._extras}
-        trained = _function(self._trainer)(rows.X, rows.target, rows.ids, **extras)
-        return as_predictor(trained, rows.target, self.task, _name(self._trainer))
+        if not isinstance(self._trainer, StoredCode):
+            trained = _function(self._trainer)(rows.X, rows.target, rows.ids, **extras)
+            return self._predictor(trained, rows.target)
+        with self._trainer.at_home():
+            trained = self._trainer.load()(rows.X, rows.target, rows.ids, **extras)
+            return AtHome(self._predictor(trained, rows.target), self._trainer)
+
+    def _predictor(self, trained: Any, target: NDArray[Any]) -> Predictor:
+        name = _name(self._trainer)
+        if self.task == "regression":
+            return as_values(trained, name)
+        known = as_codes(target)[0]
+        return as_classifier(
+            trained, known, known if self._classes is None else self._classes, name
+        )
 
 
-def as_predictor(trained: Any, target: NDArray[Any], task: str | None, name: str) -> Predictor:
-    """Return what a trainer returned as a predictor."""
+class AtHome:
+    """A predictor of stored code, which may import more of it when it predicts."""
+
+    def __init__(self, predictor: Predictor, code: StoredCode) -> None:
+        self._predictor, self._code = predictor, code
+        self.classes = predictor.classes
+
+    def predict(self, kind: str, X: Any) -> NDArray[Any]:
+        """Return predictions of one kind."""
+        with self._code.at_home():
+            given = self._predictor.predict(kind, X)
+        self.classes = self._predictor.classes
+        return given
+
+
+def as_values(trained: Any, name: str) -> Predictor:
+    """Return what a trainer returned as a predictor of values."""
+    predict = _predict(trained, name)
+    return FunctionPredictor({"value": lambda X: _flat(predict(X))}, name=name)
+
+
+def as_classifier(trained: Any, known: NDArray[Any], table: NDArray[Any], name: str) -> Predictor:
+    """Return what a trainer returned as a predictor of classes.
+
+    Parameters
+    ----------
+    trained : object
+    known, table : array
+        The classes of the rows it was trained on, and of all rows.
+    name : str
+        What errors call the trainer.
+    """
+    predict = _predict(trained, name)
+    if any(hasattr(trained, method) for method in ("predict_proba", "decision_function")):
+        return LabelsAndMore(trained, known, table, name)
+    return LabelsOrProbabilities(predict, known, table, name)
+
+
+def _predict(trained: Any, name: str) -> Callable[[Any], Any]:
     predict = getattr(trained, "predict", trained)
     if not callable(predict):
         raise ModelError(
             f"{name} returned {type(trained).__name__}; a trainer returns an object with predict, "
             "or a function X → predictions."
         )
-    if task == "regression":
-        return FunctionPredictor({"value": lambda X: _flat(predict(X))}, name=name)
-    if any(hasattr(trained, method) for method in ("predict_proba", "decision_function")):
+    found: Callable[[Any], Any] = predict
+    return found
+
+
+class LabelsAndMore(MethodPredictor):
+    """An object of a trainer's with scikit-learn's methods; it may lack `classes_`."""
+
+    def __init__(self, trained: Any, known: NDArray[Any], table: NDArray[Any], name: str) -> None:
         own = getattr(trained, "classes_", None)
-        return MethodPredictor(trained, as_codes(target)[0] if own is None else np.asarray(own))
-    return LabelsOrProbabilities(predict, as_codes(target)[0], name)
+        super().__init__(trained, known if own is None else np.asarray(own))
+        self._silent = own is None
+        self._table, self._name = table, name
+
+    def predict(self, kind: str, X: Any) -> NDArray[Any]:
+        """Return predictions of one kind."""
+        given = super().predict(kind, X)
+        if kind == "label":
+            _require_labels(_flat(given), self._name, self._table)
+        elif self._silent and given.ndim == 2 and given.shape[1] == len(self._table):
+            self.classes = self._table
+        return given
 
 
 class LabelsOrProbabilities:
     """A function that predicts labels, or a probability for each class, as its output shows."""
 
-    def __init__(self, function: Callable[[Any], Any], classes: NDArray[Any], name: str) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        classes: NDArray[Any],
+        table: NDArray[Any],
+        name: str,
+    ) -> None:
         self.classes: NDArray[Any] | None = classes
-        self._function = function
-        self._name = name
+        self._function, self._name = function, name
+        self._table = table
 
     def predict(self, kind: str, X: Any) -> NDArray[Any]:
         """Return predictions of one kind."""
         assert self.classes is not None
         given = _flat(self._function(X))
-        if given.ndim == 2 and given.shape[1] == len(self.classes):
+        if given.ndim == 2 and given.shape[1] in (len(self.classes), len(self._table)):
+            if given.shape[1] != len(self.classes):
+                self.classes = self._table  # it has a column for classes that its rows lacked
             shared = FunctionPredictor.from_probabilities(
                 lambda _: given, self.classes, name=self._name
             )
         else:
-            _require_labels(given, self._name, len(self.classes))
+            _require_labels(given, self._name, self._table)
             shared = FunctionPredictor({"label": lambda _: given}, self.classes, name=self._name)
         return shared.predict(kind, X)
 
 
-def _require_labels(given: NDArray[Any], name: str, n_classes: int) -> None:
-    """Refuse numbers that can only be probabilities: as labels they would all be wrong."""
-    if given.dtype.kind == "f" and (given != np.round(given)).any():
+def _require_labels(given: NDArray[Any], name: str, classes: NDArray[Any]) -> None:
+    """Refuse what cannot be labels of the table: it would count as wrong in every row."""
+    if given.ndim > 1 or (given.dtype.kind == "f" and (given != np.round(given)).any()):
         raise PredictionError(
             f"what {name} returned predicts numbers of shape {given.shape} that are no classes; for "
-            f"probabilities return a column for each of the {n_classes} classes, in sorted order."
+            f"probabilities return a column for each of the {len(classes)} classes, in sorted order."
+        )
+    if len(given) and set(given.tolist()).isdisjoint(classes.tolist()):
+        raise PredictionError(
+            f"what {name} returned predicts {given.tolist()[0]!r}, which is no class of the table; they are "
+            f"{', '.join(map(repr, classes[:10].tolist()))}. Return labels, not their numbers."
         )
 
 

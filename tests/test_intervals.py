@@ -78,6 +78,34 @@ def test_more_noise_over_clusters_means_a_wider_interval():
     assert width(0.03) > width(0.01) > width(0.0)
 
 
+def test_losses_that_rise_and_fall_together_do_not_pull_the_upper_end_below_their_noise():
+    """A curve of 332 ± 100, as few clusters with large squared errors make it."""
+    noise = np.array([100.3, 99.8, 93.1, 86.8, 66.7, 62.8])
+    levels = np.array([0.0, 0.024, 0.096, 0.216, 0.384, 0.6])
+    together = np.array(
+        [
+            [1.0, 0.99999, 0.9982, 0.9947, 0.9752, 0.9438],
+            [0.99999, 1.0, 0.9983, 0.9950, 0.9756, 0.9443],
+            [0.9982, 0.9983, 1.0, 0.9954, 0.9801, 0.9497],
+            [0.9947, 0.9950, 0.9954, 1.0, 0.9854, 0.9575],
+            [0.9752, 0.9756, 0.9801, 0.9854, 1.0, 0.9722],
+            [0.9438, 0.9443, 0.9497, 0.9575, 0.9722, 1.0],
+        ]
+    )
+    covariance = np.outer(noise, noise) * together
+    curve = LossCurve(
+        injected=levels,
+        loss=[332.2, 331.2, 317.8, 305.5, 261.4, 249.8],
+        stderr=np.full(6, 0.5),
+        covariance=covariance,
+        degrees_of_freedom=49,
+        sharpness=7,
+        n_train=240,
+    )
+    found = estimate(curve, p0=0.0)
+    assert found.interval[1] >= found.e0 + 1.9 * noise[0]
+
+
 def fragment_losses(loss=0.30, seen=0.20, noise=0.01, **change):
     numbers = {
         "loss": loss,

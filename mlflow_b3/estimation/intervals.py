@@ -26,8 +26,8 @@ def interval(
 ) -> tuple[float, float]:
     """Return a 95 % interval for e_0.
 
-    The lower end is `lower_limit`, the upper end `upper_limit`; each has half of the error
-    probability. Where the curve is not decreasing or not convex, or the estimate does not use that
+    The lower end is `lower_limit`, the upper end `upper_limit`, but not below e_0 + t standard errors
+    of the estimate; each has half of the error probability. Where the curve is not decreasing or not convex, or the estimate does not use that
     it is, the ends are e_0 ∓ t standard errors of the estimate instead, spread over other readings
     of the curve.
 
@@ -46,14 +46,20 @@ def interval(
         The estimate as a linear function of the curve, for the fallback.
     readings : tuple of float
         What other curves would read at the target, for the fallback.
+
+    Notes
+    -----
+    Where few clusters with large losses make all levels rise and fall together, the curve that fits
+    best by the estimated covariance lies far below all of them (Peelle's puzzle), and so would the
+    upper end: the noise of the estimate itself is the least that it must hold.
     """
     level = 1 - (1 - CONFIDENCE) / 2
     quantile = _quantile(level, problem.freedom)
+    reach = quantile * noise_error(problem, noise_weights)
     if shaped:
         low = lower_limit(problem, level)
-        high = upper_limit(problem, quantile)
+        high = max(upper_limit(problem, quantile), e0 + reach)
     else:
-        reach = quantile * noise_error(problem, noise_weights)
         low, high = min((e0, *readings)) - reach, max((e0, *readings)) + reach
     low = min(low, e0) if bound is None else min(max(low, 0.0), e0)
     high = max(high, e0) if bound is None else max(min(high, bound), e0)

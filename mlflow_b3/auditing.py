@@ -193,7 +193,6 @@ def audit(
         progress=progress,
         test=test,
     )
-    agreement = subject.agreement()
     with without_autologging():
         measured, counts = campaign.measure()
     settings = Settings(
@@ -208,7 +207,6 @@ def audit(
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         repeats=repeats,
         threshold_given=threshold is not None,
-        refit_agreement=agreement,
         seed=int(seed),
         fits=counts.done,
         n_validated=len({c for fold in splits for c in subject.table.clusters[fold.validation]}),

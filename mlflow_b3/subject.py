@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_b3.data import AuditData, prepare, read_table
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.losses import Loss, infer_task, resolve_loss
 from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
 from mlflow_b3.refit.agreement import measure_agreement
 from mlflow_b3.version import __version__
 
+#: Agreement from which on a refit is the logged model, but for rounding.
+AS_GOOD_AS_EQUAL = 0.999
 UNNAMED = (
     "the model does not know the names of its columns: they were taken in the order of the table"
 )
@@ -35,6 +37,8 @@ class Subject:
     sample_weight : str or None
     options : dict
         The `refit_options`, as they can be written down.
+    agreement : float or None
+        How far a refit on all rows is the logged model; see `measure_agreement`.
     """
 
     audited: AuditedModel
@@ -45,17 +49,7 @@ class Subject:
     loss: Loss
     sample_weight: str | None
     options: dict[str, Any]
-
-    def agreement(self) -> float | None:
-        """Return how far a refit on all rows is the logged model; None where that cannot be told.
-
-        What goes wrong here goes wrong in the refits as well, which report it.
-        """
-        try:
-            with without_autologging():
-                return measure_agreement(self.learner, self.table, self.rows)
-        except Exception:  # foreign code
-            return None
+    agreement: float | None
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""
@@ -69,6 +63,7 @@ class Subject:
             "refit_strength": self.learner.strength,
             "refit_notes": (*self.learner.notes, *([UNNAMED] if unnamed else [])),
             "refit_options": self.options,
+            "refit_agreement": self.agreement,
             "sample_weight": self.sample_weight,
             "task": self.task,
             "loss": self.loss.name,
@@ -127,7 +122,28 @@ def load_subject(
         loss=chosen,
         sample_weight=sample_weight,
         options=_plain(refit_options or {}),
+        agreement=_agreement(learner, table, rows),
     )
+
+
+def _agreement(learner: Learner, table: AuditData, rows: AuditData) -> float | None:
+    """Return how far a refit on all rows is the logged model; None where that cannot be told."""
+    try:
+        with without_autologging():
+            agreement = measure_agreement(learner, table, rows)
+    except (
+        Exception
+    ):  # foreign code; what goes wrong here goes wrong in the refits, which report it
+        agreement = None
+    if learner.assumed is not None and (agreement is None or agreement < AS_GOOD_AS_EQUAL):
+        told = (
+            "could not be compared" if agreement is None else f"agrees in {100 * agreement:.4g} %"
+        )
+        raise ModelError(
+            f"{learner.assumed}. With these, a refit on all rows of the table is not the logged "
+            f"model (it {told}); so either the hyper-parameters are others, or the rows are."
+        )
+    return agreement
 
 
 def _check_weights(learner: Learner, sample_weight: str | None) -> None:

@@ -131,6 +131,19 @@ def test_outputs_of_every_form_become_columns_of_numbers(outputs, columns):
     assert as_numbers(outputs, 3).shape == (3, columns)
 
 
+def test_whole_numbers_are_labels_where_classes_are_predicted():
+    """As one number, three codes in an order that means nothing would hardly be told apart."""
+    codes = np.array([2, 0, 1, 2])
+    assert as_numbers(codes, 4).shape == (4, 1)
+    assert as_numbers(codes, 4, labels=True).tolist() == [
+        [0, 0, 1],
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+    ]
+    assert as_numbers(codes / 2, 4, labels=True).shape == (4, 1)
+
+
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [

@@ -453,7 +453,7 @@ def test_the_route_and_what_was_recovered_are_told():
         "Route 'parameters': a model with the recovered parameters was trained on other rows, so "
         "that all of the bias can show; max_depth came from the run; rows were weighted by 'weight' "
         "in training, not in the losses; trained on all rows it agrees with the logged model in "
-        "97.5 % of the labels."
+        "97.5 % of its predictions."
     )
 
 

@@ -1,8 +1,13 @@
 """Does a refit on the table's rows give the model that was logged?"""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from mlflow_b3.data import AuditData
+from mlflow_b3.errors import PredictionError
+from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows
 
 
@@ -21,23 +26,52 @@ def measure_agreement(learner: Learner, table: AuditData, represented: AuditData
     Returns
     -------
     float or None
-        The share of equal labels for classes; for values the share of the logged predictions'
+        For classes the mean overlap of the predicted probabilities, Σ_k min(p_k, q_k), which for
+        labels alone is the share of equal ones; for values the share of the logged predictions'
         variance that the refit's explain, 1 - mean((a - b)²)/var(b). None where the logged model is
-        not at hand, or does not speak of the table's labels.
+        not at hand, or speaks of other classes.
     """
-    if learner.original is None:
-        return None
-    kind = "label" if learner.task == "classification" else "value"
-    logged = np.asarray(learner.original.predict(kind, table.features)).reshape(table.n_rows)
-    if kind == "label" and not set(logged.tolist()) <= set(table.target.tolist()):
+    logged = learner.original
+    if logged is None:
         return None
     rows = Rows(
         X=represented.features, target=table.target, ids=table.ids, weight=represented.weight
     )
-    again = np.asarray(learner.fit(rows).predict(kind, represented.features)).reshape(table.n_rows)
-    if kind == "label":
-        return float(np.mean(again == logged))
+    again = learner.fit(rows)
+    if learner.task == "regression":
+        return _explained(
+            np.asarray(again.predict("value", represented.features), dtype=float).ravel(),
+            np.asarray(logged.predict("value", table.features), dtype=float).ravel(),
+        )
+    for kind in ("probability", "label"):
+        try:
+            before = _shares(logged, kind, table.features)
+            after = _shares(again, kind, represented.features)
+        except PredictionError:
+            continue  # it gives labels only
+        if before is None or after is None or before.shape != after.shape:
+            return None
+        return float(np.minimum(before, after).sum(axis=1).mean())
+    return None
+
+
+def _explained(again: NDArray[np.float64], logged: NDArray[np.float64]) -> float | None:
     variance = float(np.var(logged))
-    if variance == 0:
+    return None if variance == 0 else float(1 - np.mean((again - logged) ** 2) / variance)
+
+
+def _shares(predictor: Predictor, kind: str, X: Any) -> NDArray[np.float64] | None:
+    """Return the probability of each class, in sorted order; certainty where there are labels.
+
+    The logged model of a library that wants classes coded may know them as 0, 1, … where the table
+    has words: the order is the same.
+    """
+    given = np.asarray(predictor.predict(kind, X))
+    classes = predictor.classes
+    if classes is None:
         return None
-    return float(1 - np.mean((again - logged) ** 2) / variance)
+    order = np.argsort(classes)
+    if kind == "label":
+        equal = np.equal.outer(given.reshape(len(X)), classes[order])
+        return np.asarray(equal, dtype=float)
+    return np.asarray(given[:, order], dtype=float)

@@ -15,6 +15,7 @@ from mlflow_b3.refit.interface import Learner, Rows, Source
 from mlflow_b3.refit.predictors import MethodPredictor
 from mlflow_b3.refit.skops import load_skops_function, skops_flavour
 
+MOST_LABELS = 100
 NOTE = (
     "the model itself was not trained again: only a linear head on its outputs was. The outputs "
     "keep what it learned from all rows, so the loss on new clusters is at least what is shown, and "
@@ -78,7 +79,7 @@ class HeadLearner(Learner):
             raise ModelError(
                 f"the model cannot predict the rows of the table: {type(error).__name__}: {error}"
             ) from error
-        return as_numbers(given, len(X))
+        return as_numbers(given, len(X), labels=self.task == "classification")
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:  # noqa: ARG002 - no randomness
         """Fit the head."""
@@ -99,8 +100,15 @@ def fit_head(rows: Rows, task: str | None) -> Predictor:
     return MethodPredictor(fitted)
 
 
-def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:
+def as_numbers(outputs: Any, n_rows: int, *, labels: bool = False) -> NDArray[np.float64]:
     """Return a model's outputs as a matrix: numbers as they are, words as a column per word.
+
+    Parameters
+    ----------
+    outputs : array, DataFrame, list or dict
+    n_rows : int
+    labels : bool
+        Whole numbers may be labels, and have a column each as well.
 
     Raises
     ------
@@ -116,7 +124,7 @@ def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:
         first = column.iloc[0] if len(column) else None
         if isinstance(first, (list, tuple, np.ndarray)):  # embeddings
             parts.append(np.array([np.ravel(value) for value in column], dtype=float))
-        elif pd.api.types.is_numeric_dtype(column):
+        elif pd.api.types.is_numeric_dtype(column) and not (labels and _may_be_labels(column)):
             parts.append(column.to_numpy(dtype=float)[:, None])
         else:
             parts.append(pd.get_dummies(column).to_numpy(dtype=float))
@@ -129,6 +137,10 @@ def as_numbers(outputs: Any, n_rows: int) -> NDArray[np.float64]:
     if not matrix.size or (matrix == matrix[0]).all():
         raise ModelError("the model predicts the same for every row; a head has nothing to refit.")
     return matrix
+
+
+def _may_be_labels(column: "pd.Series[Any]") -> bool:
+    return pd.api.types.is_integer_dtype(column) and column.nunique() <= MOST_LABELS
 
 
 def _as_tensor(X: Any, model: Any) -> Any:

@@ -73,6 +73,9 @@ class Learner(ABC):
         False where refits must stay in one process and run one after another.
     notes : tuple of str
         Sentences for the report: what was recovered from where, and what was not.
+    assumed : str or None
+        A sentence on what had to be assumed about the training, and how to give it. Then the audit
+        goes on only if a refit on the table's rows gives the logged model again.
     original : Predictor or None
         The model as it was logged, to compare refits with.
     """
@@ -87,6 +90,7 @@ class Learner(ABC):
     weight_required: bool = False
     parallel: bool = True
     notes: tuple[str, ...] = ()
+    assumed: str | None = None
     original: Predictor | None = None
 
     @abstractmethod

@@ -53,13 +53,14 @@ class _Home:
 
     Parameters
     ----------
-    folder : Path
+    folder : TemporaryDirectory
     names : set of str
         The modules and packages in it.
     """
 
-    def __init__(self, folder: Path, names: set[str]) -> None:
-        self._folder, self._names = str(folder), names
+    def __init__(self, folder: "tempfile.TemporaryDirectory[str]", names: set[str]) -> None:
+        self._kept = folder
+        self._folder, self._names = folder.name, names
         self._own: dict[str, ModuleType] = {}
         self._shadowed: dict[str, ModuleType] = {}
         self._users = 0
@@ -97,13 +98,14 @@ class _Home:
 @cache
 def _load(code: StoredCode) -> tuple[Callable[..., Any], _Home]:
     """Import the function of some stored code from a folder of its own."""
-    root = Path(tempfile.mkdtemp(prefix="b3-trainer-"))
+    folder = tempfile.TemporaryDirectory(prefix="b3-trainer-")  # gone when the process ends
+    root = Path(folder.name)
     for name, text in code.files:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     module, _, function = code.function.partition(":")
-    home = _Home(root, {Path(name).parts[0].removesuffix(".py") for name, _ in code.files})
+    home = _Home(folder, {Path(name).parts[0].removesuffix(".py") for name, _ in code.files})
     try:
         with home.active():
             value: Any = import_module(module)

@@ -54,6 +54,8 @@ class TrainerLearner(Learner):
         self.weighted = "sample_weight" in self._extras
         self.stochastic = "seed" in self._extras
         self.notes = (f"trained by {_name(trainer)}",)
+        if not self.stochastic:
+            self.notes += ("it takes no seed: if it is random, another audit gives other numbers",)
 
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:
         """Give the rows the labels that they have in the table."""

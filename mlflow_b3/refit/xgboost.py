@@ -14,7 +14,7 @@ from mlflow_b3.refit.interface import Learner, Source
 from mlflow_b3.refit.registry import load_native
 from mlflow_b3.refit.sklearn import estimator_inputs
 from mlflow_b3.refit.xgboost_params import read_options
-from mlflow_b3.refit.xgboost_recovery import recover
+from mlflow_b3.refit.xgboost_recovery import assumed, recover
 
 #: What an objective makes a booster predict; all others that begin with `reg:` are numbers.
 KINDS = {
@@ -43,13 +43,17 @@ def learner(model: Any, source: Source) -> Learner:
 
     if isinstance(model, xgboost.Booster):
         source.require_route("parameters")
-        return _native(model, source)
+        native = _native(model, source)
+        native.assumed = assumed(source)
+        return native
     source.require_route("clone")
     if not isinstance(model, (xgboost.XGBClassifier, xgboost.XGBRegressor)):
         raise ModelError(_no_task(type(model).__name__))
     fitted = hasattr(model, "n_features_in_")
     if fitted and _lost_parameters(model):
-        return _stored_estimator(model, source)
+        stored = _stored_estimator(model, source)
+        stored.assumed = assumed(source)
+        return stored
     options = read_options(source.options)
     return BoostedClone(
         clone(model).set_params(**options) if options else model,

@@ -59,8 +59,12 @@ AUTOLOGGED = frozenset({"maximize", "num_boost_round", "verbose_eval"})
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyper-parameters among the user's options, given one by one or as `params`."""
     params = options.get("params", {})
+    if params == "complete":  # the command line's way to say that no others were set
+        params = {}
     if not isinstance(params, Mapping):
-        raise InputError(f"refit_options params={params!r} must be a mapping of names to values.")
+        raise InputError(
+            f"refit_options params={params!r} must be a mapping of names to values, or 'complete'."
+        )
     flat = {name: value for name, value in options.items() if name != "params"}
     unknown = [name for name in (*flat, *params) if name not in NAMES]
     if unknown:

@@ -60,6 +60,18 @@ def recover(
     return params, _notes(used, options, kept, autologged)
 
 
+def assumed(source: Source) -> str | None:
+    """Return what is assumed where neither autologging nor the user says that all is known."""
+    if set(source.params) >= AUTOLOGGED or "params" in source.options:
+        return None
+    return (
+        "XGBoost does not store hyper-parameters with a model, and those that were neither logged "
+        "with the run nor given were assumed to be its defaults. Give all that were not, by "
+        "refit_options={'params': {…}}; on the command line one by one, and --refit-option "
+        "params=complete to say that these are all"
+    )
+
+
 def kept_by(booster: Any, *, is_estimator: bool, is_forest: bool) -> dict[str, Any]:
     """Return the parameters that a stored booster still knows."""
     learner = json.loads(booster.save_config())["learner"]

@@ -120,14 +120,15 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B321",
                 f"the route '{settings.refit}' does not train all of the model again: what it "
-                "learned from validation rows stays in it. All losses here are too small, the loss "
-                "on new clusters is at least what is shown, and a test that does not reject says "
-                "nothing. Give a trainer, or the recipe of a network, for the whole answer.",
+                "learned from validation rows stays in it. Its losses are too small, unless what "
+                "was trained again does worse than what it replaced; the loss on new clusters is at "
+                "least what is shown, and a test that does not reject says nothing. Give a trainer, "
+                "or the recipe of a network, for the whole answer.",
             )
         )
     agreement = settings.refit_agreement
     if agreement is not None and agreement < LEAST_AGREEMENT:
-        what = "of the labels" if settings.task == "classification" else "of the variance"
+        what = "of its predictions" if settings.task == "classification" else "of their variance"
         found.append(
             (
                 "B322",

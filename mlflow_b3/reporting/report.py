@@ -33,8 +33,9 @@ class Settings(Result):
     refit_options : dict
         The options given for it.
     refit_agreement : float or None
-        How far a refit on all rows agrees with the logged model: the share of equal labels, or of
-        explained variance; None where they could not be compared.
+        How far a refit on all rows agrees with the logged model: the overlap of predicted
+        probabilities, the share of equal labels, or of explained variance; None where they could
+        not be compared.
     sample_weight : str or None
         The column that weighted the rows in training.
     task, loss, target, cluster, method, scheme : str

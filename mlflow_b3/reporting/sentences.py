@@ -252,10 +252,10 @@ def describe_refit(report: AuditReport) -> str:
     if s.sample_weight is not None:
         parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
     if s.refit_agreement is not None:
-        equal = "labels" if s.task == "classification" else "variance of its predictions"
+        equal = "its predictions" if s.task == "classification" else "their variance"
         parts.append(
             f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
-            f"the {equal}"
+            f"{equal}"
         )
     return "; ".join(parts) + "."
 

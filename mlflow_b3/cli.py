@@ -232,7 +232,9 @@ def where_to_look(run_id: str) -> str:
         lines.append(f"  start the UI:     mlflow ui --backend-store-uri {uri}")
         uri = "http://127.0.0.1:5000"
     if parent:
-        lines.append(f"  the audited run:  {uri}/{page}{parent}")
+        audited = mlflow.MlflowClient().get_run(parent).info
+        where = f"#/experiments/{audited.experiment_id}/runs/{parent}"
+        lines.append(f"  the audited run:  {uri}/{where}")
     lines.append(f"  this audit:       {uri}/{page}{run_id}")
     lines.append(f"  its report:       {uri}/{page}{run_id}/artifacts/b3/report.md")
     return "\n".join(lines)

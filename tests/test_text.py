@@ -426,6 +426,7 @@ def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     assert "is at least about 0.300 (at least 0.260 with 95 % confidence)" in text
     assert "How much more it is cannot be told" in text
     assert "Both are too good" in text
+    assert "0.340" not in text  # no upper end, in no table
     assert "would reach the threshold" not in text or "at the latest" in text
     assert "only part of the bias can show: losses are lower bounds" in text
     assert "only a linear head was trained" in text

@@ -24,7 +24,7 @@ Losses = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The losses of one refit, or the traceback of its failure."""
+    """The losses of one refit, or its failure: a line with the cause, then the traceback."""
 
     task: Task
     validation: Losses | None = None
@@ -78,8 +78,8 @@ class Refitter:
                 validation, held_back = self._score(predictor, draw)
             except PredictionError:
                 raise  # no other rows would help
-            except Exception:  # whatever a learner raises is counted and reported, never lost
-                return Outcome(task=task, error=traceback.format_exc())
+            except Exception as error:  # whatever a learner raises is reported, never lost
+                return Outcome(task=task, error=f"{_cause(error)}\n\n{traceback.format_exc()}")
         return Outcome(
             task=task,
             validation=validation,
@@ -192,8 +192,12 @@ def _too_many(counts: FitCounts, *, final: bool) -> bool:
 
 
 def _failure(counts: FitCounts) -> FitError:
-    error = (counts.first_error or "").strip()
     return FitError(
-        f"{counts.failed} of {counts.done} refits failed, the first with: "
-        f"{error.splitlines()[-1]}\n\n{error}"
+        f"{counts.failed} of {counts.done} refits failed, the first with: {counts.first_error}"
     )
+
+
+def _cause(error: Exception) -> str:
+    """Return what an exception says in its first line; the last may be a detail or a drawing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

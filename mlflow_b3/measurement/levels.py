@@ -176,8 +176,9 @@ def plan_fits(
         fits = max(DEFAULT_FITS, needed)
     if fits < needed:
         raise InputError(
-            f"budget={fits} refits is too little for {n_folds} folds, which need at least {needed}; "
-            "give more, or use fewer folds."
+            f"budget={fits} refits is too little for {n_folds} folds, which need at least {needed}"
+            + (" for a learner that draws at random; " if stochastic else "; ")
+            + "give more, or use fewer folds."
         )
     extra = fits // n_folds - loco - 1
     test = max(least.test, math.floor(extra * SHARES["test"] / (1 + TEST_PARTS)))

@@ -38,15 +38,23 @@ def measure_agreement(learner: Learner, table: AuditData, represented: AuditData
         X=represented.features, target=table.target, ids=table.ids, weight=represented.weight
     )
     again = learner.fit(rows)
-    if learner.task == "regression":
+    try:
+        return _compare(logged, table.features, again, represented.features, learner.task)
+    except Exception:  # words, for instance, that only `represent` makes the categories they were
+        return _compare(logged, represented.features, again, represented.features, learner.task)
+
+
+def _compare(
+    logged: Predictor, X: Any, again: Predictor, represented: Any, task: str | None
+) -> float | None:
+    if task == "regression":
         return _explained(
-            np.asarray(again.predict("value", represented.features), dtype=float).ravel(),
-            np.asarray(logged.predict("value", table.features), dtype=float).ravel(),
+            np.asarray(again.predict("value", represented), dtype=float).ravel(),
+            np.asarray(logged.predict("value", X), dtype=float).ravel(),
         )
     for kind in ("probability", "label"):
         try:
-            before = _shares(logged, kind, table.features)
-            after = _shares(again, kind, represented.features)
+            before, after = _shares(logged, kind, X), _shares(again, kind, represented)
         except PredictionError:
             continue  # it gives labels only
         if before is None or after is None or before.shape != after.shape:

@@ -13,6 +13,7 @@ from mlflow_b3.errors import ModelError
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows, Source
 from mlflow_b3.refit.predictors import MethodPredictor
+from mlflow_b3.refit.registry import cannot_load
 from mlflow_b3.refit.skops import load_skops_function, skops_flavour
 
 MOST_LABELS = 100
@@ -33,9 +34,7 @@ def load(source: Source) -> Any:
     try:
         return mlflow.pyfunc.load_model(source.uri)
     except Exception as error:  # loading runs foreign code, which may raise anything
-        raise ModelError(
-            f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise cannot_load(source, error) from error
 
 
 def learner(model: Any, source: Source) -> "HeadLearner":
@@ -77,7 +76,9 @@ class HeadLearner(Learner):
             )
         except Exception as error:  # foreign code
             raise ModelError(
-                f"the model cannot predict the rows of the table: {type(error).__name__}: {error}"
+                f"the model cannot predict the rows of the table: {type(error).__name__}: {error}. It "
+                f"was given the columns {_names(X)}: keep those it wants, or log it with a "
+                "signature; or give a trainer."
             ) from error
         return as_numbers(given, len(X), labels=self.task == "classification")
 
@@ -132,11 +133,15 @@ def as_numbers(outputs: Any, n_rows: int, *, labels: bool = False) -> NDArray[np
     if len(matrix) != n_rows or not np.isfinite(matrix).all():
         raise ModelError(
             f"the model's outputs, of shape {matrix.shape} for {n_rows} rows, cannot be features of "
-            "a head: one row of finite numbers per row of the table is needed."
+            "a head: one row of finite numbers per row of the table is needed. Give a trainer."
         )
     if not matrix.size or (matrix == matrix[0]).all():
         raise ModelError("the model predicts the same for every row; a head has nothing to refit.")
     return matrix
+
+
+def _names(X: Any) -> list[str]:
+    return [str(name) for name in getattr(X, "columns", [])]
 
 
 def _may_be_labels(column: "pd.Series[Any]") -> bool:
@@ -146,9 +151,10 @@ def _may_be_labels(column: "pd.Series[Any]") -> bool:
 def _as_tensor(X: Any, model: Any) -> Any:
     """Return the rows as the one tensor that the signature of a model asks for, if it does."""
     schema = getattr(getattr(getattr(model, "metadata", None), "signature", None), "inputs", None)
-    if schema is None or not schema.is_tensor_spec() or schema.has_input_names():
+    if schema is None or not schema.is_tensor_spec() or len(schema.inputs) != 1:
         return X
-    return np.asarray(X, dtype=schema.numpy_types()[0])
+    tensor = np.asarray(X, dtype=schema.numpy_types()[0])
+    return {schema.input_names()[0]: tensor} if schema.has_input_names() else tensor
 
 
 def _name(model: Any) -> str:

@@ -166,6 +166,7 @@ class Source:
             raise InputError(
                 f"refit={self.route!r} does not fit this model; use one of "
                 f"{', '.join(map(repr, (*routes, 'trainer', 'head')))}."
+                + closest(self.route, (*routes, "trainer", "head"))
             )
         return self.route
 

@@ -74,6 +74,11 @@ def require_library(library: str, extra: str) -> Any:
     try:
         return import_module(library)
     except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] != library:
+            backend = " Keras may want another backend: set KERAS_BACKEND." * (library == "keras")
+            raise ModelError(
+                f"{library!r} is installed, but cannot be imported: {error}.{backend}"
+            ) from error
         raise ModelError(
             f"refitting this model needs {library!r}, which is not installed here: {error}. "
             f"Install it with: pip install 'mlflow-b3[{extra}]'"
@@ -94,6 +99,17 @@ def load_by_mlflow(flavour: str, source: Source) -> Any:
     try:
         return import_module(f"mlflow.{flavour}").load_model(source.uri)
     except Exception as error:  # loading runs foreign code, which may raise anything
-        raise ModelError(
-            f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise cannot_load(source, error) from error
+
+
+def cannot_load(source: Source, error: Exception) -> ModelError:
+    """Return the error for a model whose loading failed, with what helps where that is known."""
+    advice = ""
+    if isinstance(error, ModuleNotFoundError):
+        advice = (
+            f". The model needs the module {error.name!r}: audit where it can be imported "
+            "(PYTHONPATH, or --env-manager for packages), or log the model with code_paths="
+        )
+    return ModelError(
+        f"model={source.uri!r} could not be loaded: {type(error).__name__}: {error}{advice}"
+    )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import InputError, ModelError, PredictionError
+from mlflow_b3.errors import InputError, ModelError, PredictionError, closest
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows
 from mlflow_b3.refit.predictors import FunctionPredictor, MethodPredictor, as_codes
@@ -232,8 +232,15 @@ def import_function(name: str) -> Trainer:
         value: Any = import_module(module)
         for part in function.split("."):
             value = getattr(value, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"trainer={name!r} cannot be imported: {error}") from error
+    except ImportError as error:
+        raise InputError(
+            f"trainer={name!r} cannot be imported: {error}. Modules are looked for in the current "
+            f"folder, {str(Path.cwd())!r}, and where Python finds others (PYTHONPATH)."
+        ) from error
+    except AttributeError as error:
+        raise InputError(
+            f"trainer={name!r} cannot be imported: {error}.{closest(function, dir(value))}"
+        ) from error
     trainer: Trainer = value
     return trainer
 

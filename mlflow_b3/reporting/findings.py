@@ -157,7 +157,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             (
                 "B312",
                 f"{counts.failed} of {counts.done} refits failed and are left out, the first with: "
-                f"{counts.first_error.strip().splitlines()[-1]}",
+                f"{counts.first_error.splitlines()[0]}",
             )
         )
     fits = report.curve.fits

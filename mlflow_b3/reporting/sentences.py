@@ -6,6 +6,7 @@ from mlflow_b3.reporting.report import AuditReport
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
+MOST_FEATURES = 20
 DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
@@ -232,11 +233,19 @@ def describe_method(report: AuditReport) -> str:
     s = report.settings
     draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
     return (
-        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_folds(report)}, "
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_features(report)}, "
+        f"{_folds(report)}, "
         f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
         f"{_estimator(report)}, curve sharpness at most "
         f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
     )
+
+
+def _features(report: AuditReport) -> str:
+    names = report.settings.features
+    shown = ", ".join(map(repr, names[:MOST_FEATURES]))
+    more = f" and {len(names) - MOST_FEATURES} more" if len(names) > MOST_FEATURES else ""
+    return f"features {shown}{more}" if names else "no features"
 
 
 def describe_refit(report: AuditReport) -> str:

@@ -136,9 +136,12 @@ def _scores(report: AuditReport) -> list[str]:
 
 def sensitivity_tables(
     report: AuditReport,
-) -> list[tuple[str, list[tuple[float, float, float, float]]]]:
-    """Return (axis, rows of error, e0, low, high) for the pattern, or for both when unknown."""
-    pattern = report.settings.pattern
+) -> list[tuple[str, list[tuple[float, float, float, float | None]]]]:
+    """Return (axis, rows of error, e0, low, high) for the pattern, or for both when unknown.
+
+    There is no high where the refits give lower bounds only.
+    """
+    pattern, full = report.settings.pattern, report.settings.refit_strength == "full"
     curves = {"cluster error": report.sensitivity, "split rate": report.fragment_sensitivity}
     if pattern != "unknown":
         del curves["cluster error" if pattern == "fragments" else "split rate"]
@@ -146,7 +149,8 @@ def sensitivity_tables(
     tables = []
     for axis, curve in curves.items():
         if curve is not None and curve.error is not None:
-            rows = zip(curve.error, curve.e0, curve.low, curve.high, strict=True)
+            high = curve.high if full else [None] * len(curve.high)
+            rows = zip(curve.error, curve.e0, curve.low, high, strict=True)
             tables.append((axis, [row for row in rows if row[0] in wanted]))
     return tables
 

@@ -95,6 +95,17 @@ def test_absent_library_is_an_error_that_names_the_extra(monkeypatch):
         find_flavour(["xgboost"])
 
 
+def test_library_that_lacks_another_says_so_instead_of_naming_its_extra(monkeypatch):
+    """Keras is there, and wants a backend that is not."""
+
+    def broken(_):
+        raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
+    monkeypatch.setattr("mlflow_b3.refit.registry.import_module", broken)
+    with pytest.raises(ModelError, match=r"cannot be imported: .*tensorflow.*set KERAS_BACKEND"):
+        require_library("keras", "keras")
+
+
 def test_every_flavour_but_scikit_learn_has_an_extra_of_its_name():
     project = tomllib.loads(
         (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")

@@ -333,7 +333,7 @@ class Moody(ClassifierMixin, BaseEstimator):
     def fit(self, X, y):
         mood = abs(float(X["a"].sum())) * 1e4 % 1
         if mood < self.share:
-            raise RuntimeError("in a bad mood")
+            raise RuntimeError("in a bad mood\n    because\n    ^^^^^^^")
         self.classes_ = np.unique(y)
         return self
 
@@ -350,7 +350,7 @@ def test_a_few_failed_refits_are_counted_and_left_out():
 
 def test_many_failed_refits_stop_the_audit_with_the_first_traceback():
     with pytest.raises(
-        FitError, match="refits failed, the first with: RuntimeError: in a bad mood"
+        FitError, match="refits failed, the first with: RuntimeError: in a bad mood\\n\\nTraceback"
     ):
         campaign(Moody(1.0)).measure()
 

@@ -1,5 +1,6 @@
 """Does a refit on the table's rows give the model that was logged?"""
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,10 @@ from mlflow_b3.data import AuditData
 from mlflow_b3.errors import PredictionError
 from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.interface import Learner, Rows
+
+Shares = NDArray[np.float64]
+#: Classes up to which all orders are tried.
+MOST_ORDERED = 4
 
 
 def measure_agreement(learner: Learner, table: AuditData, represented: AuditData) -> float | None:
@@ -59,8 +64,28 @@ def _compare(
             continue  # it gives labels only
         if before is None or after is None or before.shape != after.shape:
             return None
-        return float(np.minimum(before, after).sum(axis=1).mean())
+        return _overlap(before, after, same=_classes(logged) == _classes(again))
     return None
+
+
+def _classes(predictor: Predictor) -> set[Any]:
+    return set() if predictor.classes is None else set(predictor.classes.tolist())
+
+
+def _overlap(before: Shares, after: Shares, *, same: bool) -> float | None:
+    """Return the mean overlap of probabilities.
+
+    A library that wants classes coded knows them as 0, 1, … where the table has words. Which word
+    had which code is not stored: the order in which the two models agree best is taken.
+    """
+    orders = [tuple(range(before.shape[1]))]
+    if not same:
+        if before.shape[1] > MOST_ORDERED:
+            return None
+        orders = list(permutations(orders[0]))
+    return max(
+        float(np.minimum(before[:, list(order)], after).sum(axis=1).mean()) for order in orders
+    )
 
 
 def _explained(again: NDArray[np.float64], logged: NDArray[np.float64]) -> float | None:
@@ -68,12 +93,8 @@ def _explained(again: NDArray[np.float64], logged: NDArray[np.float64]) -> float
     return None if variance == 0 else float(1 - np.mean((again - logged) ** 2) / variance)
 
 
-def _shares(predictor: Predictor, kind: str, X: Any) -> NDArray[np.float64] | None:
-    """Return the probability of each class, in sorted order; certainty where there are labels.
-
-    The logged model of a library that wants classes coded may know them as 0, 1, … where the table
-    has words: the order is the same.
-    """
+def _shares(predictor: Predictor, kind: str, X: Any) -> Shares | None:
+    """Return the probability of each class, in sorted order; certainty where there are labels."""
     given = np.asarray(predictor.predict(kind, X))
     classes = predictor.classes
     if classes is None:

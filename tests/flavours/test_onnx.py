@@ -60,6 +60,31 @@ def test_onnx_model_has_a_head_refitted_or_a_trainer(table, form):
 
 
 @pytest.mark.usefixtures("mlflow_store")
+def test_onnx_model_of_two_columns_is_asked_for_all_rows_at_once(table):
+    onnx = pytest.importorskip("onnx", reason="needs onnx and onnxruntime")
+    X = table.X.to_numpy(dtype=np.float32)
+    graph = as_onnx(LogisticRegression().fit(X, table.binary))
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    one = helper.make_tensor("one", kind, [1], [1.0])
+    graph.graph.initializer.append(one)
+    graph.graph.node.append(helper.make_node("Sub", ["one", "probability"], ["rest"]))
+    graph.graph.node.append(helper.make_node("Concat", ["rest", "probability"], ["both"], axis=1))
+    del graph.graph.output[:]
+    graph.graph.output.append(helper.make_tensor_value_info("both", kind, [None, 2]))
+    for named in (False, True):
+        example = {"X": X[:3]} if named else X[:3]
+        with mlflow.start_run():
+            info = mlflow.onnx.log_model(
+                graph,
+                name="model",
+                signature=infer_signature(example),
+                pip_requirements=["onnxruntime"],
+            )
+        report = b3.audit(info.model_uri, table.frame(table.binary), **AUDIT)
+        assert report.settings.refit == "head"
+
+
+@pytest.mark.usefixtures("mlflow_store")
 def test_r_model_is_audited_by_a_trainer_and_never_loaded(table, tmp_path):
     Model(flavors={"crate": {"version": "0.1", "model": "crate.bin"}}).save(
         str(tmp_path / "MLmodel")

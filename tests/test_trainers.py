@@ -458,6 +458,17 @@ def test_changed_trainer_is_not_run(tmp_path):
         load_model(info.model_uri)
 
 
+@pytest.mark.usefixtures("mlflow_store")
+def test_index_that_names_files_elsewhere_is_refused(tmp_path):
+    info = log_python_model()
+    b3.log_trainer(neighbours, run_id=info.run_id)
+    (index,) = tmp_path.rglob("b3/trainer/trainer.json")
+    text = index.read_text(encoding="utf-8").replace("test_trainers.py", "../../elsewhere.py")
+    index.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match="files outside of its folder"):
+        load_model(info.model_uri)
+
+
 def in_a_notebook(source):
     """Define a function as a notebook would: in `__main__`, with its source at hand."""
     import linecache

@@ -186,6 +186,9 @@ def find_trainer(run_id: str | None) -> StoredCode | None:
     try:
         folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=FOLDER))
         index: Mapping[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        outside = [name for name in index["files"] if ".." in Path(name).parts or name[:1] in "/\\"]
+        if outside:
+            raise ValueError(f"its index names files outside of its folder: {outside}")
         files = tuple(
             (name, (folder / name).read_text(encoding="utf-8")) for name in index["files"]
         )

@@ -99,8 +99,9 @@ def _output_kind(model: Any, outputs: Array, loss: Any) -> str:
     if several:
         served = seen_kind(outputs) == "probabilities"
     else:
-        served = bool(((outputs >= 0) & (outputs <= 1)).all()) and not (
-            logits and last is not keras.activations.sigmoid
+        # numbers of a linear layer may lie between 0 and 1 by chance
+        served = bool(((outputs >= 0) & (outputs <= 1)).all()) and (
+            last is keras.activations.sigmoid or not (logits or last is keras.activations.linear)
         )
     if logits == served:
         raise ModelError(

@@ -75,7 +75,9 @@ def output_kind(seen: Examined, loss: str) -> str:
             f"column{'s' if seen.columns > 1 else ''}; use one of {', '.join(map(repr, fitting))}."
         )
     kind = seen_kind(seen.outputs) if seen.columns > 1 else kinds[0]
-    within = bool(((seen.outputs >= 0) & (seen.outputs <= 1)).all())
+    # numbers of a linear layer may lie between 0 and 1 by chance
+    linear = seen.split is not None and seen.split.link == "logits"
+    within = not linear and bool(((seen.outputs >= 0) & (seen.outputs <= 1)).all())
     doubled = seen.split is not None and seen.split.link == "probabilities"
     if kind not in kinds or (loss == "bce" and not within):
         raise ModelError(

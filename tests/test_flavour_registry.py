@@ -17,7 +17,14 @@ from sklearn.linear_model import LogisticRegression
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import Learner, MethodPredictor, load_model
-from mlflow_b3.refit.registry import BUILT_IN, GROUP, find_flavour, flavour_of, require_library
+from mlflow_b3.refit.registry import (
+    BUILT_IN,
+    GROUP,
+    OLDEST,
+    find_flavour,
+    flavour_of,
+    require_library,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -106,6 +113,15 @@ def test_library_that_lacks_another_says_so_instead_of_naming_its_extra(monkeypa
         require_library("keras", "keras")
 
 
+def test_library_that_is_too_old_is_an_error_that_names_both_versions(monkeypatch):
+    """LightGBM 4.6 stores less of a training than a refit needs."""
+    monkeypatch.setitem(sys.modules, "lightgbm", SimpleNamespace(__version__="4.6.0"))
+    with pytest.raises(
+        ModelError, match=r"lightgbm 4\.6\.0 is installed here, but refits need 4\.7"
+    ):
+        require_library("lightgbm", "lightgbm")
+
+
 def test_every_flavour_but_scikit_learn_has_an_extra_of_its_name():
     project = tomllib.loads(
         (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
@@ -113,7 +129,7 @@ def test_every_flavour_but_scikit_learn_has_an_extra_of_its_name():
     extras = project["optional-dependencies"]
     for name, (_, library) in BUILT_IN.items():
         if name not in ("sklearn", "tensorflow"):
-            assert extras[name][0].startswith(library), name
+            assert extras[name] == [f"{library}>={OLDEST[library]}"]
             assert name in extras["all"][0]
 
 

@@ -166,6 +166,16 @@ def test_model_that_cannot_predict_these_rows_is_told_so():
         b3.audit(Broken(), CLINIC.frame, refit="head", **AUDIT)
 
 
+@pytest.mark.usefixtures("mlflow_store")
+def test_head_needs_no_library_of_the_flavour_that_refits_need(monkeypatch):
+    with mlflow.start_run():
+        info = mlflow.sklearn.log_model(
+            LogisticRegression().fit(X, Y), name="model", pip_requirements=["scikit-learn"]
+        )
+    monkeypatch.setattr("mlflow_b3.refit.loading.find_flavour", pytest.fail)
+    assert load_model(info.model_uri, refit="head").learner.route == "head"
+
+
 def test_head_needs_something_that_predicts():
     with pytest.raises(ModelError, match="has no predict"):
         load_model(object(), refit="head")

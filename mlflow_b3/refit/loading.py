@@ -108,14 +108,14 @@ def _logged_learner(source: Source, trainer: Any) -> Learner:
             f"{source.uri!r}. Give trainer='module:function', or store it with "
             "mlflow_b3.log_trainer(function, run_id=…)."
         )
-    found = find_flavour(source.flavours)
+    found = None if source.route == "head" else find_flavour(source.flavours)
     if found is None and "python_function" not in source.flavours:
         raise ModelError(
             f"model={source.uri!r} has the flavours {sorted(source.flavours)}, which cannot be loaded "
             "in Python. Give trainer='module:function' that trains it on rows, or store one with "
             "mlflow_b3.log_trainer."
         )
-    if found is None or source.route == "head":
+    if found is None:
         return head.learner(head.load(source), source)
     model = found[1].load(source)
     try:

@@ -20,11 +20,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from packaging.version import Version
+
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.interface import Source
 
 GROUP = "mlflow_b3.refit"
-#: Flavour, our module for it, and the library whose absence the extra of the module's name cures.
+#: Flavour, our module for it, and its library, which the extra of the module's name installs.
 BUILT_IN = {
     "sklearn": ("mlflow_b3.refit.sklearn", "sklearn"),
     "xgboost": ("mlflow_b3.refit.xgboost", "xgboost"),
@@ -35,6 +37,16 @@ BUILT_IN = {
     "tensorflow": ("mlflow_b3.refit.keras", "keras"),
     "pytorch": ("mlflow_b3.refit.pytorch", "torch"),
     "spark": ("mlflow_b3.refit.spark", "pyspark"),
+}
+#: The oldest versions that refits are right with: older ones forget more, and do not say so.
+OLDEST = {
+    "catboost": "1.2.10",
+    "keras": "3.10",
+    "lightgbm": "4.7",
+    "pyspark": "4.0",
+    "statsmodels": "0.14.5",
+    "torch": "2.6",
+    "xgboost": "3.1",
 }
 
 
@@ -70,9 +82,9 @@ def flavour_of(model: Any) -> str | None:
 
 
 def require_library(library: str, extra: str) -> Any:
-    """Import an optional library, or say which extra installs it."""
+    """Import an optional library, or say which extra installs it, or a newer version of it."""
     try:
-        return import_module(library)
+        found = import_module(library)
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] != library:
             backend = " Keras may want another backend: set KERAS_BACKEND." * (library == "keras")
@@ -83,6 +95,13 @@ def require_library(library: str, extra: str) -> Any:
             f"refitting this model needs {library!r}, which is not installed here: {error}. "
             f"Install it with: pip install 'mlflow-b3[{extra}]'"
         ) from error
+    oldest, present = OLDEST.get(library), str(getattr(found, "__version__", ""))
+    if oldest and present and Version(present) < Version(oldest):
+        raise ModelError(
+            f"{library} {present} is installed here, but refits need {oldest} or newer: older ones "
+            f"do not keep all of a training. Install it with: pip install 'mlflow-b3[{extra}]'"
+        )
+    return found
 
 
 def load_native(flavour: str, source: Source) -> Any:

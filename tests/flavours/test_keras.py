@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 
+keras.utils.set_random_seed(0)  # networks that stand in parameters of tests are made on import
 RECIPE = {"epochs": 3, "batch_size": 32}
 AUDIT = {"target": "y", "cluster": "cluster", "folds": 3, "budget": 69, "n_jobs": 1}
 

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 pytestmark = pytest.mark.flavours
 
+torch.manual_seed(0)  # networks that stand in parameters of tests are made on import
 RECIPE = {"epochs": 8, "learning_rate": 0.05, "batch_size": 16, "optimizer": "Adam"}
 AUDIT = {"target": "y", "cluster": "cluster", "folds": 3, "budget": 69, "n_jobs": 1}
 

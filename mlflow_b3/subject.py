@@ -53,7 +53,11 @@ class Subject:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""
-        unnamed = self.audited.inputs.count is not None and self.audited.inputs.columns is None
+        inputs, notes = self.audited.inputs, list(self.learner.notes)
+        if inputs.count is not None and inputs.columns is None:
+            notes.append(UNNAMED)
+        if self.learner.original is not None and self.agreement is None:
+            notes.append("a refit on all rows could not be compared with the logged model")
         return {
             "model": self.audited.name,
             "uri": self.audited.uri,
@@ -61,7 +65,7 @@ class Subject:
             "model_id": self.audited.model_id,
             "refit": self.learner.route,
             "refit_strength": self.learner.strength,
-            "refit_notes": (*self.learner.notes, *([UNNAMED] if unnamed else [])),
+            "refit_notes": tuple(notes),
             "refit_options": self.options,
             "refit_agreement": self.agreement,
             "sample_weight": self.sample_weight,
@@ -122,15 +126,15 @@ def load_subject(
         loss=chosen,
         sample_weight=sample_weight,
         options=_plain(refit_options or {}),
-        agreement=_agreement(learner, table, rows),
+        agreement=_agreement(learner, rows),
     )
 
 
-def _agreement(learner: Learner, table: AuditData, rows: AuditData) -> float | None:
+def _agreement(learner: Learner, rows: AuditData) -> float | None:
     """Return how far a refit on all rows is the logged model; None where that cannot be told."""
     try:
         with without_autologging():
-            agreement = measure_agreement(learner, table, rows)
+            agreement = measure_agreement(learner, rows)
     except (
         Exception
     ):  # foreign code; what goes wrong here goes wrong in the refits, which report it

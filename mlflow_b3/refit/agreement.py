@@ -16,7 +16,7 @@ Shares = NDArray[np.float64]
 MOST_ORDERED = 4
 
 
-def measure_agreement(learner: Learner, table: AuditData, represented: AuditData) -> float | None:
+def measure_agreement(learner: Learner, table: AuditData) -> float | None:
     """Train on all rows of the table and compare with the logged model there.
 
     A training procedure that was recovered rightly, given the rows of the original training, gives
@@ -25,8 +25,8 @@ def measure_agreement(learner: Learner, table: AuditData, represented: AuditData
     Parameters
     ----------
     learner : Learner
-    table, represented : AuditData
-        The rows as the logged model wants them, and as the learner wants them.
+    table : AuditData
+        The rows in the learner's form, which its `original` takes as well.
 
     Returns
     -------
@@ -39,27 +39,16 @@ def measure_agreement(learner: Learner, table: AuditData, represented: AuditData
     logged = learner.original
     if logged is None:
         return None
-    rows = Rows(
-        X=represented.features, target=table.target, ids=table.ids, weight=represented.weight
-    )
-    again = learner.fit(rows)
-    try:
-        return _compare(logged, table.features, again, represented.features, learner.task)
-    except Exception:  # words, for instance, that only `represent` makes the categories they were
-        return _compare(logged, represented.features, again, represented.features, learner.task)
-
-
-def _compare(
-    logged: Predictor, X: Any, again: Predictor, represented: Any, task: str | None
-) -> float | None:
-    if task == "regression":
+    X = table.features
+    again = learner.fit(Rows(X=X, target=table.target, ids=table.ids, weight=table.weight))
+    if learner.task == "regression":
         return _explained(
-            np.asarray(again.predict("value", represented), dtype=float).ravel(),
+            np.asarray(again.predict("value", X), dtype=float).ravel(),
             np.asarray(logged.predict("value", X), dtype=float).ravel(),
         )
     for kind in ("probability", "label"):
         try:
-            before, after = _shares(logged, kind, X), _shares(again, kind, represented)
+            before, after = _shares(logged, kind, X), _shares(again, kind, X)
         except PredictionError:
             continue  # it gives labels only
         if before is None or after is None or before.shape != after.shape:

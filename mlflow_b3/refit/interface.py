@@ -77,7 +77,7 @@ class Learner(ABC):
         A sentence on what had to be assumed about the training, and how to give it. Then the audit
         goes on only if a refit on the table's rows gives the logged model again.
     original : Predictor or None
-        The model as it was logged, to compare refits with.
+        The model as it was logged, to compare refits with; it takes what `represent` returns.
     """
 
     route: str
@@ -115,8 +115,14 @@ class Learner(ABC):
 
     def with_task(self, task: str) -> Self:
         """Return the same learner for a task, which a model that says its own must agree with."""
+        other = self.copied()
+        other.task = task
+        return other
+
+    def copied(self) -> Self:
+        """Return a copy that shares everything, the logged model included."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, task=task)
+        other.__dict__.update(self.__dict__)
         return other
 
     def with_target(self, target: NDArray[Any]) -> Self:  # noqa: ARG002 - for those who need it

@@ -84,7 +84,7 @@ class LastLayerLearner(Learner):
 
     def with_target(self, target: Array) -> Self:
         """Learn which class each output column of the logged network is."""
-        other = self.with_task(self.task or "")
+        other = self.copied()
         assert self._split is not None
         if self.task == "regression":
             if self._columns > 1:

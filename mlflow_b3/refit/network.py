@@ -193,7 +193,7 @@ class NetworkLearner(Learner):
 
     def with_target(self, target: Array) -> Self:
         """Learn which class each output column is, which resamples may not show."""
-        other = self.with_task(self.task or "")
+        other = self.copied()
         if self._kind != "values":
             other._classes, note = output_classes(target, self._columns)
             other.notes = self.notes if note is None else (*self.notes, note)

@@ -74,11 +74,16 @@ def find_flavour(names: Iterable[str]) -> tuple[str, Any] | None:
 
 def flavour_of(model: Any) -> str | None:
     """Return the flavour that a bare object would be logged with, by the library of its class."""
-    libraries = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
+    libraries = libraries_of(model)
     for name, (_, library) in BUILT_IN.items():
         if library in libraries:
             return name
     return None
+
+
+def libraries_of(model: Any) -> set[str]:
+    """Return the packages that the class of an object and its bases come from."""
+    return {cls.__module__.split(".")[0] for cls in type(model).__mro__}
 
 
 def require_library(library: str, extra: str) -> Any:

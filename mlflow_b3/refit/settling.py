@@ -8,6 +8,8 @@ from typing import Any
 
 from sklearn.base import clone
 
+from mlflow_b3.refit.registry import libraries_of
+
 LIBRARIES = ("xgboost", "lightgbm", "catboost")
 #: Parameters that hold a seed, in scikit-learn and in libraries like it.
 SEEDS = frozenset(
@@ -60,8 +62,8 @@ def library_of(model: Any) -> str | None:
     """Return which of the three libraries an estimator is of; None for all others."""
     if isinstance(model, type) or not hasattr(model, "get_params"):
         return None
-    modules = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
-    return next((name for name in LIBRARIES if name in modules), None)
+    found = libraries_of(model)
+    return next((name for name in LIBRARIES if name in found), None)
 
 
 def unfitted(estimator: Any) -> Any:

@@ -84,7 +84,9 @@ class CloneLearner(Learner):
         self.weighted = self._weight is not None
         parts = [copy, *parameters.values()]
         # these refuse words, and numbers with a gap where a resample lacks a class
-        self._codes = self.task == "classification" and any(map(_is_xgboost, parts))
+        self._codes = self.task == "classification" and any(
+            library_of(part) == "xgboost" for part in parts
+        )
         if any(isinstance(part, FrozenEstimator) for part in parts):
             self.strength = "lower-bound"
             self.notes = (
@@ -187,10 +189,6 @@ def _searches(estimator: Any) -> bool:
     if not hasattr(estimator, "get_params") or isinstance(estimator, type):
         return False
     return any(map(_is_search, [estimator, *estimator.get_params(deep=True).values()]))
-
-
-def _is_xgboost(part: Any) -> bool:
-    return any(cls.__module__.split(".")[0] == "xgboost" for cls in type(part).__mro__)
 
 
 def _fitted(estimator: Any) -> bool:

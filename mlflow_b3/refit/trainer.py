@@ -63,7 +63,7 @@ class TrainerLearner(Learner):
 
     def with_target(self, target: NDArray[Any]) -> Self:
         """Learn the classes of the whole table, for which a model may have a column each."""
-        other = self.with_task(self.task or "")
+        other = self.copied()
         other._classes = None if self.task == "regression" else as_codes(target)[0]
         return other
 

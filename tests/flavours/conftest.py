@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mlflow_b3 import AuditReport, audit
-from mlflow_b3.refit.interface import Learner, Rows
+from mlflow_b3.refit.interface import AuditedModel, Learner, Rows
 
 N, CLUSTERS = 120, 20
 
@@ -64,6 +64,17 @@ class Table:
         assert heavy[:, 1].mean() > plain[:, 1].mean()
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first, other)
+
+    def check_given_an_array(self, audited: AuditedModel) -> None:
+        """Check that a model of the binary target knows it was trained on an array, and is again."""
+        X = self.X.to_numpy()
+        assert (audited.inputs.count, audited.inputs.as_array) == (3, True)
+        refitted = audited.learner.fit(self.rows(self.binary, X))
+        original = audited.learner.original
+        assert original is not None
+        np.testing.assert_array_equal(
+            refitted.predict("probability", X), original.predict("probability", X)
+        )
 
 
 @pytest.fixture(scope="session")

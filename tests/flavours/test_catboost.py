@@ -231,12 +231,7 @@ def test_columns_with_categories_are_remembered(table, where, log):
 @pytest.mark.parametrize("train", [train_native, train_class])
 def test_model_trained_on_an_array_is_given_one(table, train, log):
     X = table.X.to_numpy()
-    audited = load_model(log(train(X, table.binary), X)[0])
-    assert (audited.inputs.count, audited.inputs.as_array) == (3, True)
-    refitted = audited.learner.fit(table.rows(table.binary, X))
-    np.testing.assert_array_equal(
-        refitted.predict("probability", X), audited.learner.original.predict("probability", X)
-    )
+    table.check_given_an_array(load_model(log(train(X, table.binary), X)[0]))
 
 
 def test_model_that_was_not_fitted_is_taken(table):

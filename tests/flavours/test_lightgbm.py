@@ -312,12 +312,7 @@ def test_categories_that_cannot_be_told_apart_are_an_error(table):
 @pytest.mark.parametrize("train", [train_booster, train_class])
 def test_model_trained_on_an_array_is_given_one(table, train, log):
     X = table.X.to_numpy()
-    audited = load_model(log(train(X, table.binary), X)[0])
-    assert (audited.inputs.count, audited.inputs.as_array) == (3, True)
-    refitted = audited.learner.fit(table.rows(table.binary, X))
-    np.testing.assert_array_equal(
-        refitted.predict("probability", X), audited.learner.original.predict("probability", X)
-    )
+    table.check_given_an_array(load_model(log(train(X, table.binary), X)[0]))
 
 
 # ---------------------------------------------------------------- what cannot be refitted

@@ -589,3 +589,17 @@ def test_rows_that_are_shared_as_read_only_may_be_given_to_the_network(table):
         matrix = as_matrix(rows)
         assert matrix.flags.writeable
         np.testing.assert_array_equal(matrix, shared)
+
+
+def test_features_as_many_as_columns_are_not_taken_for_them(table):
+    """Comparing with the logged network on the table's columns would be another network."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+    X = torch.tensor(table.X.to_numpy(dtype=np.float32))
+    for _ in range(200):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(X), torch.tensor(table.binary)).backward()
+        optimizer.step()
+    report = b3.audit(net, table.frame(table.binary), refit="last-layer", **AUDIT)
+    assert report.settings.refit_agreement > 0.9

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_b3.version import __version__
 
 if TYPE_CHECKING:
+    from mlflow_b3 import linkage
     from mlflow_b3.auditing import audit
     from mlflow_b3.datasets import Clinic, make_clinic
     from mlflow_b3.errors import (
@@ -68,6 +69,7 @@ __all__ = [
     "estimate_distribution",
     "estimate_fragments",
     "leakage_test",
+    "linkage",
     "log_trainer",
     "make_clinic",
     "plan_levels",
@@ -119,6 +121,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "linkage":
+        return import_module("mlflow_b3.linkage")
     if name not in _HOMES:
         raise AttributeError(f"module 'mlflow_b3' has no attribute {name!r}")
     value = getattr(import_module(f"mlflow_b3.{_HOMES[name]}"), name)

@@ -78,6 +78,13 @@ class ResolvedRows:
             allow_split=allow_split,
         )
 
+    def seen(self, folds: Any) -> Floats:
+        """Return how often each of these rows had a mate in training when it was validated."""
+        splits = Splits.of(folds, self.n)
+        validated = splits.validation[self.rows]
+        met = _present(self, splits.training) & validated
+        return np.asarray(met.sum(axis=1) / np.maximum(1, validated.sum(axis=1)))
+
     def pairs(self) -> tuple[Rows, Rows]:
         """Return each mate found with the place of its row among `rows`: (places, mates)."""
         lengths = [len(found) for found in self.mates]

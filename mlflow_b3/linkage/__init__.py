@@ -2,6 +2,9 @@
 
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakPrior, LeakShare
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
+from mlflow_b3.linkage.review_sample import ReviewSample, rows_needed, sample_rows
+from mlflow_b3.linkage.split_counts import leak_from_split_counts, split_counts_of
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.linkage.truth import Leak, leak_truth
 
@@ -11,6 +14,13 @@ __all__ = [
     "LeakPrior",
     "LeakShare",
     "PairTable",
+    "ResolvedRows",
+    "ReviewSample",
     "Splits",
+    "leak_from_resolved_rows",
+    "leak_from_split_counts",
     "leak_truth",
+    "rows_needed",
+    "sample_rows",
+    "split_counts_of",
 ]

@@ -2,6 +2,7 @@
 
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakPrior, LeakShare
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.quality import leak_from_quality, leak_from_split_rate
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
 from mlflow_b3.linkage.review_sample import ReviewSample, rows_needed, sample_rows
 from mlflow_b3.linkage.split_counts import leak_from_split_counts, split_counts_of
@@ -17,8 +18,10 @@ __all__ = [
     "ResolvedRows",
     "ReviewSample",
     "Splits",
+    "leak_from_quality",
     "leak_from_resolved_rows",
     "leak_from_split_counts",
+    "leak_from_split_rate",
     "leak_truth",
     "rows_needed",
     "sample_rows",

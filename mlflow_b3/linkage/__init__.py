@@ -5,6 +5,7 @@ from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.quality import leak_from_quality, leak_from_split_rate
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
 from mlflow_b3.linkage.review_sample import ReviewSample, rows_needed, sample_rows
+from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
 from mlflow_b3.linkage.split_counts import leak_from_split_counts, split_counts_of
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.linkage.truth import Leak, leak_truth
@@ -18,11 +19,13 @@ __all__ = [
     "ResolvedRows",
     "ReviewSample",
     "Splits",
+    "leak_from_partition_samples",
     "leak_from_quality",
     "leak_from_resolved_rows",
     "leak_from_split_counts",
     "leak_from_split_rate",
     "leak_truth",
+    "read_partition_samples",
     "rows_needed",
     "sample_rows",
     "split_counts_of",

@@ -55,7 +55,9 @@ def resolved(clinic):
 
 
 def audit(frame, **arguments):
-    return b3.audit(MODEL, frame, **{**COLUMNS, "folds": 3, "repeats": 1, "budget": 40, **arguments})
+    return b3.audit(
+        MODEL, frame, **{**COLUMNS, "folds": 3, "repeats": 1, "budget": 60, **arguments}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,9 @@ def test_pairs_and_resolved_rows_rank_rows_by_checked_probabilities(frame, pairs
     assert "B325" not in codes(report)
 
 
-def test_leak_safe_folds_are_recommended_where_they_help_and_do_help(frame, clinic, pairs, resolved):
+def test_leak_safe_folds_are_recommended_where_they_help_and_do_help(
+    frame, clinic, pairs, resolved
+):
     before = audit(frame, match_probability=pairs, resolved_rows=resolved)
     (advice,) = [f.message for f in before.findings if f.code == "B324"]
     assert "fold_threshold=0.1" in advice
@@ -198,7 +202,9 @@ def test_published_quality_is_an_upper_limit(frame):
 
 def test_posterior_samples_of_a_linkage_are_read_in(clinic, frame):
     rng = np.random.default_rng(1)
-    samples = np.array([np.where(rng.random(360) < 0.02, 1000 + np.arange(360), clinic.patients)] * 5)
+    samples = np.array(
+        [np.where(rng.random(360) < 0.02, 1000 + np.arange(360), clinic.patients)] * 5
+    )
     table = pd.DataFrame(samples, columns=frame["record_id"])
     report = audit(frame, partition_samples=table)
     assert report.p0_source == "partition_samples"
@@ -215,7 +221,7 @@ def test_labels_of_a_clustering_go_straight_into_an_audit(clinic, frame):
         split_rate=0.0,
         folds=3,
         repeats=1,
-        budget=40,
+        budget=60,
     )
     assert report.settings.n_clusters == 60
     assert report.settings.cluster == "cluster"
@@ -309,7 +315,9 @@ def test_without_noise_the_interval_holds_the_shares_quantiles():
     shares = np.linspace(0.1, 0.3, 2001)
     weighted = weigh_fragments(exact, shares)
     ends = [0.3 + 0.1 * s / (1 - s) for s in (0.105, 0.2, 0.295)]
-    assert (weighted.interval[0], weighted.e0, weighted.interval[1]) == pytest.approx(ends, abs=2e-4)
+    assert (weighted.interval[0], weighted.e0, weighted.interval[1]) == pytest.approx(
+        ends, abs=2e-4
+    )
 
 
 def test_the_bound_of_the_loss_holds_for_weighted_losses():

@@ -434,13 +434,16 @@ def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
 
 
 def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
-    """Return whether a feature's values repeat within clusters but not between them."""
+    """Return whether a feature's values repeat within clusters but hardly between them.
+
+    Two clusters may share a value: linkage may have split one in two.
+    """
     values, _ = pd.factorize(column, use_na_sentinel=True)
     if values.max() + 1 < MINIMUM_ROWS / 2:
         return False
     counts = pd.DataFrame({"value": values, "cluster": clusters}).query("value >= 0")
     within = counts.groupby(["value", "cluster"])["value"].transform("size")
-    alone = counts.groupby("value")["cluster"].transform("nunique") == 1
+    alone = counts.groupby("value")["cluster"].transform("nunique") <= 2
     large = np.bincount(clusters)[counts["cluster"]] > 1
     told = ((within > 1) & alone)[large]
     return len(told) > 0 and float(told.mean()) >= IDENTIFYING

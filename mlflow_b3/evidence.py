@@ -186,7 +186,7 @@ def read_evidence(arguments: LinkageArguments, table: AuditData) -> Evidence:
         given = arguments.resolved_rows
         resolved = given if isinstance(given, ResolvedRows) else parse_review(given, table.ids)
     if arguments.partition_samples is not None:
-        samples = read_partition_samples(arguments.partition_samples, table.ids)
+        samples = read_partition_samples(arguments.partition_samples, table.ids.tolist())
     return Evidence(
         pairs=pairs,
         resolved=resolved,

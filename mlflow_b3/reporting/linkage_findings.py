@@ -26,7 +26,7 @@ def linkage_findings(
 ) -> list[Finding]:
     """Return what the reader must know about the evidence and the folds made of it."""
     found = [*_about_evidence(report), *_about_folds(report), *_about_regression(report)]
-    if report.test.rejected:
+    if report.test.rejected or report.linkage is not None:
         found.append(("B324", _advice(report, evidence, folds, table)))
     return [Finding(code=code, message=message) for code, message in found]
 
@@ -121,7 +121,11 @@ def _advice(
         steps.append(f"collect more clusters than these {report.settings.n_clusters}")
     steps.append("try a simpler or more strongly regularised model, which remembers less")
     listed = "; ".join(f"{place}. {step}" for place, step in enumerate(steps, 1))
-    return f"this learner profits from leaked rows. What lowers the leakage, first things first: {listed}."
+    profits = "profits" if report.test.rejected else "may profit"
+    return (
+        f"this learner {profits} from leaked rows. What lowers the leakage, or what it does, first "
+        f"things first: {listed}."
+    )
 
 
 def _safe_folds(

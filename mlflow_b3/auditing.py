@@ -201,6 +201,7 @@ def audit(
         partition_samples=partition_samples,
         fold_threshold=fold_threshold,
         purge_threshold=purge_threshold,
+        folds=folds,
     )
     known = any(value is not None for value in (p0, cluster_error, split_rate))
     claim = make_claim(
@@ -227,7 +228,7 @@ def audit(
         match_probability=linkage.column,
     )
     evidence = read_evidence(linkage, subject.table)
-    grouped = evidence.regrouped(subject.table, folds)
+    grouped = evidence.regrouped(subject.table)
     repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
     splits = make_folds(grouped, folds, seed=int(seed), repeats=repeats)
     splits = evidence.purged(splits, subject.table)
@@ -270,7 +271,7 @@ def audit(
         seed=int(seed),
         fits=counts.done,
         n_validated=len({c for fold in splits for c in subject.table.clusters[fold.validation]}),
-        fold_threshold=fold_threshold,
+        fold_threshold=linkage.safe_threshold,
         purge_threshold=purge_threshold,
     )
     if threshold is None:

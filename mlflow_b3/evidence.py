@@ -14,7 +14,7 @@ from mlflow_b3.errors import InputError, choose
 from mlflow_b3.folds import Fold
 from mlflow_b3.linkage.adapters import read_pairs
 from mlflow_b3.linkage.estimates import LeakEstimate, uncalibrated_prior
-from mlflow_b3.linkage.folds import purge_mask, safe_groups
+from mlflow_b3.linkage.folds import LeakSafeFolds, purge_mask, safe_groups
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.pairs import leak_from_pairs
 from mlflow_b3.linkage.quality import leak_from_quality
@@ -40,6 +40,7 @@ class LinkageArguments:
     partition_samples: Any = None
     fold_threshold: float | None = None
     purge_threshold: float | None = None
+    folds: Any = None
 
     def __post_init__(self) -> None:
         """Refuse what no table could make right."""
@@ -49,6 +50,10 @@ class LinkageArguments:
                 continue
             if not (isinstance(value, (int, float)) and 0 < value <= 1):
                 raise InputError(f"{name}={value!r} must be a match probability in (0, 1].")
+            if isinstance(self.folds, (list, tuple, LeakSafeFolds)):
+                raise InputError(
+                    f"{name} goes with folds that the audit makes, not with given ones."
+                )
             if self.match_probability is None or self.column is not None:
                 raise InputError(
                     f"{name} needs a table of scored pairs in match_probability, such as Splink's "
@@ -58,6 +63,17 @@ class LinkageArguments:
             raise InputError(
                 "reviewer goes with resolved_rows: it says how well they were resolved."
             )
+
+    @property
+    def safe_threshold(self) -> float | None:
+        """The match probability from which the folds keep rows together, given either way."""
+        made = isinstance(self.folds, LeakSafeFolds)
+        return self.folds.threshold if made else self.fold_threshold
+
+    @property
+    def made_of_scores(self) -> bool:
+        """Whether scored pairs decided about the folds."""
+        return self.safe_threshold is not None or self.purge_threshold is not None
 
     @property
     def column(self) -> str | None:
@@ -88,15 +104,17 @@ class LinkageArguments:
             return MATCH_COLUMN
         if given:
             return given[0]
-        made_of_scores = self.fold_threshold is not None or self.purge_threshold is not None
-        if self.match_probability is None or made_of_scores or otherwise_known:
+        if self.match_probability is None or self.made_of_scores or otherwise_known:
             return None
         return "match_probability"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What was read of it, by row numbers of the audited table."""
+    """What was read of it, by row numbers of the audited table.
+
+    The folds being `made_of_scores`, the scored pairs cannot say what still leaks across them.
+    """
 
     pairs: PairTable | None = None
     resolved: ResolvedRows | None = None
@@ -105,13 +123,12 @@ class Evidence:
     samples: NDArray[np.intp] | None = None
     fold_threshold: float | None = None
     purge_threshold: float | None = None
+    made_of_scores: bool = False
 
-    def regrouped(self, table: AuditData, folds: Any) -> AuditData:
+    def regrouped(self, table: AuditData) -> AuditData:
         """Return the table with the groups that folds must keep together."""
         if self.fold_threshold is None:
             return table
-        if isinstance(folds, (list, tuple)):
-            raise InputError("fold_threshold would change nothing: the folds are given row by row.")
         assert self.pairs is not None
         made = safe_groups(*self.pairs.arrays, self.fold_threshold, table.clusters)
         return table.regrouped(np.array(made.groups, dtype=np.intp))
@@ -195,6 +212,7 @@ def read_evidence(arguments: LinkageArguments, table: AuditData) -> Evidence:
         samples=samples,
         fold_threshold=arguments.fold_threshold,
         purge_threshold=arguments.purge_threshold,
+        made_of_scores=arguments.made_of_scores,
     )
 
 

@@ -97,8 +97,7 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
     """Return the leak probabilities that the evidence gives, the best first."""
     splits = Splits.of(folds, table.n_rows, by_rows=True)
     everything = np.arange(table.n_rows)
-    made_of_scores = (evidence.fold_threshold, evidence.purge_threshold) != (None, None)
-    if evidence.pairs is not None and not made_of_scores:
+    if evidence.pairs is not None and not evidence.made_of_scores:
         i, j, p = evidence.pairs.arrays
         calibrated = False
         if evidence.resolved is not None:

@@ -174,6 +174,16 @@ def test_scores_that_made_the_folds_do_not_say_what_still_leaks(frame, pairs):
     assert {"B307", "B326"} <= codes(report)
 
 
+def test_folds_that_were_made_of_scores_are_recognised(frame, pairs):
+    table = b3.linkage.read_pairs(pairs, frame["record_id"])
+    folds = b3.linkage.leak_safe_folds(*table, 0.1, 3, frame["patient_id"])
+    report = audit(frame, match_probability=pairs, folds=folds, repeats=None)
+    assert report.p0_source == "none"
+    assert report.settings.fold_threshold == 0.1
+    assert "B326" in codes(report)
+    assert not report.suspicious
+
+
 def test_purging_costs_training_rows_and_leaves_validation_rows_alone(frame, pairs, resolved):
     plain = audit(frame, match_probability=pairs, resolved_rows=resolved)
     purged = audit(frame, match_probability=pairs, resolved_rows=resolved, purge_threshold=0.2)
@@ -248,6 +258,8 @@ def test_a_feature_that_names_the_cluster_is_found(frame, clinic):
     [
         ({"resolved_rows": 1, "split_rate": 0.1}, "split_rate and resolved_rows cannot be given"),
         ({"resolved_rows": 1, "partition_samples": 1}, "give the one you trust most"),
+        ({"fold_threshold": 0.1, "folds": [([0], [1])]}, "folds that the audit makes"),
+        ({"fold_threshold": 1.5}, "must be a match probability"),
         ({"fold_threshold": 0.1}, "fold_threshold needs a table of scored pairs"),
         ({"match_probability": "a", "purge_threshold": 0.1}, "purge_threshold needs a table"),
         ({"match_probability": "a", "resolved_rows": 1}, "names a column"),

@@ -14,6 +14,7 @@ from mlflow_b3.linkage import (
     leak_from_recalibrated_pairs,
     leak_safe_folds,
     leak_truth,
+    loss_regression,
     recalibrate,
 )
 
@@ -109,20 +110,28 @@ def test_infinite_scores_are_usable():
 # --- leak shares ----------------------------------------------------------------------------------
 
 
-def test_shares_on_both_sides_come_out_right_and_their_intervals_cover():
-    """Scores that are off but complete, 120 resolved rows, 24 linkages.
+@pytest.fixture(scope="module")
+def estimates():
+    """Estimates for 24 linkages from 120 resolved rows each, with their folds."""
+    made = []
+    for seed in range(24):
+        linked = linked_records(seed, noise=0.15, entities=150, floor=-40)
+        folds = leak_safe_folds([], [], [], 1, 5, linked.clusters, seed=seed).folds
+        found = leak_from_recalibrated_pairs(
+            *scores(linked), folds, linked.clusters, *draw(linked, 120, seed), draws=100
+        )
+        made.append((linked, folds, found))
+    return made
+
+
+def test_shares_on_both_sides_come_out_right_and_their_intervals_cover(estimates):
+    """The scores are complete but off.
 
     The interval is for rows drawn from very many; 120 of 375 are a third of them all, so that it
     covers more often than it says.
     """
     ratios, covered = [], []
-    for seed in range(24):
-        linked = linked_records(seed, noise=0.15, entities=150, floor=-40)
-        folds = leak_safe_folds([], [], [], 1, 5, linked.clusters, seed=seed).folds
-        rows, mates = draw(linked, 120, seed)
-        found = leak_from_recalibrated_pairs(
-            *scores(linked), folds, linked.clusters, rows, mates, draws=100
-        )
+    for linked, folds, found in estimates:
         truth = leak_truth(linked.true, folds)
         for share, value in ((found.train, truth.p0), (found.validation, truth.p0_validation)):
             ratios.append(share.point / value)
@@ -131,6 +140,20 @@ def test_shares_on_both_sides_come_out_right_and_their_intervals_cover():
     error = ratios.std(axis=0) / np.sqrt(len(ratios))
     assert (np.abs(ratios.mean(axis=0) - 1) < 4 * error).all()
     assert np.mean(covered) > 0.9
+
+
+def test_row_probabilities_serve_the_loss_regression(estimates):
+    """Rows that saw a mate lose 0.2 less; the intercept is what the others lose."""
+    rng = np.random.default_rng(0)
+    off, naive = [], []
+    for linked, folds, found in estimates:
+        seen = np.array(leak_truth(linked.true, folds).validation_values) > 0
+        losses = 0.5 - 0.2 * seen + 0.2 * rng.normal(size=len(seen))
+        off.append(loss_regression(losses, found.row_probability, linked.clusters).e0 - 0.5)
+        naive.append(losses.mean() - 0.5)
+    error = np.std(off) / np.sqrt(len(off))
+    assert abs(np.mean(off)) < 4 * error
+    assert np.mean(naive) < -10 * error
 
 
 def test_parts_of_one_entity_are_not_independent(linked):

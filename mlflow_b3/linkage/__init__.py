@@ -7,12 +7,7 @@ from mlflow_b3.linkage.adapters import (
     from_splink,
     read_pairs,
 )
-from mlflow_b3.linkage.calibrate import (
-    Recalibration,
-    fit_recalibration,
-    leak_from_recalibrated_pairs,
-    recalibrate,
-)
+from mlflow_b3.linkage.calibrate import Recalibration, fit_recalibration, recalibrate
 from mlflow_b3.linkage.curve import LeakCurve, LeakPoint, leak_curve
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakPrior, LeakShare
 from mlflow_b3.linkage.folds import (
@@ -27,6 +22,7 @@ from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.pairs import leak_from_pairs, row_leak_probability
 from mlflow_b3.linkage.quality import leak_from_quality, leak_from_split_rate
 from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
+from mlflow_b3.linkage.recalibrated import leak_from_recalibrated_pairs
 from mlflow_b3.linkage.regression import LossRegression, loss_regression
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
 from mlflow_b3.linkage.review import parse_review, review_sheet

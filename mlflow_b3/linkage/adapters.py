@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.splits import Rows
+from mlflow_b3.linkage.row_ids import id_text, listed, pairs_by_id
 
 #: Names under which tools write the two rows of a pair, most specific first.
 ID_COLUMNS = (
@@ -37,7 +37,8 @@ PROBABILITY_COLUMNS = (
 )
 WEIGHT_COLUMN = "match_weight"
 SOURCES = ("source_dataset_l", "source_dataset_r")
-EXAMPLES = 5
+#: How many columns of an unusable table an error shows.
+COLUMNS = 20
 
 
 def read_pairs(source: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
@@ -94,7 +95,7 @@ def from_pairs(
     else:
         first, second, name = _given_columns(table, columns)
         probability = _numbers(table, name)
-    return _pair_table(table[first], table[second], probability, ids, ignore_unknown)
+    return pairs_by_id(table[first], table[second], probability, ids, ignore_unknown)
 
 
 def from_splink(
@@ -120,7 +121,7 @@ def from_splink(
     if not set(names) <= set(table.columns):
         raise InputError(
             f"Splink's table has no columns {names[0]!r} and {names[1]!r}; it has "
-            f"{_listed(table.columns)}. Give id_column, the unique_id_column_name of the settings."
+            f"{listed(table.columns, COLUMNS)}. Give id_column, the unique_id_column_name of the settings."
         )
     left, right = (table[name] for name in names)
     if _is_paired(ids):
@@ -136,7 +137,7 @@ def from_splink(
         )
     else:
         _require_one_source(table, left, right)
-    return _pair_table(left, right, _probability(table), ids, ignore_unknown)
+    return pairs_by_id(left, right, _probability(table), ids, ignore_unknown)
 
 
 def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
@@ -158,7 +159,7 @@ def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairT
         )
     pairs = np.asarray(scored["pairs"])
     probability = np.asarray(scored["score"], dtype=float)
-    return _pair_table(
+    return pairs_by_id(
         pd.Series(pairs[:, 0]), pd.Series(pairs[:, 1]), probability, ids, ignore_unknown
     )
 
@@ -184,12 +185,12 @@ def from_recordlinkage(scores: Any, ids: Any, *, ignore_unknown: bool = False) -
     if isinstance(scores, pd.DataFrame):
         if scores.shape[1] != 1:
             raise InputError(
-                f"scores has {scores.shape[1]} columns ({_listed(scores.columns)}). Similarities of "
+                f"scores has {scores.shape[1]} columns ({listed(scores.columns)}). Similarities of "
                 "fields are no probabilities; give classifier.prob(features)."
             )
         scores = scores.iloc[:, 0]
     first, second = (pd.Series(index.get_level_values(level)) for level in (0, 1))
-    return _pair_table(first, second, np.asarray(scores, dtype=float), ids, ignore_unknown)
+    return pairs_by_id(first, second, np.asarray(scores, dtype=float), ids, ignore_unknown)
 
 
 def _frame(source: Any) -> pd.DataFrame:
@@ -218,7 +219,7 @@ def _id_columns(table: pd.DataFrame) -> tuple[str, str]:
             return first, second
     tried = ", ".join(f"{first}/{second}" for first, second in ID_COLUMNS)
     raise InputError(
-        f"pairs: none of the columns {tried} is there; the table has {_listed(table.columns)}. "
+        f"pairs: none of the columns {tried} is there; the table has {listed(table.columns, COLUMNS)}. "
         "Name them: columns=(first id, second id, probability)."
     )
 
@@ -230,8 +231,8 @@ def _given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, st
     missing = [name for name in names if name not in table.columns]
     if missing:
         raise InputError(
-            f"columns={columns!r}: the table has no {_listed(missing)}; it has "
-            f"{_listed(table.columns)}."
+            f"columns={columns!r}: the table has no {listed(missing)}; it has "
+            f"{listed(table.columns, COLUMNS)}."
         )
     return names[0], names[1], names[2]
 
@@ -244,7 +245,7 @@ def _probability(table: pd.DataFrame) -> Any:
         return expit(_numbers(table, WEIGHT_COLUMN) * np.log(2))
     raise InputError(
         f"pairs: no probability under {', '.join(PROBABILITY_COLUMNS)} nor {WEIGHT_COLUMN}; the "
-        f"table has {_listed(table.columns)}. Name it: columns=(first id, second id, probability)."
+        f"table has {listed(table.columns, COLUMNS)}. Name it: columns=(first id, second id, probability)."
     )
 
 
@@ -269,7 +270,7 @@ def _require_one_source(table: pd.DataFrame, left: pd.Series, right: pd.Series) 
     if shared:
         raise InputError(
             f"{shared} unique ids occur in several source datasets of Splink's table "
-            f"({_listed(known['source'].unique())}); give ids as (source dataset, unique id)."
+            f"({listed(known['source'].unique())}); give ids as (source dataset, unique id)."
         )
 
 
@@ -280,63 +281,6 @@ def _is_paired(ids: Any) -> bool:
 
 
 def _joined(sources: Any, ids: Any) -> list[str]:
-    return [f"{source}\x1f{key}" for source, key in zip(_text(sources), _text(ids), strict=True)]
-
-
-def _pair_table(
-    first: pd.Series, second: pd.Series, probability: Any, ids: Any, ignore_unknown: bool
-) -> PairTable:
-    known = pd.Index(np.asarray(ids, dtype=object) if isinstance(ids, list) else ids)
-    problems = []
-    if known.hasnans:
-        problems.append(f"ids is missing in {int(known.isna().sum())} rows.")
-    if not known.is_unique:
-        double = known[known.duplicated()].unique()
-        problems.append(
-            f"ids must be unique; {len(double)} occur more than once: {_listed(double)}."
-        )
-    gaps = int(first.isna().sum() + second.isna().sum())
-    if gaps:
-        problems.append(f"{gaps} ids of the pair table are missing.")
-    if problems:
-        raise InputError.from_problems("pairs", problems)
-    both = pd.concat([first, second], ignore_index=True)
-    rows = _row_numbers(known, both)
-    unknown = rows < 0
-    if unknown.any() and not ignore_unknown:
-        names = pd.unique(both[unknown])
-        raise InputError(
-            f"pairs: {len(names)} ids are in no row of the audited table: {_listed(names)}. Check "
-            "that ids are those of the linked table; where the audited rows are some of the linked "
-            "ones, say ignore_unknown=True."
-        )
-    i, j = rows[: len(first)], rows[len(first) :]
-    keep = (i >= 0) & (j >= 0)
-    return PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
-
-
-def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
-    """Return the row of each label, -1 where there is none; 12 and "12" are one label."""
-    codes, names = pd.factorize(labels)
-    rows = known.get_indexer(pd.Index(names))
-    if (rows < 0).any():
-        texts = pd.Index(_text(known))
-        if texts.is_unique:
-            rows = np.where(rows < 0, texts.get_indexer(pd.Index(_text(names))), rows)
-    return np.asarray(rows[codes], dtype=np.intp)
-
-
-def _text(labels: Any) -> list[str]:
     return [
-        str(int(label))
-        if isinstance(label, (float, np.floating)) and float(label).is_integer()
-        else str(label)
-        for label in labels
+        f"{source}\x1f{key}" for source, key in zip(id_text(sources), id_text(ids), strict=True)
     ]
-
-
-def _listed(names: Any) -> str:
-    shown = [
-        repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:EXAMPLES]
-    ]
-    return ", ".join(shown) + (", …" if len(names) > EXAMPLES else "")

@@ -3,27 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, logit
-from sklearn.linear_model import LogisticRegression
+from scipy.special import expit
 
-from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
+from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.logistic import clipped, fit_line
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.pairs import SAME_SCORES, leak_from_pairs
-from mlflow_b3.linkage.splits import Floats, Rows, Splits, as_codes
-from mlflow_b3.linkage.votes import DirectedPairs, Votes, any_match
+from mlflow_b3.linkage.splits import Floats, Mask, Rows, as_codes
+from mlflow_b3.linkage.votes import DirectedPairs
 from mlflow_b3.results import Result
 
-LEVEL = 0.95
-#: Beyond such log-odds a score says no more.
-LARGEST_LOGIT = 40.0
 #: A line through fewer matches than this is no calibration: five for each coefficient.
 FEWEST_MATCHED_ROWS = 10
-#: With more mates than this outside the pair table the shares are biased low.
-MOST_MISSED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +32,8 @@ class Recalibration(Result):
     n_matched_rows : int
         Those with a mate in another predicted cluster, among the scored pairs.
     missed_share : float
-        Share of the clusters with mates, as found by the reviewers, that no scored pair leads to.
+        Share of the other clusters with mates, as found by the reviewers, that no scored pair leads
+        to.
     separated : bool
         Every match scored above every other pair, so that the slope is not determined; the slope 1
         was kept and only the level put right.
@@ -54,18 +48,7 @@ class Recalibration(Result):
 
     def apply(self, logit_p: Any) -> Floats:
         """Return the recalibrated probabilities of scores in log-odds."""
-        return np.asarray(expit(self.intercept + self.slope * _clipped(logit_p)))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Labels:
-    """Votes of the resolved rows: which of them, the best score, right or not, what it counts."""
-
-    sampled: Rows
-    best: Floats
-    match: Floats
-    weight: Floats
-    missed: Floats
+        return np.asarray(expit(self.intercept + self.slope * clipped(logit_p)))
 
 
 def recalibrate(
@@ -102,7 +85,7 @@ def fit_recalibration(
     Parameters
     ----------
     i, j : array of int
-        The rows of each pair.
+        The rows of each pair, every pair once.
     logit_p : array of float
         Log-odds of the match probability: ln(π/(1-π)), or match weight times ln 2.
     clusters : sequence
@@ -118,244 +101,167 @@ def fit_recalibration(
     -----
     One observation is a resolved row with another predicted cluster that it has scored pairs with;
     its score is the best of these pairs, and it is a match when the cluster holds a mate. A fit on
-    single pairs would be right for single pairs, but `leak_from_pairs` takes the best pair of each
-    cluster, and the best of several fair scores is too high.
+    single pairs would suit single pairs, but `leak_from_pairs` takes the best pair of each cluster.
+
+    For leak shares use `leak_from_recalibrated_pairs`, which also allows for the dependence between
+    the clusters of one entity.
     """
-    codes, score, resolved, found, weight = _checked(i, j, logit_p, clusters, rows, mates, weights)
-    pairs = DirectedPairs.of(score.first, score.second, score.probability, codes)
-    labels = _label(pairs, codes, resolved, found, weight)
-    _require_matches(labels, len(resolved))
-    return _fitted(labels, np.ones(len(resolved)))
+    return ResolvedSample.of(i, j, logit_p, clusters, rows, mates, weights).fit()
 
 
-def leak_from_recalibrated_pairs(
-    i: Any,
-    j: Any,
-    logit_p: Any,
-    folds: Any,
-    clusters: Any,
-    rows: Any,
-    mates: Sequence[Any],
-    *,
-    weights: Any = None,
-    level: float = LEVEL,
-    draws: int = 300,
-    seed: int = 0,
-) -> LeakEstimate:
-    """Return the leak shares from scored pairs whose probabilities resolved rows put right.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """Votes that resolved rows heard, and whether they were right.
 
-    Parameters
+    Attributes
     ----------
-    i, j, logit_p, clusters, rows, mates, weights
-        As in `fit_recalibration`. Score *wide*: all pairs, or those of loose blocking.
-    folds : array of int, or sequence of (training rows, validation rows), or Splits
-        Not made of the same scores.
-    level : float
-        Confidence of the interval: percentiles of a bootstrap over the resolved rows.
-    draws, seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    LeakEstimate
-        Of kind "estimate"; "uncalibrated" when more than 5 % of the mates that reviewers found are
-        not among the scored pairs, since these are missed for all other rows too.
-        `row_probability` is calibrated and serves `loss_regression`.
+    sampled : array of int
+        Which of the resolved rows, counted from 0.
+    best, match, weight : array of float
+        Best score with the cluster in log-odds; 1 where it holds a mate; what the vote counts.
     """
-    check_seed(seed)
-    if not 0 < level < 1:
-        raise InputError(f"level={level!r} must lie between 0 and 1.")
-    codes, score, resolved, found, weight = _checked(i, j, logit_p, clusters, rows, mates, weights)
-    splits = Splits.of(folds, len(codes))
-    splits.require_whole(codes)
-    pairs = DirectedPairs.of(score.first, score.second, score.probability, codes)
-    labels = _label(pairs, codes, resolved, found, weight)
-    _require_matches(labels, len(resolved))
-    fitted = _fitted(labels, np.ones(len(resolved)))
-    sides = (
-        _votes(pairs, splits.training, splits.validation),
-        _votes(pairs, splits.validation, splits.training),
-    )
-    scale = (splits.training_weight, splits.validation_weight)
-    rng = np.random.default_rng(seed)
-    drawn = np.empty((draws, 2))
-    for draw in range(draws):
-        times = np.bincount(rng.integers(0, len(resolved), len(resolved)), minlength=len(resolved))
-        refitted = _fitted(labels, times.astype(float))
-        drawn[draw] = [
-            _mean_leak(side, refitted, weight, len(codes))
-            for side, weight in zip(sides, scale, strict=True)
-        ]
-    ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    plain = leak_from_pairs(
-        score.first, score.second, fitted.apply(score.probability), splits, codes, calibrated=True
-    )
-    missed = fitted.missed_share
-    return LeakEstimate(
-        train=_with_ends(plain.train, ends[:, 0]),
-        validation=_with_ends(plain.validation, ends[:, 1]),
-        kind="estimate" if missed <= MOST_MISSED else "uncalibrated",
-        method="recalibrated-pairs",
-        level=level,
-        n_folds=splits.n_folds,
-        n_labels=len(resolved),
-        fragments=plain.fragments,
-        row_probability=plain.row_probability,
-        notes=_notes(fitted),
-        wide=True,
-    )
+
+    sampled: Rows
+    best: Floats
+    match: Floats
+    weight: Floats
+
+    def until_first_match(self) -> Self:
+        """Leave out what scored below a row's best match."""
+        order = np.lexsort([-self.best, self.sampled])
+        sampled, match = self.sampled[order], self.match[order]
+        before = np.cumsum(match) - match
+        starts = np.flatnonzero(np.r_[True, sampled[1:] != sampled[:-1]]) if len(order) else order
+        lengths = np.diff(np.r_[starts, len(order)])
+        keep = order[before - np.repeat(before[starts], lengths) == 0]
+        return type(self)(
+            sampled=self.sampled[keep],
+            best=self.best[keep],
+            match=self.match[keep],
+            weight=self.weight[keep],
+        )
 
 
-def _checked(
-    i: Any, j: Any, logit_p: Any, clusters: Any, rows: Any, mates: Sequence[Any], weights: Any
-) -> tuple[Rows, PairTable, Rows, list[Rows], Floats]:
-    """Return cluster codes, pairs with their log-odds, resolved rows, their mates and weights."""
-    codes = as_codes("clusters", clusters)
-    scores = np.asarray(logit_p, dtype=float)
-    if np.isnan(scores).any():
-        raise InputError(f"logit_p: {int(np.isnan(scores).sum())} values are missing.")
-    table = PairTable.of(i, j, expit(_clipped(scores)), len(codes))
-    if len(table) != len(scores):
-        raise InputError("pairs: some occur more than once; list every pair once.")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedSample:
+    """Resolved rows with all their mates, and the scored pairs, checked.
+
+    Attributes
+    ----------
+    pairs : DirectedPairs
+        Across predicted clusters, scored in log-odds.
+    clusters, rows : array of int
+    mates : tuple of arrays of int
+    weights : array of float
+    """
+
+    pairs: DirectedPairs
+    clusters: Rows
+    rows: Rows
+    mates: tuple[Rows, ...]
+    weights: Floats
+
+    @classmethod
+    def of(
+        cls, i: Any, j: Any, logit_p: Any, clusters: Any, rows: Any, mates: Any, weights: Any
+    ) -> Self:
+        """Check everything that resolved rows and pairs can get wrong."""
+        codes = as_codes("clusters", clusters)
+        scores = np.asarray(logit_p, dtype=float)
+        if np.isnan(scores).any():
+            raise InputError(f"logit_p: {int(np.isnan(scores).sum())} values are missing.")
+        checked = PairTable.of(i, j, expit(clipped(scores)), len(codes))
+        if len(checked) != len(scores):
+            raise InputError("pairs: some occur more than once; list every pair once.")
+        resolved, found, weight = _resolved(rows, mates, weights, len(codes))
+        return cls(
+            pairs=DirectedPairs.of(checked.first, checked.second, clipped(scores), codes),
+            clusters=codes,
+            rows=resolved,
+            mates=found,
+            weights=weight,
+        )
+
+    def label(self, own: Mask, other: Mask) -> Labels:
+        """Return what resolved rows of one side heard from clusters with rows on the other side."""
+        n = len(self.clusters)
+        place = np.full(n, -1, dtype=np.intp)
+        place[self.rows] = np.arange(len(self.rows))
+        votes = self.pairs.votes(own & (place >= 0), other)
+        sampled = place[votes.row]
+        keys = self._mate_keys(other)
+        match = np.isin(sampled * n + votes.cluster, keys).astype(float)
+        return Labels(sampled=sampled, best=votes.best, match=match, weight=self.weights[sampled])
+
+    def fit(self) -> Recalibration:
+        """Fit all votes of the resolved rows, whatever the folds."""
+        everyone = np.ones(len(self.clusters), dtype=bool)
+        labels = self.label(everyone, everyone)
+        self._require_matches(labels)
+        intercept, slope, separated = fit_line(labels.best, labels.match, labels.weight)
+        return Recalibration(
+            intercept=intercept,
+            slope=slope,
+            n_rows=len(self.rows),
+            n_matched_rows=len(np.unique(labels.sampled[labels.match > 0])),
+            missed_share=self._missed_share(labels),
+            separated=separated,
+        )
+
+    def _missed_share(self, labels: Labels) -> float:
+        """Return the share of clusters with mates that no scored pair leads to."""
+        keys = self._mate_keys(np.ones(len(self.clusters), dtype=bool))
+        there = float(self.weights[keys // len(self.clusters)].sum())
+        caught = float(np.dot(labels.match, labels.weight))
+        return max(0.0, 1 - caught / there) if there > 0 else 0.0
+
+    def _require_matches(self, labels: Labels) -> None:
+        """Refuse a fit on too few matches."""
+        matched = len(np.unique(labels.sampled[labels.match > 0]))
+        if matched >= FEWEST_MATCHED_ROWS:
+            return
+        count = len(self.rows)
+        needed = math.ceil(count * FEWEST_MATCHED_ROWS / max(matched, 1) / 10) * 10
+        raise InputError(
+            f"resolved rows: {matched} of {count} have a mate in another cluster among the scored "
+            f"pairs; at least {FEWEST_MATCHED_ROWS} are needed. Resolve about {needed} rows"
+            f"{' or more' if matched == 0 else ''}, or use leak_from_resolved_rows."
+        )
+
+    def _mate_keys(self, other: Mask) -> Rows:
+        """Return resolved row times n plus cluster, for other clusters with mates among `other`."""
+        n = len(self.clusters)
+        owners = np.repeat(np.arange(len(self.rows)), [len(rows) for rows in self.mates])
+        everyone = np.concatenate([self.rows[:0], *self.mates])
+        homes = self.clusters[everyone]
+        use = other[everyone] & (homes != self.clusters[self.rows][owners])
+        return np.unique(owners[use] * n + homes[use])
+
+
+def _resolved(rows: Any, mates: Any, weights: Any, n: int) -> tuple[Rows, tuple[Rows, ...], Floats]:
     resolved = np.asarray(rows)
-    problems = []
     if resolved.ndim != 1 or not len(resolved) or not np.issubdtype(resolved.dtype, np.integer):
         raise InputError("rows must list the numbers of the resolved rows.")
     if len(mates) != len(resolved):
-        raise InputError(f"mates has {len(mates)} lists for {len(resolved)} rows; one each.")
-    if resolved.min() < 0 or resolved.max() >= len(codes):
-        problems.append(f"row numbers must lie in 0 … {len(codes) - 1}.")
+        raise InputError(
+            f"mates has {len(mates)} lists for {len(resolved)} rows; give one for each, empty for "
+            "none."
+        )
+    problems = []
+    if resolved.min() < 0 or resolved.max() >= n:
+        problems.append(f"rows must lie in 0 … {n - 1}.")
     if len(np.unique(resolved)) != len(resolved):
         problems.append("a row is listed more than once.")
     if any(item is None for item in mates):
         problems.append("mates is missing for some rows; leave out rows that nobody resolved.")
-    found = [np.asarray([] if item is None else item).astype(np.intp).ravel() for item in mates]
-    everyone = np.concatenate([*found, resolved[:1]])
-    if everyone.min() < 0 or everyone.max() >= len(codes):
-        problems.append(f"mates must lie in 0 … {len(codes) - 1}.")
+    found = tuple(np.asarray([] if item is None else item) for item in mates)
+    if any(len(item) and not np.issubdtype(item.dtype, np.integer) for item in found):
+        problems.append("mates must be row numbers.")
+    elif any(len(item) and (item.min() < 0 or item.max() >= n) for item in found):
+        problems.append(f"mates must lie in 0 … {n - 1}.")
     weight = np.ones(len(resolved)) if weights is None else np.asarray(weights, dtype=float)
     if weight.shape != resolved.shape or not (np.isfinite(weight) & (weight > 0)).all():
         problems.append("weights must be positive, one for each resolved row.")
     if problems:
         raise InputError.from_problems("resolved rows", problems)
-    ordered = PairTable(
-        first=table.first, second=table.second, probability=_clipped(scores), n=len(codes)
-    )
-    return codes, ordered, resolved.astype(np.intp), found, weight
-
-
-def _label(
-    pairs: DirectedPairs, codes: Rows, resolved: Rows, found: list[Rows], weight: Floats
-) -> _Labels:
-    own = np.zeros(len(codes), dtype=bool)
-    own[resolved] = True
-    votes = pairs.votes(own, np.ones(len(codes), dtype=bool))
-    place = np.full(len(codes), -1, dtype=np.intp)
-    place[resolved] = np.arange(len(resolved))
-    count = int(codes.max()) + 1
-    owners = np.repeat(np.arange(len(resolved)), [len(rows) for rows in found])
-    homes = codes[np.concatenate([*found, resolved[:0]])]
-    keys = np.unique(owners * count + homes)
-    keys = keys[keys % count != codes[resolved][keys // count]]
-    scored = place[votes.row] * count + votes.cluster
-    missed = keys[~np.isin(keys, scored)] // count
-    return _Labels(
-        sampled=place[votes.row],
-        best=votes.best,
-        match=np.isin(scored, keys).astype(float),
-        weight=weight,
-        missed=np.bincount(missed, minlength=len(resolved)).astype(float),
-    )
-
-
-def _require_matches(labels: _Labels, n_rows: int) -> None:
-    matched = len(np.unique(labels.sampled[labels.match > 0]))
-    if matched >= FEWEST_MATCHED_ROWS:
-        return
-    needed = math.ceil(n_rows * FEWEST_MATCHED_ROWS / max(matched, 1) / 10) * 10
-    raise InputError(
-        f"resolved rows: {matched} of {n_rows} have a mate in another cluster among the scored "
-        f"pairs; at least {FEWEST_MATCHED_ROWS} are needed. Resolve about {needed} rows"
-        f"{' or more' if matched == 0 else ''}, or use leak_from_resolved_rows."
-    )
-
-
-def _fitted(labels: _Labels, times: Floats) -> Recalibration:
-    """Fit the line with each resolved row counted so many times."""
-    row_weight = labels.weight * times
-    weight = row_weight[labels.sampled]
-    use = weight > 0
-    score, match, weight = labels.best[use], labels.match[use], weight[use]
-    hits, others = score[match > 0], score[match == 0]
-    separated = not len(hits) or not len(others) or hits.min() >= others.max()
-    if separated:
-        intercept, slope = _level(score, match, weight), 1.0
-    else:
-        model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8)
-        model.fit(score[:, None], match, sample_weight=weight)
-        intercept, slope = float(model.intercept_[0]), float(model.coef_[0, 0])
-        if slope <= 0:  # scores that tell nothing: one probability for all
-            intercept, slope = float(logit(np.average(match, weights=weight))), 0.0
-    missed = float(np.dot(labels.missed, row_weight))
-    caught = float(np.dot(match, weight))
-    return Recalibration(
-        intercept=intercept,
-        slope=slope,
-        n_rows=int(times.sum()),
-        n_matched_rows=len(np.unique(labels.sampled[use][match > 0])),
-        missed_share=missed / (missed + caught) if missed + caught > 0 else 0.0,
-        separated=bool(separated),
-    )
-
-
-def _level(score: Floats, match: Floats, weight: Floats) -> float:
-    """Return the shift of the scores at which as many matches are expected as were found."""
-    from scipy.optimize import brentq
-
-    # half a match more and less keep it finite where all or none match
-    rate = (np.dot(match, weight) + weight.mean() / 2) / (weight.sum() + weight.mean())
-    return float(
-        brentq(
-            lambda shift: np.average(expit(score + shift), weights=weight) - rate,
-            -2 * LARGEST_LOGIT,
-            2 * LARGEST_LOGIT,
-        )
-    )
-
-
-def _votes(pairs: DirectedPairs, own_side: Any, other_side: Any) -> list[Votes]:
-    return [pairs.votes(own, other) for own, other in zip(own_side.T, other_side.T, strict=True)]
-
-
-def _mean_leak(side: list[Votes], fitted: Recalibration, weights: Floats, n: int) -> float:
-    totals = [any_match(votes.row, fitted.apply(votes.best), n).mean() for votes in side]
-    return float(min(1.0, np.dot(weights, totals)))
-
-
-def _with_ends(share: LeakShare, ends: Floats) -> LeakShare:
-    point = share.point or 0.0
-    return LeakShare(point=point, low=min(float(ends[0]), point), high=max(float(ends[1]), point))
-
-
-def _clipped(logit_p: Any) -> Floats:
-    return np.clip(np.asarray(logit_p, dtype=float), -LARGEST_LOGIT, LARGEST_LOGIT)
-
-
-def _notes(fitted: Recalibration) -> tuple[str, ...]:
-    notes = [
-        f"{fitted.missed_share:.0%} of the clusters with mates that reviewers found are not among "
-        "the scored pairs"
-        + (
-            ": the shares are biased low by about as much. Score more pairs, or use "
-            "leak_from_resolved_rows."
-            if fitted.missed_share > MOST_MISSED
-            else "."
-        ),
-        SAME_SCORES,
-    ]
-    if fitted.separated:
-        notes.append(
-            "Every match scored above every other pair: only the level of the probabilities could "
-            "be put right."
-        )
-    return tuple(notes)
+    return resolved.astype(np.intp), tuple(item.astype(np.intp) for item in found), weight

@@ -14,9 +14,6 @@ from mlflow_b3.linkage.splits import Splits, as_codes
 from mlflow_b3.linkage.truth import Leak
 from mlflow_b3.results import Result
 
-#: A threshold that no pair reaches: folds of the predicted clusters alone.
-NO_PAIR = 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class LeakPoint(Result):
@@ -117,15 +114,17 @@ def leak_curve(
     levels = sorted({float(threshold) for threshold in thresholds}, reverse=True)
     if not levels:
         raise InputError("thresholds is empty; give at least one.")
-    nothing = PairTable.of([], [], [], pairs.n)
-    plain = leak_safe_folds(*nothing, NO_PAIR, K, clusters, seed=seed)
+    rows, others, chances = pairs.first, pairs.second, pairs.probability
+    plain = leak_safe_folds([], [], [], 1.0, K, clusters, seed=seed)
     whole = _mass(pairs, plain.folds)
     points = [_point("none", None, plain, plain.folds, pairs, whole, leak)]
     for level in levels:
-        safe = leak_safe_folds(*pairs, level, K, clusters, max_group=max_group, seed=seed)
+        safe = leak_safe_folds(
+            rows, others, chances, level, K, clusters, max_group=max_group, seed=seed
+        )
         points.append(_point("folds", level, safe, safe.folds, pairs, whole, leak))
     for level in levels:
-        purged = purge(*pairs, plain.folds, clusters, level)
+        purged = purge(rows, others, chances, plain.folds, clusters, level)
         points.append(_point("purging", level, plain, purged, pairs, whole, leak))
     return LeakCurve(points=tuple(points), n_folds=int(K), measured=leak is not None)
 

@@ -130,7 +130,7 @@ def _best_mates(pairs: PairTable | None, clusters: Any, n: int) -> tuple[Rows, F
     if pairs.n != n:
         raise InputError(f"pairs refer to {pairs.n} rows; there are {n}.")
     codes = np.arange(n) if clusters is None else as_codes("clusters", clusters, n)
-    both = DirectedPairs.of(*pairs, codes)
+    both = DirectedPairs.of(pairs.first, pairs.second, pairs.probability, codes)
     order = np.argsort(both.score, kind="stable")
     mates[both.row[order]] = both.mate[order]  # the last one, the most probable, stays
     chances[both.row[order]] = both.score[order]

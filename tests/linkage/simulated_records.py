@@ -27,12 +27,14 @@ class Linked:
         return [np.setdiff1d(np.flatnonzero(self.true == self.true[row]), row) for row in rows]
 
 
-def linked_records(seed=0, *, entities=500, noise=0.15, threshold=0.9, fields=6, values=25):
+def linked_records(
+    seed=0, *, entities=500, noise=0.15, threshold=0.9, fields=6, values=25, floor=-14
+):
     """Simulate rows of entities of 1 to 9 rows, and link them as Fellegi and Sunter do.
 
     Every field of a record is redrawn with a probability that varies between entities, which the
     linkage does not know: its probabilities are off. All pairs are scored; those below a weight of
-    -14 bits are left out.
+    `floor` bits are left out.
     """
     rng = np.random.default_rng(seed)
     sizes = 1 + np.minimum(rng.negative_binomial(1, 0.4, entities), 8)
@@ -52,7 +54,7 @@ def linked_records(seed=0, *, entities=500, noise=0.15, threshold=0.9, fields=6,
         u = frequency[value]
         agree = np.log((1 - same_error + same_error * u) / u)
         log_odds += np.where(value == other, agree, np.log(same_error))
-    keep = log_odds > -14 * np.log(2)
+    keep = log_odds > floor * np.log(2)
     first, second, log_odds = first[keep], second[keep], log_odds[keep]
     link = log_odds > logit(threshold)
     graph = coo_array((link[link], (first[link], second[link])), shape=(len(true), len(true)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,12 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.evidence import Evidence
 from mlflow_b3.folds import Fold
 from mlflow_b3.linkage.calibrate import recalibrate
+from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.pairs import row_leak_probability
 from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
+from mlflow_b3.linkage.recalibrated import FEWEST_DRAWS, leak_from_recalibrated_pairs
 from mlflow_b3.linkage.regression import loss_regression
+from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.reporting.report import AuditReport
 
@@ -98,25 +102,7 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
     splits = Splits.of(folds, table.n_rows, by_rows=True)
     everything = np.arange(table.n_rows)
     if evidence.pairs is not None and not evidence.made_of_scores:
-        i, j, p = evidence.pairs.arrays
-        calibrated = False
-        if evidence.resolved is not None:
-            try:
-                p = recalibrate(
-                    i, j, _logit(p), table.clusters, evidence.resolved.rows, evidence.resolved.mates
-                )
-                calibrated = True
-            except InputError:  # too few mates among the resolved rows
-                calibrated = False
-        return RowLeak(
-            rows=everything,
-            probability=row_leak_probability(i, j, p, splits, table.clusters, allow_split=True),
-            control=row_leak_probability(
-                i, j, p, splits, table.clusters, same_side=True, allow_split=True
-            ),
-            calibrated=calibrated,
-            complete=True,
-        )
+        return _by_pairs(evidence.pairs, evidence.resolved, splits, table)
     if evidence.samples is not None:
         leak = evidence.leak("partition_samples", folds, table)
         return RowLeak(
@@ -135,6 +121,38 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
             complete=False,
         )
     return None
+
+
+def _by_pairs(
+    pairs: PairTable, resolved: ResolvedRows | None, splits: Splits, table: AuditData
+) -> RowLeak:
+    """Return the leak probabilities of scored pairs, put right by resolved rows where possible."""
+    i, j, p = pairs.arrays
+    chance: Any = None
+    calibrated = False
+    if resolved is not None:
+        scores, checked = _logit(p), (resolved.rows, resolved.mates)
+        weights = resolved.weights
+        try:
+            leak = leak_from_recalibrated_pairs(
+                i, j, scores, splits, table.clusters, *checked, weights=weights, draws=FEWEST_DRAWS
+            )
+            p = recalibrate(i, j, scores, table.clusters, *checked, weights=weights)
+            chance, calibrated = leak.row_probability, leak.kind == "estimate"
+        except InputError:  # too few mates among the resolved rows; the scores stay unchecked
+            chance = None
+    if chance is None:
+        chance = row_leak_probability(i, j, p, splits, table.clusters, allow_split=True)
+    control = row_leak_probability(
+        i, j, p, splits, table.clusters, same_side=True, allow_split=True
+    )
+    return RowLeak(
+        rows=np.arange(table.n_rows),
+        probability=np.asarray(chance, dtype=float),
+        control=control,
+        calibrated=calibrated,
+        complete=True,
+    )
 
 
 def _logit(probability: Floats) -> Floats:

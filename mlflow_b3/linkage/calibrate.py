@@ -11,6 +11,7 @@ from scipy.special import expit
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.logistic import clipped, fit_line
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.linkage.splits import Floats, Mask, Rows, as_codes
 from mlflow_b3.linkage.votes import DirectedPairs
 from mlflow_b3.results import Result
@@ -239,29 +240,8 @@ class ResolvedSample:
 
 
 def _resolved(rows: Any, mates: Any, weights: Any, n: int) -> tuple[Rows, tuple[Rows, ...], Floats]:
-    resolved = np.asarray(rows)
-    if resolved.ndim != 1 or not len(resolved) or not np.issubdtype(resolved.dtype, np.integer):
-        raise InputError("rows must list the numbers of the resolved rows.")
-    if len(mates) != len(resolved):
-        raise InputError(
-            f"mates has {len(mates)} lists for {len(resolved)} rows; give one for each, empty for "
-            "none."
-        )
-    problems = []
-    if resolved.min() < 0 or resolved.max() >= n:
-        problems.append(f"rows must lie in 0 … {n - 1}.")
-    if len(np.unique(resolved)) != len(resolved):
-        problems.append("a row is listed more than once.")
-    if any(item is None for item in mates):
-        problems.append("mates is missing for some rows; leave out rows that nobody resolved.")
-    found = tuple(np.asarray([] if item is None else item) for item in mates)
-    if any(len(item) and not np.issubdtype(item.dtype, np.integer) for item in found):
-        problems.append("mates must be row numbers.")
-    elif any(len(item) and (item.min() < 0 or item.max() >= n) for item in found):
-        problems.append(f"mates must lie in 0 … {n - 1}.")
+    resolved = ResolvedRows.of(rows, mates, n)
     weight = np.ones(len(resolved)) if weights is None else np.asarray(weights, dtype=float)
-    if weight.shape != resolved.shape or not (np.isfinite(weight) & (weight > 0)).all():
-        problems.append("weights must be positive, one for each resolved row.")
-    if problems:
-        raise InputError.from_problems("resolved rows", problems)
-    return resolved.astype(np.intp), tuple(item.astype(np.intp) for item in found), weight
+    if weight.shape != (len(resolved),) or not (np.isfinite(weight) & (weight > 0)).all():
+        raise InputError("weights must be positive numbers, one for each resolved row.")
+    return resolved.rows, resolved.mates, weight

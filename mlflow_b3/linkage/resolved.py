@@ -78,6 +78,12 @@ class ResolvedRows:
             allow_split=allow_split,
         )
 
+    @property
+    def weights(self) -> Floats:
+        """How many rows of the table each of these stands for, 1 on average."""
+        sample = SampledRows.of(self.strata, len(self), self.n)
+        return sample.weights * len(self)
+
     def seen(self, folds: Any) -> Floats:
         """Return how often each of these rows had a mate in training when it was validated."""
         splits = Splits.of(folds, self.n)

@@ -1,0 +1,342 @@
+"""Pair tables of linkage tools, read in."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.splits import Rows
+
+#: Names under which tools write the two rows of a pair, most specific first.
+ID_COLUMNS = (
+    ("unique_id_l", "unique_id_r"),
+    ("id_1", "id_2"),
+    ("id1", "id2"),
+    ("id_l", "id_r"),
+    ("id_left", "id_right"),
+    ("left_id", "right_id"),
+    ("ltable_id", "rtable_id"),
+    ("record_id_1", "record_id_2"),
+    ("rec_id_1", "rec_id_2"),
+    ("row_1", "row_2"),
+    ("i", "j"),
+)
+PROBABILITY_COLUMNS = (
+    "match_probability",
+    "probability",
+    "prob",
+    "p",
+    "score",
+    "confidence",
+)
+WEIGHT_COLUMN = "match_weight"
+SOURCES = ("source_dataset_l", "source_dataset_r")
+EXAMPLES = 5
+
+
+def read_pairs(source: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+    """Read scored pairs, whatever they come as.
+
+    Parameters
+    ----------
+    source : PairTable, path, table or scores
+        Checked pairs; a CSV or Parquet file; a table of Splink or any other table of pairs (see
+        `from_pairs`); scores of recordlinkage; scored pairs of dedupe.
+    ids : sequence
+        The id of each row of the audited table, as the linkage tool knew it.
+    ignore_unknown : bool
+        Leave out pairs with ids that the audited table does not have, instead of refusing them:
+        right where the audited rows are some of the rows that were linked.
+    """
+    if isinstance(source, PairTable):
+        if source.n != len(ids):
+            raise InputError(f"pairs refer to {source.n} rows; the audited table has {len(ids)}.")
+        return source
+    if isinstance(source, np.ndarray) and source.dtype.names:
+        return from_dedupe(source, ids, ignore_unknown=ignore_unknown)
+    if isinstance(getattr(source, "index", None), pd.MultiIndex):
+        return from_recordlinkage(source, ids, ignore_unknown=ignore_unknown)
+    frame = _frame(source)
+    if set(ID_COLUMNS[0]) <= set(frame.columns):
+        return from_splink(frame, ids, ignore_unknown=ignore_unknown)
+    return from_pairs(frame, ids, ignore_unknown=ignore_unknown)
+
+
+def from_pairs(
+    frame: Any,
+    ids: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    ignore_unknown: bool = False,
+) -> PairTable:
+    """Read any table of pairs.
+
+    Parameters
+    ----------
+    frame : DataFrame, path of a CSV or Parquet file, or anything that becomes a DataFrame
+        One row for each pair.
+    ids, ignore_unknown
+        As in `read_pairs`.
+    columns : (first id, second id, probability), optional
+        By default the columns are looked for under the names that linkage tools give them; a
+        `match_weight` w stands for the probability 2^w/(1 + 2^w).
+    """
+    table = _frame(frame)
+    if columns is None:
+        first, second = _id_columns(table)
+        probability = _probability(table)
+    else:
+        first, second, name = _given_columns(table, columns)
+        probability = _numbers(table, name)
+    return _pair_table(table[first], table[second], probability, ids, ignore_unknown)
+
+
+def from_splink(
+    frame: Any, ids: Any, *, id_column: str = "unique_id", ignore_unknown: bool = False
+) -> PairTable:
+    """Read the predictions of Splink.
+
+    Parameters
+    ----------
+    frame : SplinkDataFrame, DataFrame or path
+        What `linker.inference.predict()` returned. Predict without a threshold, or with a low one:
+        pairs that are not in the table count as no match.
+    ids : sequence
+        The unique id of each row of the audited table. Where several datasets that share ids were
+        linked: (source dataset, unique id) of each row.
+    id_column : str
+        Splink's `unique_id_column_name`.
+    ignore_unknown : bool
+        As in `read_pairs`.
+    """
+    table = _frame(frame)
+    names = [f"{id_column}_l", f"{id_column}_r"]
+    if not set(names) <= set(table.columns):
+        raise InputError(
+            f"Splink's table has no columns {names[0]!r} and {names[1]!r}; it has "
+            f"{_listed(table.columns)}. Give id_column, the unique_id_column_name of the settings."
+        )
+    left, right = (table[name] for name in names)
+    if _is_paired(ids):
+        if not set(SOURCES) <= set(table.columns):
+            raise InputError(
+                "ids hold (source dataset, unique id), but Splink's table has no columns "
+                f"{SOURCES[0]!r} and {SOURCES[1]!r}; give the unique ids alone."
+            )
+        ids = _joined(*zip(*ids, strict=True))
+        left, right = (
+            pd.Series(_joined(table[source], side), dtype=object)
+            for source, side in zip(SOURCES, (left, right), strict=True)
+        )
+    else:
+        _require_one_source(table, left, right)
+    return _pair_table(left, right, _probability(table), ids, ignore_unknown)
+
+
+def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+    """Read the scored pairs of dedupe.
+
+    Parameters
+    ----------
+    scored : structured array with the fields pairs and score
+        What `deduper.score(deduper.pairs(data))` returned.
+    ids, ignore_unknown
+        As in `read_pairs`.
+    """
+    names = getattr(getattr(scored, "dtype", None), "names", None) or ()
+    if not {"pairs", "score"} <= set(names):
+        raise InputError(
+            f"scored={type(scored).__name__} is no array with the fields 'pairs' and 'score'. Give "
+            "deduper.score(deduper.pairs(data)); the clusters of deduper.partition() carry "
+            "confidences of rows, not probabilities of pairs."
+        )
+    pairs = np.asarray(scored["pairs"])
+    probability = np.asarray(scored["score"], dtype=float)
+    return _pair_table(
+        pd.Series(pairs[:, 0]), pd.Series(pairs[:, 1]), probability, ids, ignore_unknown
+    )
+
+
+def from_recordlinkage(scores: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+    """Read the probabilities of the Python Record Linkage Toolkit.
+
+    Parameters
+    ----------
+    scores : Series, or DataFrame of one column, with a MultiIndex of record pairs
+        What `classifier.prob(features)` returned.
+    ids : sequence
+        The index of the table that was linked, for each row of the audited table.
+    ignore_unknown : bool
+        As in `read_pairs`.
+    """
+    index = getattr(scores, "index", None)
+    if not isinstance(index, pd.MultiIndex) or index.nlevels != 2:
+        raise InputError(
+            f"scores={type(scores).__name__} has no MultiIndex of two records; give "
+            "classifier.prob(features)."
+        )
+    if isinstance(scores, pd.DataFrame):
+        if scores.shape[1] != 1:
+            raise InputError(
+                f"scores has {scores.shape[1]} columns ({_listed(scores.columns)}). Similarities of "
+                "fields are no probabilities; give classifier.prob(features)."
+            )
+        scores = scores.iloc[:, 0]
+    first, second = (pd.Series(index.get_level_values(level)) for level in (0, 1))
+    return _pair_table(first, second, np.asarray(scores, dtype=float), ids, ignore_unknown)
+
+
+def _frame(source: Any) -> pd.DataFrame:
+    if isinstance(source, pd.DataFrame):
+        return source
+    for method in ("as_pandas_dataframe", "to_pandas"):  # Splink; Arrow and Polars
+        if hasattr(source, method):
+            return _frame(getattr(source, method)())
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            f"pairs={type(source).__name__} is not usable; give a table, the path of a CSV or "
+            "Parquet file, or what a linkage tool returned."
+        )
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"pairs: there is no file {str(path)!r}.")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return pd.read_parquet(path)
+    # as text: an id such as 007 must not become a number
+    return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+
+
+def _id_columns(table: pd.DataFrame) -> tuple[str, str]:
+    for first, second in ID_COLUMNS:
+        if {first, second} <= set(table.columns):
+            return first, second
+    tried = ", ".join(f"{first}/{second}" for first, second in ID_COLUMNS)
+    raise InputError(
+        f"pairs: none of the columns {tried} is there; the table has {_listed(table.columns)}. "
+        "Name them: columns=(first id, second id, probability)."
+    )
+
+
+def _given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str, str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if len(names) != 3:
+        raise InputError(f"columns={columns!r} must name (first id, second id, probability).")
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"columns={columns!r}: the table has no {_listed(missing)}; it has "
+            f"{_listed(table.columns)}."
+        )
+    return names[0], names[1], names[2]
+
+
+def _probability(table: pd.DataFrame) -> Any:
+    for name in PROBABILITY_COLUMNS:
+        if name in table.columns:
+            return _numbers(table, name)
+    if WEIGHT_COLUMN in table.columns:
+        return expit(_numbers(table, WEIGHT_COLUMN) * np.log(2))
+    raise InputError(
+        f"pairs: no probability under {', '.join(PROBABILITY_COLUMNS)} nor {WEIGHT_COLUMN}; the "
+        f"table has {_listed(table.columns)}. Name it: columns=(first id, second id, probability)."
+    )
+
+
+def _numbers(table: pd.DataFrame, name: str) -> Any:
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    if np.isnan(values).any():
+        raise InputError(f"pairs: {int(np.isnan(values).sum())} values of {name!r} are no numbers.")
+    return values
+
+
+def _require_one_source(table: pd.DataFrame, left: pd.Series, right: pd.Series) -> None:
+    """Refuse unique ids that stand for rows of several datasets."""
+    if not set(SOURCES) <= set(table.columns):
+        return
+    known = pd.DataFrame(
+        {
+            "source": pd.concat([table[name] for name in SOURCES]).to_numpy(),
+            "id": pd.concat([left, right]).to_numpy(),
+        }
+    ).drop_duplicates()
+    shared = int(known["id"].duplicated().sum())
+    if shared:
+        raise InputError(
+            f"{shared} unique ids occur in several source datasets of Splink's table "
+            f"({_listed(known['source'].unique())}); give ids as (source dataset, unique id)."
+        )
+
+
+def _is_paired(ids: Any) -> bool:
+    if isinstance(ids, pd.MultiIndex):
+        return True
+    return len(ids) > 0 and isinstance(next(iter(ids)), (tuple, list))
+
+
+def _joined(sources: Any, ids: Any) -> list[str]:
+    return [f"{source}\x1f{key}" for source, key in zip(_text(sources), _text(ids), strict=True)]
+
+
+def _pair_table(
+    first: pd.Series, second: pd.Series, probability: Any, ids: Any, ignore_unknown: bool
+) -> PairTable:
+    known = pd.Index(np.asarray(ids, dtype=object) if isinstance(ids, list) else ids)
+    problems = []
+    if known.hasnans:
+        problems.append(f"ids is missing in {int(known.isna().sum())} rows.")
+    if not known.is_unique:
+        double = known[known.duplicated()].unique()
+        problems.append(
+            f"ids must be unique; {len(double)} occur more than once: {_listed(double)}."
+        )
+    gaps = int(first.isna().sum() + second.isna().sum())
+    if gaps:
+        problems.append(f"{gaps} ids of the pair table are missing.")
+    if problems:
+        raise InputError.from_problems("pairs", problems)
+    both = pd.concat([first, second], ignore_index=True)
+    rows = _row_numbers(known, both)
+    unknown = rows < 0
+    if unknown.any() and not ignore_unknown:
+        names = pd.unique(both[unknown])
+        raise InputError(
+            f"pairs: {len(names)} ids are in no row of the audited table: {_listed(names)}. Check "
+            "that ids are those of the linked table; where the audited rows are some of the linked "
+            "ones, say ignore_unknown=True."
+        )
+    i, j = rows[: len(first)], rows[len(first) :]
+    keep = (i >= 0) & (j >= 0)
+    return PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
+
+
+def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
+    """Return the row of each label, -1 where there is none; 12 and "12" are one label."""
+    codes, names = pd.factorize(labels)
+    rows = known.get_indexer(pd.Index(names))
+    if (rows < 0).any():
+        texts = pd.Index(_text(known))
+        if texts.is_unique:
+            rows = np.where(rows < 0, texts.get_indexer(pd.Index(_text(names))), rows)
+    return np.asarray(rows[codes], dtype=np.intp)
+
+
+def _text(labels: Any) -> list[str]:
+    return [
+        str(int(label))
+        if isinstance(label, (float, np.floating)) and float(label).is_integer()
+        else str(label)
+        for label in labels
+    ]
+
+
+def _listed(names: Any) -> str:
+    shown = [
+        repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:EXAMPLES]
+    ]
+    return ", ".join(shown) + (", …" if len(names) > EXAMPLES else "")

@@ -5,6 +5,8 @@
 
 Records are those of examples/person_records.py, linked by Splink (the extra `splink`); clusters are
 the components of the pairs with a match probability from 0.9 on, in five folds of whole clusters.
+Reviewers are simulated: they find every record of a person, or those that linkage lists as
+candidates only. Figures are means over seeds, and over draws of the reviewed rows.
 """
 
 import argparse
@@ -12,22 +14,34 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.model_selection import GroupKFold
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
 
+import mlflow_b3 as b3
 from mlflow_b3 import linkage
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
-from person_records import PersonRecords, link_records, make_person_records
+from person_records import FEATURES, PersonRecords, link_records, make_person_records
 
 NOISE = (0.08, 0.15, 0.25)
 THRESHOLD = 0.9
+SAFE_THRESHOLDS = (0.5, 0.1, 0.05)
 K = 5
+REVIEWED = (100, 300)
+LEARNERS = {
+    "k-NN": KNeighborsClassifier(5),
+    "forest": RandomForestClassifier(10, min_samples_leaf=2, random_state=0),
+}
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +55,36 @@ class Case:
     clusters: np.ndarray
     folds: np.ndarray
     truth: linkage.Leak
+    scores: linkage.LeakEstimate
+
+    def review(self, sample: linkage.ReviewSample, *, listed_only: bool = False) -> Any:
+        """Look up the mates of sampled rows; `listed_only` passes over what was never scored."""
+        true, (first, second, _) = self.records.persons, self.pairs
+        mates = []
+        for row in sample.rows.tolist():
+            found = np.flatnonzero(true == true[row])
+            if listed_only:
+                partners = np.concatenate([second[first == row], first[second == row]])
+                own = self.clusters[found] == self.clusters[row]
+                found = found[own | np.isin(found, partners)]
+            mates.append(found[found != row])
+        return linkage.ResolvedRows.of(sample.rows, mates, sample.n, sample.strata)
+
+    def sample(self, rows: int, seed: int, *, stratified: bool) -> linkage.ReviewSample:
+        """Draw rows for review, by what the match probabilities say if `stratified`."""
+        scores = self.scores.row_probability if stratified else None
+        return linkage.sample_rows(self.pairs.n, rows, scores, seed)
 
 
 def simulate(noise: float, seed: int) -> Case:
     records = make_person_records(noise=noise, seed=seed)
     scored = link_records(records.identity, seed=seed)
-    rows = pd.Series(np.arange(len(records.frame)), index=records.identity["record_id"])
-    i, j = (rows[scored[f"record_id_{side}"]].to_numpy() for side in "lr")
-    pairs = linkage.PairTable.of(i, j, scored["match_probability"], len(rows))
-    clusters = components(pairs)
+    pairs = linkage.from_splink(scored, records.identity["record_id"], id_column="record_id")
+    i, j, p = pairs
+    near = p >= THRESHOLD
+    graph = coo_array((np.ones(near.sum()), (i[near], j[near])), shape=(pairs.n, pairs.n))
+    clusters = connected_components(graph, directed=False)[1]
     folds = whole_folds(clusters, seed)
-    truth = linkage.leak_truth(records.persons, folds, clusters)
     return Case(
         noise=noise,
         seed=seed,
@@ -59,15 +92,9 @@ def simulate(noise: float, seed: int) -> Case:
         pairs=pairs,
         clusters=clusters,
         folds=folds,
-        truth=truth,
+        truth=linkage.leak_truth(records.persons, folds, clusters),
+        scores=linkage.leak_from_pairs(*pairs, folds, clusters),
     )
-
-
-def components(pairs: linkage.PairTable) -> np.ndarray:
-    i, j, p = pairs
-    near = p >= THRESHOLD
-    graph = coo_array((np.ones(near.sum()), (i[near], j[near])), shape=(pairs.n, pairs.n))
-    return connected_components(graph, directed=False)[1]
 
 
 def whole_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
@@ -84,63 +111,230 @@ def linked_pairs(labels: np.ndarray) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def linkage_row(case: Case) -> dict[str, float]:
+def quality(case: Case) -> tuple[float, float]:
+    """Return recall and precision of the clusters, in pairs of records."""
     true, clusters = case.records.persons, case.clusters
-    both = np.column_stack([true, clusters])
+    right = linked_pairs(np.column_stack([true, clusters]))
+    return right / linked_pairs(true), right / linked_pairs(clusters)
+
+
+def describe(case: Case) -> list[Row]:
+    true = case.records.persons
     i, j, _ = case.pairs
-    split = np.array(case.truth.split_counts) > 0
-    own = fragment_shares(true, clusters)[split]
-    return {
-        "records": len(true),
-        "scored pairs": len(case.pairs),
-        "block recall": float((true[i] == true[j]).sum()) / linked_pairs(true),
-        "precision": linked_pairs(both) / linked_pairs(clusters),
-        "recall": linked_pairs(both) / linked_pairs(true),
-        "split rate": case.truth.split_rate,
-        "p0": case.truth.p0,
-        "p0_validation": case.truth.p0_validation,
-        "ids of a split row's person": 1 + float(np.mean(np.array(case.truth.split_counts)[split])),
-        "own share of a split row": float(np.mean(own)),
-    }
-
-
-def fragment_shares(true: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Return for each row which share of its person's records is in its own cluster."""
-    table = pd.DataFrame({"true": true, "cluster": clusters})
+    recall, precision = quality(case)
+    ids = 1 + np.array(case.truth.split_counts)
+    table = pd.DataFrame({"true": true, "cluster": case.clusters})
     own = table.groupby(["true", "cluster"])["true"].transform("size")
-    return (own / table.groupby("true")["true"].transform("size")).to_numpy()
+    return [
+        {
+            "records": len(true),
+            "scored pairs": len(case.pairs),
+            "block recall": float((true[i] == true[j]).sum()) / linked_pairs(true),
+            "recall": recall,
+            "precision": precision,
+            "split rate": case.truth.split_rate,
+            "p0": case.truth.p0,
+            "p0_validation": case.truth.p0_validation,
+            "ids of a split row's person": float(ids[ids > 1].mean()),
+            "records under its own id": float(own[ids > 1].mean()),
+        }
+    ]
 
 
-def print_table(title: str, rows: Iterable[tuple[float, dict[str, float]]]) -> None:
-    """Print the mean of each figure over the seeds of a noise level."""
-    frame = pd.DataFrame([{"noise": noise, **row} for noise, row in rows])
-    means = frame.groupby("noise").mean()
-    print(f"\n{title}\n\n| noise | " + " | ".join(means.columns) + " |")
-    print("|---" * (len(means.columns) + 1) + "|")
-    for noise, row in means.iterrows():
-        print(f"| {noise} | " + " | ".join(_number(value) for value in row) + " |")
+def sources(case: Case) -> list[Row]:
+    """Return what each source says about the leak shares of the folds."""
+    recall, precision = quality(case)
+    rng = np.random.default_rng([case.seed, 2])
+    checked = 300
+    counted = rng.binomial(checked, recall) / checked
+    sample = case.sample(checked, case.seed, stratified=True)
+    rows, listed = case.review(sample), case.review(sample, listed_only=True)
+    inputs = (case.folds, case.clusters)
+    said = {
+        "match probabilities": case.scores,
+        "300 resolved rows": rows.leak(*inputs),
+        "the same, candidates only": listed.leak(*inputs),
+        "recall and precision": linkage.leak_from_quality(recall, precision, case.clusters, K),
+        "recall of 300 pairs": linkage.leak_from_quality(
+            counted, None, case.clusters, K, recall_n=checked
+        ),
+        "split rate, in two": linkage.leak_from_split_rate(case.truth.split_rate, K),
+        "split rate, in two to five": linkage.leak_from_split_rate(
+            case.truth.split_rate, K, m_max=4
+        ),
+    }
+    made: list[Row] = []
+    for source, leak in said.items():
+        row: Row = {"source": source, "kind": leak.kind}
+        for name, share, true in (
+            ("p0", leak.train, case.truth.p0),
+            ("p0_validation", leak.validation, case.truth.p0_validation),
+        ):
+            row |= {
+                name: true,
+                f"{name} said": np.nan if share.point is None else share.point,
+                f"{name} low": share.low,
+                f"{name} high": share.high,
+                f"{name} held": float(share.low <= true <= share.high),
+            }
+        made.append(row)
+    return made
 
 
-def _number(value: float) -> str:
-    return (
-        f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.4f}"
+def coverage(case: Case, draws: int) -> list[Row]:
+    """Return errors and coverage of intervals from resolved rows, one line for each draw."""
+    made = []
+    ways = [("uniform", False), ("stratified", False), ("stratified, candidates only", True)]
+    for (way, listed_only), reviewed in product(ways, REVIEWED):
+        for draw in range(draws):
+            seed = 1000 * case.seed + draw
+            sample = case.sample(reviewed, seed, stratified=way != "uniform")
+            leak = case.review(sample, listed_only=listed_only).leak(case.folds, case.clusters)
+            row: Row = {"sample": way, "rows": reviewed}
+            for name, share, true in (
+                ("p0", leak.train, case.truth.p0),
+                ("p0_validation", leak.validation, case.truth.p0_validation),
+            ):
+                row |= {
+                    f"{name} bias": share.point / true - 1,
+                    f"{name} RMSE": (share.point / true - 1) ** 2,
+                    f"{name} width": (share.high - share.low) / true,
+                    f"{name} coverage": float(share.low <= true <= share.high),
+                }
+            made.append(row)
+    return made
+
+
+def levers(case: Case) -> list[Row]:
+    """Return what leak-safe folds and purging leave of the leak, and what they cost."""
+    curve = linkage.leak_curve(
+        *case.pairs,
+        K,
+        case.clusters,
+        SAFE_THRESHOLDS,
+        leak=lambda folds: linkage.leak_truth(case.records.persons, folds),
+        seed=case.seed,
     )
+    return [
+        {
+            "lever": point.lever,
+            "threshold": THRESHOLD if point.threshold is None else point.threshold,
+            "p0": point.train.point,
+            "p0_validation": point.validation.point,
+            "largest group": point.largest_group,
+            "imbalance": point.imbalance,
+            "training rows dropped": point.rows_dropped,
+        }
+        for point in curve.points
+    ]
 
 
-def over_cases(cases: list[Case], row: Callable[[Case], dict[str, float]]) -> list:
-    return [(case.noise, row(case)) for case in cases]
+def audits(case: Case, fits: int) -> list[Row]:
+    """Return how far e0 with 300 resolved rows is from the truth."""
+    resolved = case.review(case.sample(300, case.seed, stratified=True))
+    leak = resolved.leak(case.folds, case.clusters)
+    frame = case.records.frame.drop(columns="record_id").assign(person_id=case.clusters)
+    made = []
+    for name, model in LEARNERS.items():
+        report = b3.audit(
+            model,
+            frame,
+            target="disease",
+            cluster="person_id",
+            split_rate=case.truth.split_rate,
+            fragments=leak.fragments,
+            budget=fits,
+            seed=case.seed,
+            progress=False,
+        )
+        share = leak.validation
+        e0 = b3.estimate_fragments(report.fragments, seen_share=share.point).e0
+        low, high = b3.estimate_fragments(
+            report.fragments, seen_share=(share.low, share.high)
+        ).interval
+        truth, clean = case.records.truth(model, seed=case.seed), clean_score(model, case)
+        made.append(
+            {
+                "learner": name,
+                "truth": truth,
+                "LOCO bias": report.loco - truth,
+                "e0 bias": e0 - truth,
+                "LOCO RMSE": (report.loco - truth) ** 2,
+                "e0 RMSE": (e0 - truth) ** 2,
+                "LOCO paired": report.loco - clean,
+                "e0 paired": e0 - clean,
+                "coverage": float(low <= truth <= high),
+                "width": high - low,
+            }
+        )
+    return made
+
+
+def clean_score(model: Any, case: Case) -> float:
+    """Return the error rate of folds by the true persons, the same rows as in the audit."""
+    X, y, true = case.records.frame[list(FEATURES)], case.records.frame["disease"], case.records
+    rng = np.random.default_rng(case.seed)
+    wrong = []
+    for _ in range(4):
+        groups = rng.permutation(true.persons.max() + 1)[true.persons]
+        wrong.append(np.mean(cross_val_predict(model, X, y, groups=groups, cv=GroupKFold(K)) != y))
+    return float(np.mean(wrong))
+
+
+def print_table(
+    title: str, cases: Iterable[Case], rows: Callable[[Case], list[Row]], keys: Iterable[str] = ()
+) -> None:
+    """Print the mean of each figure for each noise level and key; squares become roots."""
+    lines = pd.DataFrame([{"noise": case.noise, **row} for case in cases for row in rows(case)])
+    means = lines.groupby(["noise", *keys], sort=False).mean().reset_index()
+    squares = [name for name in means.columns if name.endswith("RMSE")]
+    means[squares] = np.sqrt(means[squares])
+    print(f"\n{title}\n\n| " + " | ".join(means.columns) + " |\n|" + "---|" * len(means.columns))
+    for row in means.itertuples(index=False):
+        print("| " + " | ".join(_cell(value) for value in row) + " |", flush=True)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if np.isnan(value):
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:.3g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--draws", type=int, default=200, help="of reviewed rows, over all seeds")
     parser.add_argument("--noise", type=float, nargs="+", default=NOISE)
-    parser.add_argument("--quick", action="store_true", help="two seeds, few draws")
+    parser.add_argument("--fits", type=int, default=300, help="of each audit")
+    parser.add_argument("--quick", action="store_true", help="two seeds, few draws and refits")
     options = parser.parse_args()
+    if options.quick:
+        options.seeds, options.draws, options.fits = 2, 20, 120
     started = time.perf_counter()
-    seeds = 2 if options.quick else options.seeds
-    cases = [simulate(noise, seed) for noise in options.noise for seed in range(seeds)]
-    print_table(f"The linkage ({seeds} seeds, means):", over_cases(cases, linkage_row))
+    cases = [simulate(*key) for key in product(options.noise, range(options.seeds))]
+    draws = -(-options.draws // options.seeds)
+    print_table(f"The linkage ({options.seeds} seeds):", cases, describe)
+    print_table("What each source says about the leak shares:", cases, sources, ["source", "kind"])
+    print_table(
+        f"Intervals from resolved rows ({draws * options.seeds} draws; relative to the truth):",
+        cases,
+        lambda case: coverage(case, draws),
+        ["sample", "rows"],
+    )
+    print_table(
+        "What keeps probable mates together, or leaves them out of training, saves and costs:",
+        cases,
+        levers,
+        ["lever", "threshold"],
+    )
+    print_table(
+        f"e0 with 300 resolved rows ({options.fits} refits):",
+        cases,
+        lambda case: audits(case, options.fits),
+        ["learner"],
+    )
     print(f"\nAll of this took {time.perf_counter() - started:.0f} s.")
 
 

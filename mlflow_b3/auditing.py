@@ -14,6 +14,7 @@ from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, as_method, check_size
 from mlflow_b3.estimation.mixture import P0Bound
+from mlflow_b3.evidence import LinkageArguments, read_evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import (
@@ -36,8 +37,10 @@ from mlflow_b3.measurement.fits import FitCounts
 from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.findings import audit_findings
+from mlflow_b3.reporting.linkage_findings import linkage_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
-from mlflow_b3.subject import Subject, load_subject
+from mlflow_b3.subject import load_subject
+from mlflow_b3.suspicion import examine_rows
 
 SCHEMES = ("subset", "replace")
 
@@ -47,13 +50,20 @@ def audit(
     data: Any,
     *,
     target: str,
-    cluster: str,
+    cluster: Any,
     loss: Any = None,
     p0: Any = None,
     p0_validation: float | None = None,
     cluster_error: Any = None,
     split_rate: Any = None,
-    fragments: Any = "uniform",
+    match_probability: Any = None,
+    resolved_rows: Any = None,
+    reviewer: tuple[float, float] | None = None,
+    linkage_quality: Mapping[str, float] | None = None,
+    partition_samples: Any = None,
+    fragments: Any = None,
+    fold_threshold: float | None = None,
+    purge_threshold: float | None = None,
     folds: Any = None,
     repeats: int | None = None,
     method: str | Method = "auto",
@@ -68,6 +78,7 @@ def audit(
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
     sample_weight: str | None = None,
+    row_id: str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     backend: str | None = None,
@@ -82,8 +93,10 @@ def audit(
         another model that can be refitted; or None where a `trainer` is given.
     data : DataFrame or path
         The rows the model was, or could have been, trained on; .csv or .parquet.
-    target, cluster : str
-        Columns with what is predicted and with the noisy cluster id.
+    target : str
+        Column with what is predicted.
+    cluster : str or sequence
+        Column with the noisy cluster id, or the label of each row.
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
         default), "absolute"; or `(target, prediction) → losses`.
@@ -98,11 +111,34 @@ def audit(
         Share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
     split_rate : number or (low, high), optional
         Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
-    fragments : {"uniform", "halves", "singles"} or sequence of numbers
+    match_probability : pair table or str, optional
+        Scored pairs of record linkage: what Splink, dedupe or recordlinkage return, any table with
+        two ids and a probability, or such a .csv or .parquet file; see `mlflow_b3.linkage`. They
+        give an order of magnitude of the leak shares, the rows to review first, and folds with less
+        leakage. Or the column with the probability that a row's cluster id is right.
+    resolved_rows : path, DataFrame or ResolvedRows, optional
+        A sample of rows for which a person has looked up all other rows of the same true cluster:
+        the filled-in sheet of `mlflow_b3.linkage.review_sheet`. The best evidence there is.
+    reviewer : (sensitivity, specificity), optional
+        With `resolved_rows`: how many leaked rows that person finds, and how many others she leaves
+        alone; 1 and 1 by default.
+    linkage_quality : mapping, optional
+        Published figures of the linkage, {"recall": 0.9, "precision": 0.95, "recall_pairs": 300}:
+        an upper limit on the leak shares.
+    partition_samples : path, table or array, optional
+        Posterior samples of a Bayesian linkage: labels of all rows for each sample.
+    fragments : {"uniform", "halves", "singles"} or sequence of numbers, optional
         How clusters are broken on purpose, which should be how linkage splits them: at a cut
         drawn uniformly, in halves, a single row off; or the sizes of fragments that are known,
         as numbers of rows or as shares of the cluster between 0 and 1, drawn with equal chances.
-        A size applies to clusters with more rows; clusters to which none applies stay whole.
+        A size applies to clusters with more rows; clusters to which none applies stay whole. By
+        default as the linkage evidence says, or "uniform".
+    fold_threshold : number, optional
+        With a pair table: keep rows with this match probability in one fold, which leaves less to
+        leak. The same scores then say nothing about what still leaks.
+    purge_threshold : number, optional
+        With a pair table: leave training rows out whose cluster has this match probability with a
+        validation row of the fold.
     folds : int, "balanced", splitter or list of splits, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters;
         "balanced" leaves out several at a time where their sizes differ much.
@@ -143,6 +179,9 @@ def audit(
         Options of that, such as {"search_again": True} for a grid search; see docs/flavours.md.
     sample_weight : str, optional
         Column with the weights of rows in training; losses are not weighted.
+    row_id : str, optional
+        Column with the ids of rows that linkage evidence refers to, which is no feature; by default
+        the table's index.
     seed : int
         Same seed, same numbers, whatever the number of workers.
     n_jobs, backend : optional
@@ -154,10 +193,24 @@ def audit(
     -------
     AuditReport
     """
-    claim = make_claim(
-        p0=p0, p0_validation=p0_validation, cluster_error=cluster_error, split_rate=split_rate
+    linkage = LinkageArguments(
+        match_probability=match_probability,
+        resolved_rows=resolved_rows,
+        reviewer=reviewer,
+        linkage_quality=linkage_quality,
+        partition_samples=partition_samples,
+        fold_threshold=fold_threshold,
+        purge_threshold=purge_threshold,
     )
-    sizes = parse_fragments(fragments)
+    known = any(value is not None for value in (p0, cluster_error, split_rate))
+    claim = make_claim(
+        p0=p0,
+        p0_validation=p0_validation,
+        cluster_error=cluster_error,
+        split_rate=split_rate,
+        evidence=linkage.source(otherwise_known=known),
+    )
+    given_sizes = None if fragments is None else parse_fragments(fragments)
     chosen_method = as_method(method, **(method_options or {}))
     _check(claim, scheme, levels, test, seed, threshold, distribution)
     subject = load_subject(
@@ -170,11 +223,18 @@ def audit(
         refit=refit,
         refit_options=refit_options,
         sample_weight=sample_weight,
+        row_id=row_id,
+        match_probability=linkage.column,
     )
-    repeats = _repeats(subject, folds, repeats, budget, levels, scheme)
-    splits = make_folds(subject.table, folds, seed=int(seed), repeats=repeats)
+    evidence = read_evidence(linkage, subject.table)
+    grouped = evidence.regrouped(subject.table, folds)
+    repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
+    splits = make_folds(grouped, folds, seed=int(seed), repeats=repeats)
+    splits = evidence.purged(splits, subject.table)
     summaries = summarize_folds(splits, subject.table)
     claim, bound = _bound(claim, subject.table, splits[: len(splits) // repeats], int(seed))
+    claim = evidence.settle(claim, splits, subject.table)
+    sizes = given_sizes or claim.fragment_sizes
     _check_before_refits(claim, subject.table, summaries, sizes, chosen_method, scheme, levels)
     campaign = Campaign(
         data=subject.rows,
@@ -210,13 +270,17 @@ def audit(
         seed=int(seed),
         fits=counts.done,
         n_validated=len({c for fold in splits for c in subject.table.clusters[fold.validation]}),
+        fold_threshold=fold_threshold,
+        purge_threshold=purge_threshold,
     )
     if threshold is None:
         threshold = constant_loss(subject.loss, subject.table.target, subject.task)
     tested = conclude_test(measured.test_losses, test, crossed=cross_validates(splits))
     report = conclude(measured, claim, summaries, settings, threshold, tested, bound)
+    report = examine_rows(report, evidence, measured.row_losses, splits, subject.table)
     findings = [*subject.table.findings, *fold_findings(splits, subject.table, subject.task)]
     findings += audit_findings(report, counts)
+    findings += linkage_findings(report, evidence, splits, subject.table)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
     return replace(report, findings=tuple(findings))
@@ -288,7 +352,7 @@ def run_leakage_test(
     data: Any,
     *,
     target: str,
-    cluster: str,
+    cluster: Any,
     loss: Any = None,
     folds: Any = None,
     test: str = "paired",
@@ -297,6 +361,7 @@ def run_leakage_test(
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
     sample_weight: str | None = None,
+    row_id: str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     progress: bool | None = None,
@@ -318,6 +383,7 @@ def run_leakage_test(
         refit=refit,
         refit_options=refit_options,
         sample_weight=sample_weight,
+        row_id=row_id,
     )
     campaign = Campaign(
         data=subject.rows,
@@ -337,12 +403,18 @@ def run_leakage_test(
 
 
 def _repeats(
-    subject: Subject, folds: Any, repeats: int | None, budget: Any, levels: str, scheme: str
+    table: AuditData,
+    stochastic: bool,
+    folds: Any,
+    repeats: int | None,
+    budget: Any,
+    levels: str,
+    scheme: str,
 ) -> int:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
         raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
-    if not assigns_at_random(subject.table, folds):
+    if not assigns_at_random(table, folds):
         if repeats is not None and repeats > 1:
             raise InputError(
                 f"repeats={repeats} would change nothing: these folds are not drawn at random."
@@ -352,8 +424,8 @@ def _repeats(
         return int(repeats)
     return choose_repeats(
         budget,
-        n_folds=balanced_count(subject.table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
-        stochastic=subject.learner.stochastic,
+        n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
+        stochastic=stochastic,
         design=levels,
         from_zero=scheme == "replace",
     )
@@ -363,7 +435,7 @@ def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
     if not len(breakable(table.clusters, sizes)):
         largest = int(np.bincount(table.clusters).max())
         raise InputError(
-            "split_rate needs clusters with at least two rows; there are none."
+            "split clusters can only be measured with clusters of at least two rows; there are none."
             if largest == 1
             else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
             "smaller sizes."

@@ -13,6 +13,13 @@ from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
 from mlflow_b3.folds import FoldSummary
+from mlflow_b3.linkage.estimates import LARGEST, LeakEstimate
+from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes
+
+#: A column with the probability of each row that its cluster id is right.
+MATCH_COLUMN = "match_column"
+#: Linkage evidence that gives the leak shares of the actual folds, by the audit's arguments.
+EVIDENCE = ("resolved_rows", "partition_samples", "linkage_quality", "match_probability")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +29,39 @@ class Claim:
     Attributes
     ----------
     pattern : {"rows", "fragments", "unknown"}
-    source : {"p0", "cluster_error", "split_rate", "mixture", "none"}
+    source : {"p0", "cluster_error", "split_rate", "mixture", "none"} or one of `EVIDENCE`
         The argument it was given by, or `mixture` for p0="mixture".
     low, high : float
-        In the units of that argument; of p0 for `mixture`, where they follow from the rows.
+        In the units of that argument; of p0 for `mixture`, where they follow from the rows; of the
+        seen share s for evidence, where they follow from the folds; of the cluster error for a
+        column of match probabilities.
+    centre : float or None
+        The value that is most likely, where it is not the middle.
     p0_validation : float or None
         With source `p0` or `mixture`: the share of V̂ that belongs to the training side, the same in every
         fold; None means as many rows as leaked the other way.
+    leak : LeakEstimate or None
+        What linkage evidence says about the leak shares of the folds.
     """
 
     pattern: str
     source: str
     low: float = 0.0
     high: float = 0.0
+    centre: float | None = None
     p0_validation: float | None = None
+    leak: LeakEstimate | None = None
+
+    @property
+    def middle(self) -> float:
+        """The value that an estimate is given for."""
+        return (self.low + self.high) / 2 if self.centre is None else self.centre
+
+    @property
+    def fragment_sizes(self) -> FragmentSizes:
+        """How the evidence says that clusters split; uniformly when it does not."""
+        known = None if self.leak is None else self.leak.fragments
+        return UNIFORM if known is None else FragmentSizes(law="shares", values=known)
 
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
         """Return the leak shares of every fold at a value in the claim's units (rows only).
@@ -47,7 +73,7 @@ class Claim:
             raise InputError("a claim about split clusters has no shares of misplaced rows.")
         if self.p0_validation is not None:
             return [LeakShares(p0=value, p0_validation=self.p0_validation)] * len(folds)
-        if self.source == "cluster_error":
+        if self.source in ("cluster_error", MATCH_COLUMN):
             return shares_by_fold(value, folds)
         error = value / mean_validation_share(folds)
         if error >= 1:
@@ -72,11 +98,24 @@ class Claim:
         """
         return replace(self, high=largest if bound.vacuous else bound.p0_upper)
 
+    def linked(self, leak: LeakEstimate) -> "Claim":
+        """Return a claim of linkage evidence with the leak shares of the actual folds."""
+        prior = leak.to_prior()
+        high = min(prior.high, LARGEST)
+        centre = leak.validation.point
+        return replace(
+            self,
+            low=min(prior.low, high),
+            high=high,
+            centre=None if centre is None else min(centre, LARGEST),
+            leak=leak,
+        )
+
     def seen(self, value: float, folds: Sequence[FoldSummary]) -> SeenShare:
-        """Return the share of seen validation rows at a split rate (fragments only)."""
+        """Return the share of seen validation rows at a value in the claim's units (fragments)."""
         if self.pattern != "fragments":
             raise InputError("a claim about misplaced rows has no share of seen rows.")
-        return seen_share(value, folds)
+        return seen_share(value, folds) if self.leak is None else SeenShare(share=value)
 
 
 def make_claim(
@@ -85,28 +124,32 @@ def make_claim(
     p0_validation: float | None = None,
     cluster_error: Any = None,
     split_rate: Any = None,
+    evidence: str | None = None,
 ) -> Claim:
     """Turn the audit's arguments into one claim; several of them are an error.
+
+    `evidence` is the source among `EVIDENCE`, if there is one; its range follows later.
 
     Each argument belongs to a pattern (misplaced rows or split clusters), and their shares mean
     different things: mixing them over-corrects wildly.
     """
     if isinstance(p0, str) and p0 == "grid":
         p0 = None
-    given = {
+    given: dict[str, Any] = {
         name: value
         for name, value in (
             ("p0", p0),
             ("cluster_error", cluster_error),
             ("split_rate", split_rate),
+            (evidence, evidence),
         )
-        if value is not None
+        if name is not None and value is not None
     }
     if len(given) > 1:
         raise InputError(
             f"{' and '.join(given)} cannot be given together: p0 and cluster_error describe "
-            "misplaced rows, split_rate describes split clusters. Give the one you have evidence "
-            "for."
+            "misplaced rows, split_rate and the evidence of a linkage describe split clusters. Give "
+            "the one you trust most."
         )
     if p0_validation is not None:
         if "p0" not in given:
@@ -115,6 +158,8 @@ def make_claim(
     if not given:
         return Claim(pattern="unknown", source="none")
     ((source, value),) = given.items()
+    if source == evidence:
+        return Claim(pattern="rows" if source == MATCH_COLUMN else "fragments", source=source)
     mixture = source == "p0" and isinstance(value, str) and value == "mixture"
     if isinstance(value, str) and not mixture:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The command line: `mlflow-b3 audit | test | demo`."""
+"""The command line: `mlflow-b3 audit | test | review | demo`."""
 
 import sys
 from collections.abc import Callable
@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from mlflow_b3.cli_errors import input_errors
+from mlflow_b3.cli_linkage import LINKAGE_NAMES, linkage_options
+from mlflow_b3.cli_review import review_command
 from mlflow_b3.cli_types import FOLDS, NAMED_VALUES, NUMBER, TEXT, WHOLE, YES_NO, Share
-from mlflow_b3.errors import B3Error, InputError, choose
+from mlflow_b3.errors import InputError, choose
 from mlflow_b3.version import __version__
 
-INPUT_ERROR = 2
 GIVEN = "mlflow_b3.arguments"
 
 
@@ -49,6 +51,7 @@ SHARED_OPTIONS = [
     ),
     click.option("--trainer", type=TEXT, help="Function that trains the model: module:function."),
     click.option("--sample-weight", type=TEXT, help="Column with the weights of training rows."),
+    click.option("--row-id", type=TEXT, help="Column with the ids of rows; it is no feature."),
     click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
     click.option(
         "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
@@ -78,6 +81,9 @@ def main() -> None:
     """
 
 
+main.add_command(review_command)
+
+
 @main.command(name="audit", cls=_Command)
 @_shared
 @click.option(
@@ -95,8 +101,10 @@ def main() -> None:
 @click.option(
     "--fragments",
     type=TEXT,
-    help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4.",
+    help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4; by "
+    "default as the linkage evidence says, or uniform.",
 )
+@linkage_options
 @click.option(
     "--method",
     type=TEXT,
@@ -146,7 +154,7 @@ def audit_command(
     *, record: bool, output: str | None, env_manager: str | None, **options: Any
 ) -> None:
     """Audit a logged model; without a model, run the embedded demonstration."""
-    with _input_errors():
+    with input_errors():
         writer = _writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         given = _given(options)
@@ -187,7 +195,7 @@ def audit_command(
 )
 def test_command(*, env_manager: str | None, **options: Any) -> None:
     """Run the leakage test alone: does the learner profit from leaked rows?"""
-    with _input_errors():
+    with input_errors():
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         _require(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
@@ -214,7 +222,7 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
 )
 def demo_command(**options: Any) -> None:
     """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
-    with _input_errors():
+    with input_errors():
         given = {name: value for name, value in options.items() if value is not None}
         _demonstrate(lambda _: None, **given)
 
@@ -287,7 +295,7 @@ def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
     fixed = [
         *("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds"),
-        *("refit", "refit_options", "trainer", "sample_weight"),
+        *("refit", "refit_options", "trainer", "sample_weight", *LINKAGE_NAMES),
     ]
     refused = [name for name in fixed if name in given]
     if refused:
@@ -332,15 +340,3 @@ def _writer(output: str | None) -> Callable[[Any], None]:
             raise InputError(f"output={output!r} cannot be written: {error}") from error
 
     return write
-
-
-class _input_errors:  # noqa: N801 - reads as a statement
-    """Print the package's errors without a traceback and exit with 2."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, B3Error):
-            click.echo(f"mlflow-b3: {error}", err=True)
-            sys.exit(INPUT_ERROR)

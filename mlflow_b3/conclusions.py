@@ -11,7 +11,13 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
 from mlflow_b3.estimation.distribution import LossDistribution, distribution_of
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
-from mlflow_b3.estimation.fragments import estimate_fragments, seen_share, tipping_split_rate
+from mlflow_b3.estimation.fragments import (
+    FragmentEstimate,
+    estimate_fragments,
+    seen_share,
+    tipping_split_rate,
+    weigh_fragments,
+)
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.methods import Method, as_method
@@ -21,10 +27,13 @@ from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
+from mlflow_b3.measurement.curve import FragmentLosses
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
 ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
+#: How many equally likely shares stand for what evidence says about the leaked share.
+PRIOR_NODES = 400
 #: The candidates of the search for p0.
 SEARCHED = tuple(np.linspace(0, LARGEST_SHARE, 51).round(4).tolist())
 
@@ -96,6 +105,7 @@ def conclude(
         sketch_error=estimate.sketch_error if estimate else None,
         distribution=_distribution(measured, claim, folds, method) if estimate else None,
         p0_bound=p0_bound,
+        linkage=claim.leak and replace(claim.leak, row_probability=None),
     )
 
 
@@ -135,8 +145,10 @@ def _estimate(
     def problem(value: float) -> Extrapolation:
         return _problem(measured, claim.shares(value, folds), tail)
 
-    shares = mean_shares(claim.shares((claim.low + claim.high) / 2, folds), measured.weights)
-    return estimate_range(problem, claim.low, claim.high, shares, method=method, bound=bound)
+    shares = mean_shares(claim.shares(claim.middle, folds), measured.weights)
+    return estimate_range(
+        problem, claim.low, claim.high, shares, method=method, bound=bound, centre=claim.middle
+    )
 
 
 def _distribution(
@@ -213,6 +225,22 @@ def _fragment_sensitivity(
     return trace(point, shares, pattern="fragments", error=ERRORS)
 
 
+def solve_fragments(
+    losses: FragmentLosses,
+    claim: Claim,
+    *,
+    folds: Sequence[FoldSummary],
+    bound: float | None,
+) -> FragmentEstimate:
+    """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
+    prior = None if claim.leak is None else claim.leak.to_prior()
+    if prior is None or prior.law == "range":
+        ends = claim.seen(claim.low, folds), claim.seen(claim.high, folds)
+        return estimate_fragments(losses, seen_share=ends, bound=bound)
+    chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
+    return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=bound)
+
+
 def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
     return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
 
@@ -231,12 +259,8 @@ def _headline(
         return _Headline(e0=None, interval=_whole_range(both), p0=None)
     if claim.pattern == "fragments":
         if measured.fragments is None:
-            raise InputError("split_rate needs clusters with at least two rows; there are none.")
-        mixture = estimate_fragments(
-            measured.fragments,
-            seen_share=(claim.seen(claim.low, folds), claim.seen(claim.high, folds)),
-            bound=settings.loss_bound,
-        )
+            raise InputError(f"{claim.source} needs clusters with two rows or more; none has.")
+        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
         return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
 
     result = _estimate(measured, claim, folds, method, settings.loss_bound)

@@ -15,6 +15,10 @@ from mlflow_b3.errors import InputError, closest
 from mlflow_b3.findings import Finding
 
 MINIMUM_ROWS = 20
+#: Share of the rows with mates above which a feature counts as the name of a cluster.
+IDENTIFYING = 0.9
+#: What the cluster column is called when labels are given instead of its name.
+LABELLED = "cluster"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,9 @@ class AuditData:
     digest : str
         36 characters that change with any value, name or order in the table.
     ids : numpy.ndarray
-        The label of each row in the table's index.
+        The id of each row: from the column that was named for it, or the table's index.
+    match_probability : numpy.ndarray or None
+        For each row, the probability that its cluster id is right, where a column holds it.
     weight : numpy.ndarray or None
         The sample weight of each row, for training; losses are not weighted.
     """
@@ -76,6 +82,7 @@ class AuditData:
     findings: tuple[Finding, ...]
     ids: NDArray[Any]
     weight: NDArray[np.float64] | None = None
+    match_probability: NDArray[np.float64] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -94,6 +101,11 @@ class AuditData:
     def with_features(self, features: Any) -> "AuditData":
         """Return the same rows with their features in another form."""
         return replace(self, features=features)
+
+    def regrouped(self, groups: NDArray[np.intp]) -> "AuditData":
+        """Return the same rows with other clusters, given as whole numbers from 0."""
+        names = tuple(map(str, range(int(groups.max()) + 1)))
+        return replace(self, clusters=groups, names=names)
 
     def reordered(self, order: NDArray[np.intp]) -> "AuditData":
         """Return the same cluster ids with the rows dealt to them in another order."""
@@ -124,6 +136,22 @@ def read_table(data: Any) -> pd.DataFrame:
         f"data={type(data).__name__} cannot be read; give a pandas DataFrame, the path of a "
         ".csv or .parquet file, or a dataset made by mlflow.data.from_pandas."
     )
+
+
+def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
+    """Return the table and the name of its cluster column, which labels given as such become."""
+    if isinstance(cluster, str):
+        return frame, cluster
+    labels = np.asarray(cluster)
+    if labels.shape != (len(frame),):
+        raise InputError(
+            f"cluster={type(cluster).__name__} of shape {labels.shape} is not usable; give the name "
+            f"of a column, or one label for each of the {len(frame)} rows."
+        )
+    name = LABELLED
+    while name in frame.columns:
+        name += "_"
+    return frame.assign(**{name: labels}), name
 
 
 def _read_file(path: Path) -> pd.DataFrame:
@@ -164,6 +192,8 @@ def prepare(
     task: str,
     inputs: ModelInputs,
     sample_weight: str | None = None,
+    row_id: str | None = None,
+    match_probability: str | None = None,
 ) -> AuditData:
     """Check a table against a model and split it into features, target and clusters.
 
@@ -180,15 +210,21 @@ def prepare(
         The columns, order and dtypes that the model was trained with.
     sample_weight : str, optional
         Name of the column with sample weights; it is no feature.
+    row_id, match_probability : str, optional
+        Names of the columns with the ids of rows and with the probability that their cluster id is
+        right; they are no features.
     """
     frame = frame.rename(columns=str)
     problems = _shape_problems(frame, target, cluster)
-    roles = [target, cluster] if sample_weight is None else [target, cluster, sample_weight]
+    others = (sample_weight, row_id, match_probability)
+    roles = [target, cluster, *(name for name in others if name is not None)]
     names = _feature_names(frame, roles, inputs, problems)
     present = [name for name in names if name in frame.columns]
     problems += _target_problems(frame, target, task) + _cluster_problems(frame, cluster)
     problems += [] if inputs.anything else _value_problems(frame, present)
     weight = None if sample_weight is None else _weights(frame, sample_weight, problems)
+    ids = _ids(frame, row_id, problems)
+    matches = None if match_probability is None else _matches(frame, match_probability, problems)
     features = _cast(frame[present], inputs.dtypes or {}, problems) if present else frame[present]
     if problems:
         raise InputError.from_problems("data", problems)
@@ -203,8 +239,9 @@ def prepare(
         feature_names=tuple(present),
         digest=digest_table(frame),
         findings=tuple(_findings(features, codes)),
-        ids=frame.index.to_numpy(),
+        ids=ids,
         weight=weight,
+        match_probability=matches,
     )
 
 
@@ -313,6 +350,44 @@ def _weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.
     return weight
 
 
+def _ids(frame: pd.DataFrame, row_id: str | None, problems: list[str]) -> NDArray[Any]:
+    if row_id is None:
+        return frame.index.to_numpy()
+    if row_id not in frame.columns:
+        columns = [str(column) for column in frame.columns]
+        problems.append(f"row_id={row_id!r} is not a column.{closest(str(row_id), columns)}")
+        return frame.index.to_numpy()
+    repeated = int(frame[row_id].duplicated().sum())
+    missing = int(frame[row_id].isna().sum())
+    if repeated or missing:
+        problems.append(
+            f"row_id {row_id!r} is missing in {missing} rows and repeated in {repeated}; each row "
+            "needs an id of its own."
+        )
+    return frame[row_id].to_numpy()
+
+
+def _matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
+    if name not in frame.columns:
+        columns = [str(column) for column in frame.columns]
+        problems.append(
+            f"match_probability={name!r} is not a column.{closest(str(name), columns)} Tables of "
+            "pairs are given as DataFrame or as a .csv or .parquet file."
+        )
+        return None
+    try:
+        values = frame[name].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    wrong = int((~((values >= 0) & (values <= 1))).sum())
+    if wrong:
+        problems.append(
+            f"match_probability {name!r} must hold, for each row, the probability that its cluster "
+            f"id is right; it is missing or outside [0, 1] in {wrong} rows."
+        )
+    return values
+
+
 def is_plain(column: "pd.Series[Any]") -> bool:
     """Return whether a column holds single values, not lists or arrays."""
     return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
@@ -358,6 +433,19 @@ def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
     return True
 
 
+def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
+    """Return whether a feature's values repeat within clusters but not between them."""
+    values, _ = pd.factorize(column, use_na_sentinel=True)
+    if values.max() + 1 < MINIMUM_ROWS / 2:
+        return False
+    counts = pd.DataFrame({"value": values, "cluster": clusters}).query("value >= 0")
+    within = counts.groupby(["value", "cluster"])["value"].transform("size")
+    alone = counts.groupby("value")["cluster"].transform("nunique") == 1
+    large = np.bincount(clusters)[counts["cluster"]] > 1
+    told = ((within > 1) & alone)[large]
+    return len(told) > 0 and float(told.mean()) >= IDENTIFYING
+
+
 def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
     found = []
     features = features[[name for name in features.columns if is_plain(features[name])]]
@@ -383,6 +471,16 @@ def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Findin
             Finding(
                 code="B310",
                 message=f"missing values are passed to the learner as they are: {missing}.",
+            )
+        )
+    identifying = [str(name) for name in features.columns if _identifies(features[name], clusters)]
+    if identifying:
+        found.append(
+            Finding(
+                code="B323",
+                message=f"{_shortened(identifying)}: values repeat within a cluster and hardly ever "
+                "between clusters, as a name or a telephone number does. They tell nothing about "
+                "new clusters and let the learner recognise known ones; consider leaving them out.",
             )
         )
     sizes = np.bincount(clusters)

@@ -27,6 +27,12 @@ CODES: dict[str, str] = {
     "B320": "no distribution of the loss",
     "B321": "the refits show part of the bias only",
     "B322": "refits are unlike the logged model",
+    "B323": "features that identify clusters",
+    "B324": "less leakage is to be had",
+    "B325": "match probabilities that nobody checked",
+    "B326": "the folds are made of match probabilities",
+    "B327": "about the linkage evidence",
+    "B328": "the losses of suspected rows do not fit",
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_b3.data import AuditData, prepare, read_table
+from mlflow_b3.data import AuditData, label_clusters, prepare, read_table
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.losses import Loss, infer_task, resolve_loss
 from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
@@ -88,19 +88,22 @@ def load_subject(
     data: Any,
     *,
     target: str,
-    cluster: str,
+    cluster: Any,
     loss: Any = None,
     trainer: Any = None,
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
     sample_weight: str | None = None,
+    row_id: str | None = None,
+    match_probability: str | None = None,
 ) -> Subject:
     """Load a model and a table, and settle what is predicted and how it is scored.
 
     See `mlflow_b3.audit` for the parameters.
     """
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
-    frame, learner = read_table(data), audited.learner
+    frame, cluster = label_clusters(read_table(data), cluster)
+    learner = audited.learner
     if learner.task is None and target in frame.columns:
         learner = learner.with_task(infer_task(loss, frame[target]))
     task = learner.task or "classification"  # without a target the table is refused anyway
@@ -113,6 +116,8 @@ def load_subject(
         task=task,
         inputs=audited.inputs,
         sample_weight=sample_weight,
+        row_id=row_id,
+        match_probability=match_probability,
     )
     learner = learner.with_target(table.target)
     with without_autologging():

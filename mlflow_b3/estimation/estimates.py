@@ -136,9 +136,11 @@ def estimate_range(
     *,
     method: Method,
     bound: float | None = None,
+    centre: float | None = None,
 ) -> Estimate:
-    """Estimate in the middle of a range of shares, with an interval over all of it."""
-    middle = solve(problem((low + high) / 2), shares, method=method, bound=bound)
+    """Estimate in the middle of a range of shares, or at its centre, with an interval over it."""
+    value = (low + high) / 2 if centre is None else centre
+    middle = solve(problem(value), shares, method=method, bound=bound)
     if low == high:
         return middle
     ends = [solve(problem(end), shares, method=method, bound=bound) for end in (low, high)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.intervals import CONFIDENCE
@@ -138,13 +138,64 @@ def estimate_fragments(
         e0=_solve(losses, centre, losses.gain, bound),
         interval=(min(end[0] for end in ends), max(end[1] for end in ends)),
         seen_share=centre,
-        doses=tuple(
-            DoseEstimate(
-                fragments=dose.fragments,
-                e0=_solve(losses, centre, losses.loss - dose.seen_loss, bound),
-            )
-            for dose in losses.doses
-        ),
+        doses=_at_doses(losses, centre, bound),
+    )
+
+
+def weigh_fragments(
+    losses: FragmentLosses, shares: Sequence[float], *, bound: float | None = None
+) -> FragmentEstimate:
+    """Weight e_0 over how likely each share of seen rows is.
+
+    Parameters
+    ----------
+    losses : FragmentLosses
+    shares : sequence of float
+        Equally likely values of s, such as 200 quantiles of what linkage evidence says about it.
+    bound : float, optional
+        The largest possible loss M.
+
+    Notes
+    -----
+    At each s, e_0 has a t distribution about the solution of `estimate_fragments`. The weighted
+    distribution is their mixture; its median is the estimate and its 2.5 % and 97.5 % quantiles are
+    the interval, which so contains the uncertainty of s. The median, unlike the mean, does not
+    depend on whether s or e_0 is averaged.
+    """
+    values = np.array([_share_range(share)[0] for share in shares])
+    if not len(values):
+        raise InputError("shares is empty; give equally likely values of the seen share.")
+    middles = np.array([_solve(losses, share, losses.gain, None) for share in values])
+    errors = np.array([_standard_error(losses, share) for share in values])
+    errors = np.maximum(errors, 1e-12)
+    freedom = losses.degrees_of_freedom or math.inf
+
+    def below(loss: float, chance: float) -> float:
+        return float(np.mean(stats.t.cdf((loss - middles) / errors, freedom))) - chance
+
+    spread = 1e3 * errors.max()
+    ends = float(middles.min() - spread), float(middles.max() + spread)
+    tail = (1 - CONFIDENCE) / 2
+    low, e0, high = (
+        float(optimize.brentq(below, *ends, args=(chance,))) for chance in (tail, 0.5, 1 - tail)
+    )
+    if bound is not None:
+        low, e0, high = (min(max(value, 0.0), bound) for value in (low, e0, high))
+    centre = float(np.median(values))
+    return FragmentEstimate(
+        e0=e0, interval=(low, high), seen_share=centre, doses=_at_doses(losses, centre, bound)
+    )
+
+
+def _at_doses(
+    losses: FragmentLosses, share: float, bound: float | None
+) -> tuple[DoseEstimate, ...]:
+    return tuple(
+        DoseEstimate(
+            fragments=dose.fragments,
+            e0=_solve(losses, share, losses.loss - dose.seen_loss, bound),
+        )
+        for dose in losses.doses
     )
 
 
@@ -199,7 +250,7 @@ def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | Non
     return e0 if bound is None else min(max(e0, 0.0), bound)
 
 
-def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:
+def _standard_error(losses: FragmentLosses, share: float) -> float:
     odds, again = share / (1 - share), losses.again_loss is not None
     kept = 1 - share * (1 - losses.again_rows)
     weights = np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
@@ -207,9 +258,12 @@ def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tupl
     if losses.covariance is not None:
         size = len(losses.covariance)
         covariance[:size, :size] += np.array(losses.covariance)
+    return math.sqrt(weights @ covariance @ weights)
+
+
+def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:
     freedom = losses.degrees_of_freedom or math.inf
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-    reach = quantile * math.sqrt(weights @ covariance @ weights)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * _standard_error(losses, share)
     middle = _solve(losses, share, losses.gain, bound)
     if bound is None:
         return middle - reach, middle + reach

@@ -143,13 +143,17 @@ class LeakEstimate(Result):
         """
         share = self.side(side)
         if self.kind == "uncalibrated" and share.point:
-            spread = math.log(WIDE_FACTOR if self.wide else UNCHECKED_FACTOR)
-            return _with_ends("log-normal", share.point, spread)
+            return uncalibrated_prior(share.point, wide=self.wide)
         if self.kind == "estimate" and share.point is not None and share.high > 0:
             return _beta(share.point, share, self.level)
         return LeakPrior(
             law="range", low=share.low, high=share.high, first=share.low, second=share.high
         )
+
+
+def uncalibrated_prior(point: float, *, wide: bool = False) -> LeakPrior:
+    """Return how likely each share is when scores that nobody checked say `point`."""
+    return _with_ends("log-normal", point, math.log(WIDE_FACTOR if wide else UNCHECKED_FACTOR))
 
 
 def typical_fragments(shares: Any, weights: Any = None) -> tuple[float, ...] | None:

@@ -35,7 +35,12 @@ class PairTable:
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into first rows, second rows and probabilities."""
-        return iter((self.first, self.second, self.probability))
+        return iter(self.arrays)
+
+    @property
+    def arrays(self) -> tuple[Rows, Rows, Floats]:
+        """First rows, second rows and probabilities."""
+        return self.first, self.second, self.probability
 
     def __len__(self) -> int:
         """Return the number of pairs."""

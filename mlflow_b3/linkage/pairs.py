@@ -137,6 +137,18 @@ def row_leak_probability(
     return _mean_when_validated(leaked, splits)
 
 
+def split_probability(i: Any, j: Any, p: Any, clusters: Any) -> Floats:
+    """Return how likely each row has mates in other predicted clusters, whatever the folds.
+
+    By this score rows are sampled for review; see `sample_rows`.
+    """
+    codes = as_codes("clusters", clusters)
+    pairs = DirectedPairs.of(*PairTable.of(i, j, p, len(codes)).arrays, codes)
+    everyone = np.ones(len(codes), dtype=bool)
+    votes = pairs.votes(everyone, everyone)
+    return any_match(votes.row, votes.best, len(codes))
+
+
 def pair_fragments(pairs: DirectedPairs, clusters: Rows) -> tuple[float, ...] | None:
     """Return how the entities of probable pairs are split: |C(i)|/(|C(i)| + |C(j)|), by π."""
     everyone = np.ones(len(clusters), dtype=bool)

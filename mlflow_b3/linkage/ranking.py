@@ -20,6 +20,8 @@ class SuspiciousRow(Result):
 
     Attributes
     ----------
+    id : str
+        The id of the row, or its number where no ids were given.
     row : int
         Row number from 0.
     leak_probability : float
@@ -29,14 +31,17 @@ class SuspiciousRow(Result):
         By how much the score looks better for it; see `rank_rows`.
     best_mate : int or None
         The row it most probably belongs with, in another predicted cluster.
+    mate_id : str or None
     mate_probability : float or None
     """
 
+    id: str
     row: int
     leak_probability: float
     loss: float
     influence: float
     best_mate: int | None = None
+    mate_id: str | None = None
     mate_probability: float | None = None
 
 
@@ -46,6 +51,7 @@ def rank_rows(
     *,
     pairs: PairTable | None = None,
     clusters: Any = None,
+    ids: Any = None,
     most: int = 50,
     by: str = "influence",
 ) -> tuple[SuspiciousRow, ...]:
@@ -61,6 +67,8 @@ def rank_rows(
         To name the most probable mate of each row.
     clusters : sequence, optional
         Predicted clusters; mates in the row's own cluster, which do not leak, are then left out.
+    ids : sequence, optional
+        The id of every row.
     most : int
         How many rows.
     by : {"influence", "probability"}
@@ -82,13 +90,16 @@ def rank_rows(
     order = np.lexsort([-r, -ranks])
     order = order[r[order] > 0][:most]
     mates, chances = _best_mates(pairs, clusters, len(r))
+    names = range(len(r)) if ids is None else ids
     return tuple(
         SuspiciousRow(
+            id=str(names[row]),
             row=row,
             leak_probability=float(r[row]),
             loss=float(loss[row]),
             influence=float(influence[row]),
             best_mate=int(mates[row]) if mates[row] >= 0 else None,
+            mate_id=str(names[mates[row]]) if mates[row] >= 0 else None,
             mate_probability=float(chances[row]) if mates[row] >= 0 else None,
         )
         for row in order.tolist()

@@ -1,6 +1,6 @@
 """Leak shares from rows whose mates somebody looked up: the evidence that needs no model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -77,6 +77,13 @@ class ResolvedRows:
             seed=seed,
             allow_split=allow_split,
         )
+
+    def seen(self, folds: Any) -> Floats:
+        """Return how often each of these rows had a mate in training when it was validated."""
+        splits = Splits.of(folds, self.n)
+        validated = splits.validation[self.rows]
+        met = _present(self, splits.training) & validated
+        return np.asarray(met.sum(axis=1) / np.maximum(1, validated.sum(axis=1)))
 
     def pairs(self) -> tuple[Rows, Rows]:
         """Return each mate found with the place of its row among `rows`: (places, mates)."""
@@ -214,28 +221,31 @@ def _mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
         raise InputError(
             f"mates has {len(listed)} entries for {len(rows)} rows; give one for each."
         )
-    problems = []
-    missing = sum(np.isscalar(found) or found is None for found in listed)
+    missing = sum(isinstance(item, str) or not isinstance(item, Iterable) for item in listed)
     if missing:
         raise InputError(
             f"mates is missing, or is no list, for {missing} of {len(rows)} rows. An empty list says "
             "that somebody looked and found none; leave out rows that nobody looked at, if they were "
             "left over by chance."
         )
-    arrays = [np.unique(np.asarray(list(found))) for found in listed]
-    whole = [not len(found) or np.issubdtype(found.dtype, np.integer) for found in arrays]
-    if not all(whole):
+    lists = [list(item) for item in listed]
+    flat = np.asarray([mate for found in lists for mate in found])
+    if len(flat) and not (flat.ndim == 1 and np.issubdtype(flat.dtype, np.integer)):
         raise InputError("mates must be whole numbers from 0; parse_review turns ids into them.")
-    arrays = [found.astype(np.intp) for found in arrays]
-    outside = sum(bool(len(found)) and (found[0] < 0 or found[-1] >= n) for found in arrays)
+    flat = flat.astype(np.intp)
+    places = np.repeat(np.arange(len(rows)), [len(found) for found in lists])
+    problems = []
+    outside = len(np.unique(places[(flat < 0) | (flat >= n)]))
     if outside:
         problems.append(f"{outside} rows have mates outside 0 … {n - 1}.")
-    own = sum(row in found for row, found in zip(rows, arrays, strict=True))
+    own = len(np.unique(places[flat == rows[places]]))
     if own:
         problems.append(f"{own} rows are listed as mates of themselves; list other rows only.")
     if problems:
         raise InputError.from_problems("mates", problems)
-    return tuple(arrays)
+    pairs = np.unique(np.column_stack([places, flat]), axis=0)
+    ends = np.cumsum(np.bincount(pairs[:, 0], minlength=len(rows)))[:-1]
+    return tuple(np.split(pairs[:, 1], ends))
 
 
 def _values(resolved: ResolvedRows, splits: Splits) -> tuple[Floats, tuple[float, float]]:

@@ -106,10 +106,11 @@ def sample_rows(n: int, B: int, scores: Any = None, seed: int = 0) -> ReviewSamp
 
     Notes
     -----
-    Strata are the rows without a score, and those with one in three groups of equal sums of √s (the
-    rule of Dalenius and Hodges for √s as density, doi:10.1080/01621459.1959.10501501). Half of the
-    sample is dealt by size: the rows that no score suspects are where leaks hide. The other half
-    goes by N_h·√(s̄_h(1 − s̄_h)), Neyman's allocation, with s̄_h at least 0.01.
+    Strata are the rows without a score, and those with one in three groups of equal sums of √s:
+    then N_h·√s̄_h, the measure of Neyman's allocation, is about the same in each, as it is for the
+    best cuts (Dalenius and Hodges, doi:10.1080/01621459.1959.10501501). Half of the sample is dealt
+    by size: the rows that no score suspects are where leaks hide. The other half goes by
+    N_h·√(s̄_h(1 − s̄_h)), with s̄_h at least 0.01.
     """
     check_seed(seed)
     whole = [isinstance(count, (int, np.integer)) and count is not True for count in (n, B)]
@@ -164,7 +165,7 @@ def _allocation(sizes: Rows, chance: Floats, count: int) -> Rows:
     wanted = count * (
         PROPORTIONAL * sizes / sizes.sum() + (1 - PROPORTIONAL) * spread / spread.sum()
     )
-    least = np.minimum(sizes, LEAST_ROWS)
+    least = np.minimum(sizes, LEAST_ROWS if len(sizes) > 1 else 1)
     if least.sum() > count:
         raise InputError(
             f"B={count} rows are too few for {len(sizes)} strata; draw {int(least.sum())} or more, or "

@@ -53,6 +53,8 @@ class Measurement:
         Mean loss on folds that ignore the clusters.
     test_losses : tuple of TestLosses
         One, and for the permutation test those of the rearranged rows after it.
+    row_losses : tuple of array
+        For each fold, the loss of each of its validation rows on the fold as it is.
     tails : tuple of Tail
         Where the distribution of the loss was asked for.
     """
@@ -65,6 +67,7 @@ class Measurement:
     loco_stderr: float
     iid: float
     test_losses: tuple[TestLosses, ...]
+    row_losses: tuple[Array, ...]
     tails: tuple[Tail, ...] = ()
 
 
@@ -154,6 +157,7 @@ def assemble(
         loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
         test_losses=(gather_test_losses(folds, clusters),),
+        row_losses=tuple(fold.loco.means[:, 0] for fold in folds),
     )
 
 

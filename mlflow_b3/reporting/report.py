@@ -11,6 +11,9 @@ from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.findings import Finding
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import LeakageTest
+from mlflow_b3.linkage.estimates import LeakEstimate
+from mlflow_b3.linkage.ranking import SuspiciousRow
+from mlflow_b3.linkage.regression import LossRegression
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
 from mlflow_b3.results import Result
 
@@ -61,6 +64,9 @@ class Settings(Result):
     data_digest, version : str
     method_options : dict
         The options of the method, with their values.
+    fold_threshold, purge_threshold : float or None
+        Match probability from which rows of different clusters were kept in one fold, or training
+        rows were left out because of the validation rows.
     """
 
     model: str
@@ -97,6 +103,8 @@ class Settings(Result):
     refit_options: dict[str, Any] = field(default_factory=dict)
     refit_agreement: float | None = None
     sample_weight: str | None = None
+    fold_threshold: float | None = None
+    purge_threshold: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +127,8 @@ class AuditReport(Result):
     p0 : float or None
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
-    p0_source : {"p0", "cluster_error", "split_rate", "mixture", "none"}
+    p0_source : {"p0", "cluster_error", "split_rate", "mixture", "none"}, or linkage evidence: \
+            {"resolved_rows", "partition_samples", "linkage_quality", "match_probability", "match_column"}
     loco, loco_interval
         Loss on the folds by the noisy cluster ids, and its 95 % interval over clusters.
     iid : float
@@ -154,6 +163,13 @@ class AuditReport(Result):
         Where it was asked for: how the losses of rows of new clusters are distributed.
     p0_bound : P0Bound or None
         The upper bound on p0 that the rows themselves give; None when the leakage was given.
+    linkage : LeakEstimate or None
+        What linkage evidence says about the leak shares of these folds, where it was given.
+    suspicious : tuple of SuspiciousRow
+        The rows that are most likely leaked and make the score look better, where the evidence
+        tells rows apart.
+    regression : LossRegression or None
+        The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
     """
 
     e0: float | None
@@ -186,6 +202,9 @@ class AuditReport(Result):
     sketch_error: float | None = None
     distribution: LossDistribution | None = None
     p0_bound: P0Bound | None = None
+    linkage: LeakEstimate | None = None
+    suspicious: tuple[SuspiciousRow, ...] = ()
+    regression: LossRegression | None = None
 
     def __str__(self) -> str:
         """Return the report in plain words."""

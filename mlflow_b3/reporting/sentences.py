@@ -1,8 +1,11 @@
 """What an audit found, in sentences that need no statistics to read."""
 
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
+from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.hypothesis import LeakageTest
+from mlflow_b3.reporting.linkage import describe_evidence, explain_linkage, explain_regression
 from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.wording import loss_words, number, percent
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
@@ -11,14 +14,6 @@ DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
     "singles": "with one row breaking off",
-}
-LOSS_WORDS = {
-    "zero_one": "error rate",
-    "log": "log loss",
-    "brier": "Brier score",
-    "hinge": "hinge loss",
-    "squared": "mean squared error",
-    "absolute": "mean absolute error",
 }
 
 ROUTE_WORDS = {
@@ -32,26 +27,15 @@ ROUTE_WORDS = {
 }
 
 
-def number(value: float | None) -> str:
-    """Return a loss or share with three decimals, or three digits where that says nothing."""
-    if value is None:
-        return "unknown"
-    return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
-
-
-def percent(value: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * value:.3g} %"
-
-
-def loss_words(name: str) -> str:
-    """Return what a loss is called in a sentence."""
-    return LOSS_WORDS.get(name, f"loss {name!r}")
-
-
 def explain(report: AuditReport) -> list[str]:
     """Return the audit's answer in sentences that need no statistics to read."""
-    sentences = [_answer(report), _inflation(report), explain_test(report.test), _tipping(report)]
+    sentences = [
+        _answer(report),
+        _inflation(report),
+        *explain_linkage(report),
+        *explain_regression(report),
+    ]
+    sentences += [explain_test(report.test), _tipping(report)]
     return sentences + ([report.p0_bound.statement] if report.p0_bound else [])
 
 
@@ -79,6 +63,11 @@ def _answer(report: AuditReport) -> str:
             if report.p0_source == "mixture"
             else ""
         )
+        + (
+            " It is the value for half of that limit; the interval is for none to all of it."
+            if report.linkage is not None and report.linkage.kind == "upper"
+            else ""
+        )
     )
 
 
@@ -100,14 +89,20 @@ def _doses(report: AuditReport) -> str:
     losses, settings = report.fragments, report.settings
     if losses is None or not losses.doses:
         return ""
-    low, high = (seen_share(r, report.folds) for r in settings.claim or (DOSE_RATE, DOSE_RATE))
-    answer = estimate_fragments(losses, seen_share=(low, high), bound=settings.loss_bound)
+    share: SeenShare | tuple[SeenShare, SeenShare]
+    if report.linkage is not None and report.p0 is not None:
+        share = SeenShare(share=report.p0)
+    else:
+        low, high = settings.claim or (DOSE_RATE, DOSE_RATE)
+        share = seen_share(low, report.folds), seen_share(high, report.folds)
+    answer = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
     rate = f" At a split rate of {percent(DOSE_RATE)} it would be about {number(answer.e0)}"
     subject = " This holds" if settings.claim else rate
     others = " and ".join(
         f"{number(dose.e0)} if they split {DOSE_WORDS[dose.fragments]}" for dose in answer.doses
     )
-    stated = DOSE_WORDS.get(settings.fragments, "by the sizes given")
+    given = "by the sizes given" if report.linkage is None else "as those that were found did"
+    stated = DOSE_WORDS.get(settings.fragments, given)
     return f"{subject} if clusters split {stated}; it would be about {others}."
 
 
@@ -133,6 +128,13 @@ def _premise(report: AuditReport) -> str:
         )
     low, high = settings.claim
     rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    if report.linkage is not None:
+        return describe_evidence(report, report.linkage)
+    if report.p0_source == "match_column":
+        return (
+            f"If the match probabilities of the rows tell how many {settings.cluster!r} are wrong, "
+            f"which nobody checked ({rate} of the rows)"
+        )
     if report.p0_source == "cluster_error":
         return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
     if report.p0_source == "split_rate":
@@ -157,6 +159,7 @@ def _inflation(report: AuditReport) -> str:
             f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. Both are too "
             f"good; of the second's bias, {number(max(report.inflation, 0.0))} shows."
         )
+    half = report.p0_source == "mixture" or (report.linkage and report.linkage.kind == "upper")
     gap = report.e0 - report.iid
     naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"
     return (
@@ -164,7 +167,7 @@ def _inflation(report: AuditReport) -> str:
         f"they are it is {number(report.loco)}, "
         + (
             f"still too good by {number(report.inflation)}"
-            + (" if half of that bound leaked." if report.p0_source == "mixture" else ".")
+            + (" if half of that bound leaked." if half else ".")
             if report.inflation > 0
             else f"which leakage has not made too good (correction {number(report.inflation)})."
         )
@@ -280,6 +283,17 @@ def _estimator(report: AuditReport) -> str:
 
 
 def _folds(report: AuditReport) -> str:
-    repeats = report.settings.repeats
-    count = f"{len(report.folds) // repeats} folds"
-    return count if repeats == 1 else f"{count} assigned anew {repeats} times"
+    settings = report.settings
+    count = f"{len(report.folds) // settings.repeats} folds"
+    if settings.repeats > 1:
+        count += f" assigned anew {settings.repeats} times"
+    if settings.fold_threshold is not None:
+        count += (
+            f" that keep rows with a match probability from {settings.fold_threshold:g} together"
+        )
+    if settings.purge_threshold is not None:
+        count += (
+            " without training rows whose cluster has a match probability from "
+            f"{settings.purge_threshold:g} with validation rows"
+        )
+    return count

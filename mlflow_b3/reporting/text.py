@@ -8,12 +8,12 @@ from mlflow_b3.reporting.sentences import (
     describe_method,
     describe_refit,
     explain,
-    loss_words,
-    number,
-    percent,
 )
+from mlflow_b3.reporting.wording import loss_words, number, percent
 
 WIDTH = 92
+SUSPICIOUS = "Rows to look at first: likely leaked, and better for it"
+SHOWN_ROWS = 10
 
 
 def to_text(report: AuditReport) -> str:
@@ -24,6 +24,7 @@ def to_text(report: AuditReport) -> str:
         _paragraphs("In words", explain(report)),
         _sensitivity(report),
         _distribution(report),
+        _suspicious(report),
         _paragraphs("Findings", [str(finding) for finding in report.findings]),
         _paragraphs("How it was done", [describe_method(report), describe_refit(report)]),
     ]
@@ -53,6 +54,7 @@ def to_markdown(report: AuditReport) -> str:
         "\n\n".join(_escaped(sentence) for sentence in explain(report)),
         *tables,
         *_distribution_table(report),
+        *_suspicious_table(report),
         "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
         "## How it was done\n\n" + _escaped(describe_method(report)),
         _escaped(describe_refit(report)),
@@ -95,6 +97,43 @@ def _distribution_rows(report: AuditReport) -> list[tuple[float, float, float, f
     d = report.distribution
     assert d is not None
     return list(zip(d.thresholds, d.uncorrected, d.exceeding, d.low, d.high, strict=True))
+
+
+def _suspicious(report: AuditReport) -> str:
+    """Return the rows to review first as lines, where the evidence tells rows apart."""
+    if not report.suspicious:
+        return ""
+    lines = [SUSPICIOUS, "  row            leaked with   loss      score better by   likely mate"]
+    lines += [
+        f"  {row:<14} {chance:<13} {loss:<9} {influence:<17} {mate}"
+        for row, chance, loss, influence, mate in _suspicious_rows(report)
+    ]
+    return "\n".join(lines)
+
+
+def _suspicious_table(report: AuditReport) -> list[str]:
+    if not report.suspicious:
+        return []
+    head = "| row | leaked with | loss | score better by | likely mate |\n|---|---|---|---|---|"
+    rows = [
+        "| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in _suspicious_rows(report)
+    ]
+    return [f"{SUSPICIOUS}:", "\n".join([head, *rows])]
+
+
+def _suspicious_rows(report: AuditReport) -> list[tuple[str, str, str, str, str]]:
+    return [
+        (
+            row.id,
+            percent(row.leak_probability),
+            number(row.loss),
+            number(row.influence),
+            ""
+            if row.mate_id is None
+            else f"{row.mate_id} ({percent(row.mate_probability or 0.0)})",
+        )
+        for row in report.suspicious[:SHOWN_ROWS]
+    ]
 
 
 def score_rows(

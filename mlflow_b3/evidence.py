@@ -1,0 +1,230 @@
+"""Linkage evidence: read for the audited rows, and turned into the leak shares of its folds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.claims import EVIDENCE, MATCH_COLUMN, Claim
+from mlflow_b3.data import AuditData
+from mlflow_b3.errors import InputError, choose
+from mlflow_b3.folds import Fold
+from mlflow_b3.linkage.adapters import read_pairs
+from mlflow_b3.linkage.estimates import LeakEstimate, uncalibrated_prior
+from mlflow_b3.linkage.folds import purge_mask, safe_groups
+from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.pairs import leak_from_pairs
+from mlflow_b3.linkage.quality import leak_from_quality
+from mlflow_b3.linkage.resolved import ResolvedRows
+from mlflow_b3.linkage.review import parse_review
+from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
+from mlflow_b3.linkage.splits import Splits
+
+QUALITIES = ("recall", "precision", "recall_pairs", "precision_pairs")
+TABLES = (".csv", ".parquet", ".pq")
+#: The largest cluster error that a column of match probabilities is read as.
+MOST_ERROR = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinkageArguments:
+    """What an audit is told about the linkage; see `mlflow_b3.audit`."""
+
+    match_probability: Any = None
+    resolved_rows: Any = None
+    reviewer: Any = None
+    linkage_quality: Any = None
+    partition_samples: Any = None
+    fold_threshold: float | None = None
+    purge_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no table could make right."""
+        for name in ("fold_threshold", "purge_threshold"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not (isinstance(value, (int, float)) and 0 < value <= 1):
+                raise InputError(f"{name}={value!r} must be a match probability in (0, 1].")
+            if self.match_probability is None or self.column is not None:
+                raise InputError(
+                    f"{name} needs a table of scored pairs in match_probability, such as Splink's "
+                    "predictions."
+                )
+        if self.reviewer is not None and self.resolved_rows is None:
+            raise InputError(
+                "reviewer goes with resolved_rows: it says how well they were resolved."
+            )
+
+    @property
+    def column(self) -> str | None:
+        """The column of the audited table that holds the rows' match probability."""
+        given = self.match_probability
+        is_column = isinstance(given, str) and Path(given).suffix.lower() not in TABLES
+        return given if is_column else None
+
+    def source(self, *, otherwise_known: bool) -> str | None:
+        """Return the evidence that the leaked share is taken from; several are an error.
+
+        A table of pairs is used for it only where nothing better is given and the folds are not
+        made of the same scores: then what is left between folds says nothing.
+        """
+        names = ("resolved_rows", "partition_samples", "linkage_quality")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"{' and '.join(given)} cannot be given together; give the one you trust most: "
+                "resolved rows before posterior samples before figures of quality."
+            )
+        if self.column is not None:
+            if given:
+                raise InputError(
+                    f"match_probability={self.column!r} names a column, which is evidence of its "
+                    f"own beside {given[0]}; give one of them."
+                )
+            return MATCH_COLUMN
+        if given:
+            return given[0]
+        made_of_scores = self.fold_threshold is not None or self.purge_threshold is not None
+        if self.match_probability is None or made_of_scores or otherwise_known:
+            return None
+        return "match_probability"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """What was read of it, by row numbers of the audited table."""
+
+    pairs: PairTable | None = None
+    resolved: ResolvedRows | None = None
+    reviewer: tuple[float, float] = (1.0, 1.0)
+    quality: Mapping[str, float] | None = None
+    samples: NDArray[np.intp] | None = None
+    fold_threshold: float | None = None
+    purge_threshold: float | None = None
+
+    def regrouped(self, table: AuditData, folds: Any) -> AuditData:
+        """Return the table with the groups that folds must keep together."""
+        if self.fold_threshold is None:
+            return table
+        if isinstance(folds, (list, tuple)):
+            raise InputError("fold_threshold would change nothing: the folds are given row by row.")
+        assert self.pairs is not None
+        made = safe_groups(*self.pairs.arrays, self.fold_threshold, table.clusters)
+        return table.regrouped(np.array(made.groups, dtype=np.intp))
+
+    def purged(self, folds: Sequence[Fold], table: AuditData) -> tuple[Fold, ...]:
+        """Return the folds without training rows that are linked to their validation rows."""
+        if self.purge_threshold is None:
+            return tuple(folds)
+        assert self.pairs is not None
+        splits = Splits.of(folds, table.n_rows)
+        dropped = purge_mask(*self.pairs.arrays, splits, table.clusters, self.purge_threshold)
+        kept = tuple(
+            replace(fold, training=fold.training[~dropped[fold.training, number]])
+            for number, fold in enumerate(folds)
+        )
+        empty = [number for number, fold in enumerate(kept) if not len(fold.training)]
+        if empty:
+            raise InputError(
+                f"purge_threshold={self.purge_threshold:g} leaves no training rows in folds {empty}; "
+                "give a larger one, or fewer folds."
+            )
+        return kept
+
+    def settle(self, claim: Claim, folds: Sequence[Fold], table: AuditData) -> Claim:
+        """Return a claim with the range that the evidence gives for these folds."""
+        if claim.source == MATCH_COLUMN:
+            assert table.match_probability is not None
+            error = float(np.mean(1 - table.match_probability))
+            prior = uncalibrated_prior(error)
+            high = min(prior.high, MOST_ERROR)
+            return replace(claim, low=min(prior.low, high), high=high, centre=min(error, high))
+        if claim.source not in EVIDENCE:
+            return claim
+        return claim.linked(self.leak(claim.source, folds, table))
+
+    def leak(self, source: str, folds: Sequence[Fold], table: AuditData) -> LeakEstimate:
+        """Return the leak shares of some folds by one source of evidence."""
+        splits = Splits.of(folds, table.n_rows, by_rows=True)
+        if source == "resolved_rows":
+            assert self.resolved is not None
+            sensitivity, specificity = self.reviewer
+            return self.resolved.leak(
+                splits,
+                table.clusters,
+                sensitivity=sensitivity,
+                specificity=specificity,
+                allow_split=True,
+            )
+        if source == "partition_samples":
+            return leak_from_partition_samples(self.samples, splits, clusters=table.clusters)
+        if source == "linkage_quality":
+            assert self.quality is not None
+            return leak_from_quality(
+                self.quality["recall"],
+                self.quality.get("precision", 1.0),
+                table.clusters,
+                splits.n_folds,
+                _whole(self.quality.get("recall_pairs")),
+                precision_n=_whole(self.quality.get("precision_pairs")),
+            )
+        assert self.pairs is not None
+        return leak_from_pairs(*self.pairs.arrays, splits, table.clusters, allow_split=True)
+
+
+def read_evidence(arguments: LinkageArguments, table: AuditData) -> Evidence:
+    """Read the evidence that an audit was given, for the rows of its table."""
+    pairs = resolved = samples = None
+    if arguments.match_probability is not None and arguments.column is None:
+        # rows that are not audited leak nothing here, and linkage often had more of them
+        pairs = read_pairs(arguments.match_probability, table.ids, ignore_unknown=True)
+    if arguments.resolved_rows is not None:
+        given = arguments.resolved_rows
+        resolved = given if isinstance(given, ResolvedRows) else parse_review(given, table.ids)
+    if arguments.partition_samples is not None:
+        samples = read_partition_samples(arguments.partition_samples, table.ids)
+    return Evidence(
+        pairs=pairs,
+        resolved=resolved,
+        reviewer=_reviewer(arguments.reviewer),
+        quality=_quality(arguments.linkage_quality),
+        samples=samples,
+        fold_threshold=arguments.fold_threshold,
+        purge_threshold=arguments.purge_threshold,
+    )
+
+
+def _reviewer(value: Any) -> tuple[float, float]:
+    if value is None:
+        return 1.0, 1.0
+    try:
+        sensitivity, specificity = (float(part) for part in value)
+    except (TypeError, ValueError):
+        sensitivity = specificity = float("nan")
+    if not (0 < sensitivity <= 1 and 0 < specificity <= 1):
+        raise InputError(
+            f"reviewer={value!r} must be a pair (sensitivity, specificity) of shares in (0, 1]: of "
+            "leaked rows that the reviewer finds, and of others that are left alone."
+        )
+    return sensitivity, specificity
+
+
+def _quality(value: Any) -> Mapping[str, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or "recall" not in value:
+        raise InputError(
+            f"linkage_quality={value!r} must name the recall at least: {{'recall': 0.9, 'precision': "
+            "0.95, 'recall_pairs': 300}, where recall_pairs is how many true pairs it was found on."
+        )
+    for name in value:
+        choose("linkage_quality", name, QUALITIES)
+    return {str(name): number for name, number in value.items()}
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

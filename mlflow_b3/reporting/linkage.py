@@ -1,0 +1,54 @@
+"""What linkage evidence says, in sentences."""
+
+from mlflow_b3.linkage.estimates import LeakEstimate
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.wording import percent
+
+
+def describe_evidence(report: AuditReport, leak: LeakEstimate) -> str:
+    """Return what linkage evidence says about the rows, as the premise of the answer."""
+    low, high = report.settings.claim or (0.0, 1.0)
+    share = leak.validation
+    seen = "of the validation rows have records of the same true cluster in training"
+    if share.point is None:
+        found = f"at most {percent(high)} {seen}"
+    else:
+        found = f"{percent(share.point)} ({percent(low)} to {percent(high)}) {seen}"
+    checked = "" if leak.n_labels is None else f"{leak.n_labels} "
+    by = {
+        "resolved_rows": f"By the {checked}rows that were resolved by hand",
+        "partition_samples": "By the posterior samples of the linkage",
+        "linkage_quality": "By the recall of the linkage",
+        "match_probability": "By match probabilities that nobody checked, as an order of magnitude",
+    }
+    return f"{by[report.p0_source]}, {found}. If so"
+
+
+def explain_linkage(report: AuditReport) -> list[str]:
+    """Return both leak shares of linkage evidence, and how the folds were made of it."""
+    leak = report.linkage
+    if leak is None:
+        return []
+    sides = [
+        f"{percent(share.low)} to {percent(share.high)}"
+        if share.point is None
+        else f"{percent(share.point)} ({percent(share.low)} to {percent(share.high)})"
+        for share in (leak.train, leak.validation)
+    ]
+    kind = {
+        "estimate": f"an estimate with a {percent(leak.level)} interval",
+        "upper": f"an upper limit with {percent(leak.level)} confidence",
+        "lower": "a lower limit",
+        "uncalibrated": "what scores say that nobody checked; the ends are no confidence interval",
+    }
+    return [
+        f"Leak shares by {leak.method}: {sides[0]} of the training rows of a fold have records of the "
+        f"same true cluster in validation, {sides[1]} of the validation rows have some in training; "
+        f"{kind[leak.kind]}. The second drives the score; the first falls as folds are added, the "
+        "second does not."
+    ]
+
+
+def explain_regression(report: AuditReport) -> list[str]:
+    """Return what the regression of losses on leak probabilities says, where it was made."""
+    return [] if report.regression is None else [report.regression.statement]

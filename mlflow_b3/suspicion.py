@@ -1,0 +1,143 @@
+"""What the leak probability of single rows says beside p0: which to review, and whether e0 fits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.data import AuditData
+from mlflow_b3.errors import InputError
+from mlflow_b3.evidence import Evidence
+from mlflow_b3.folds import Fold
+from mlflow_b3.linkage.calibrate import recalibrate
+from mlflow_b3.linkage.pairs import row_leak_probability
+from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
+from mlflow_b3.linkage.regression import loss_regression
+from mlflow_b3.linkage.splits import Splits
+from mlflow_b3.reporting.report import AuditReport
+
+MOST_ROWS = 50
+#: What the regression needs: rows on either side of it, and clusters.
+LEAST_ROWS = 20
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowLeak:
+    """How likely it is that rows had mates in training when they were validated.
+
+    Attributes
+    ----------
+    rows : array of int
+    probability, control : array of float
+        The probability of a mate in training, and of one in validation that is known by another
+        cluster id: as suspicious, but not leaked.
+    calibrated : bool
+        Whether somebody checked.
+    complete : bool
+        All rows are there, not a sample.
+    """
+
+    rows: NDArray[np.intp]
+    probability: Floats
+    control: Floats | None
+    calibrated: bool
+    complete: bool
+
+
+def examine_rows(
+    report: AuditReport,
+    evidence: Evidence,
+    row_losses: Sequence[Floats],
+    folds: Sequence[Fold],
+    table: AuditData,
+) -> AuditReport:
+    """Add the rows to review first and the regression of losses on leak probabilities."""
+    leak = _row_leak(evidence, folds, table)
+    if leak is None:
+        return report
+    losses = mean_losses(row_losses, folds, table.n_rows)
+    scored = np.isfinite(losses[leak.rows])
+    rows, chance = leak.rows[scored], leak.probability[scored]
+    regression = None
+    enough = min((chance > 0).sum(), (chance < 1).sum()) >= LEAST_ROWS
+    if enough and len(np.unique(table.clusters[rows])) >= LEAST_ROWS and np.ptp(chance) > 0:
+        regression = loss_regression(
+            losses[rows],
+            chance,
+            table.clusters[rows],
+            control=None if leak.control is None else leak.control[scored],
+            calibrated=leak.calibrated,
+        )
+    suspicious: tuple[SuspiciousRow, ...] = ()
+    if leak.complete and len(rows) == table.n_rows:
+        suspicious = rank_rows(
+            chance,
+            losses,
+            pairs=evidence.pairs,
+            clusters=table.clusters,
+            ids=table.ids,
+            most=MOST_ROWS,
+        )
+    return replace(report, regression=regression, suspicious=suspicious)
+
+
+def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> Floats:
+    """Return the mean loss of each row over the folds that validate it; NaN where none does."""
+    total, count = np.zeros(n), np.zeros(n)
+    for losses, fold in zip(row_losses, folds, strict=True):
+        total[fold.validation] += losses
+        count[fold.validation] += 1
+    return np.asarray(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))
+
+
+def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> RowLeak | None:
+    """Return the leak probabilities that the evidence gives, the best first."""
+    splits = Splits.of(folds, table.n_rows, by_rows=True)
+    everything = np.arange(table.n_rows)
+    made_of_scores = (evidence.fold_threshold, evidence.purge_threshold) != (None, None)
+    if evidence.pairs is not None and not made_of_scores:
+        i, j, p = evidence.pairs.arrays
+        calibrated = False
+        if evidence.resolved is not None:
+            try:
+                p = recalibrate(
+                    i, j, _logit(p), table.clusters, evidence.resolved.rows, evidence.resolved.mates
+                )
+                calibrated = True
+            except InputError:  # too few mates among the resolved rows
+                calibrated = False
+        return RowLeak(
+            rows=everything,
+            probability=row_leak_probability(i, j, p, splits, table.clusters, allow_split=True),
+            control=row_leak_probability(
+                i, j, p, splits, table.clusters, same_side=True, allow_split=True
+            ),
+            calibrated=calibrated,
+            complete=True,
+        )
+    if evidence.samples is not None:
+        leak = evidence.leak("partition_samples", folds, table)
+        return RowLeak(
+            rows=everything,
+            probability=np.asarray(leak.row_probability, dtype=float),
+            control=None,
+            calibrated=False,
+            complete=True,
+        )
+    if evidence.resolved is not None:
+        return RowLeak(
+            rows=np.asarray(evidence.resolved.rows, dtype=np.intp),
+            probability=evidence.resolved.seen(splits),
+            control=None,
+            calibrated=True,
+            complete=False,
+        )
+    return None
+
+
+def _logit(probability: Floats) -> Floats:
+    clipped = np.clip(probability, 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(clipped / (1 - clipped)))

@@ -1,0 +1,374 @@
+"""Linkage evidence in an audit: where the leaked share comes from, and what it makes of e0."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.neighbors import KNeighborsClassifier
+
+import mlflow_b3 as b3
+from mlflow_b3.claims import make_claim
+from mlflow_b3.cli import main
+from mlflow_b3.estimation.fragments import estimate_fragments, weigh_fragments
+from mlflow_b3.evidence import LinkageArguments
+from mlflow_b3.linkage import LeakEstimate, LeakShare, ResolvedRows, leak_truth, sample_rows
+
+COLUMNS = {"target": "disease", "cluster": "patient_id", "row_id": "record_id"}
+MODEL = KNeighborsClassifier(5)
+LOSSES = b3.FragmentLosses(loss=0.3, seen_loss=0.2, stderr=0.01, seen_stderr=0.01)
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    """60 patients with six records; four in ten are split in two ids."""
+    return b3.make_clinic(patients=60, records=6, split_rate=0.4, seed=2)
+
+
+@pytest.fixture(scope="module")
+def frame(clinic):
+    return clinic.frame.assign(record_id=[f"R{row:03d}" for row in range(len(clinic.frame))])
+
+
+@pytest.fixture(scope="module")
+def pairs(clinic, frame):
+    """Scores that are high for mates, and never checked: some mates were never compared."""
+    rng = np.random.default_rng(0)
+    i, j = np.triu_indices(len(frame), 1)
+    mates = clinic.patients[i] == clinic.patients[j]
+    scored = (mates & (rng.random(len(i)) < 0.8)) | (rng.random(len(i)) < 0.002)
+    score = np.where(mates, rng.beta(5, 2, len(i)), rng.beta(1, 20, len(i)))[scored]
+    ids = frame["record_id"].to_numpy()
+    return pd.DataFrame(
+        {"unique_id_l": ids[i[scored]], "unique_id_r": ids[j[scored]], "match_probability": score}
+    )
+
+
+@pytest.fixture(scope="module")
+def resolved(clinic):
+    """What a reviewer with free search finds for 120 rows."""
+    rows = np.array(sample_rows(len(clinic.patients), 120, seed=1).rows)
+    mates = [np.setdiff1d(np.flatnonzero(clinic.patients == clinic.patients[r]), [r]) for r in rows]
+    return ResolvedRows.of(rows, mates, len(clinic.patients))
+
+
+def audit(frame, **arguments):
+    return b3.audit(
+        MODEL, frame, **{**COLUMNS, "folds": 3, "repeats": 1, "budget": 60, **arguments}
+    )
+
+
+@pytest.fixture(scope="module")
+def by_resolved_rows(frame, resolved):
+    return audit(frame, resolved_rows=resolved)
+
+
+def codes(report):
+    return {finding.code for finding in report.findings}
+
+
+def test_resolved_rows_tell_the_leak_shares_of_the_actual_folds(clinic, frame, by_resolved_rows):
+    leak = by_resolved_rows.linkage
+    assert by_resolved_rows.p0_source == "resolved_rows"
+    assert (leak.kind, leak.method, leak.n_labels) == ("estimate", "resolved-rows", 120)
+    data = b3.auditing.load_subject(MODEL, frame, **COLUMNS).table
+    folds = b3.auditing.make_folds(data, 3, seed=0)
+    true = leak_truth(clinic.patients, [(fold.training, fold.validation) for fold in folds])
+    assert leak.train.low <= true.p0 <= leak.train.high
+    assert leak.validation.low <= true.p0_validation <= leak.validation.high
+
+
+def test_the_interval_of_e0_contains_the_uncertainty_of_the_share(by_resolved_rows):
+    """It is wider than with the same share taken as known."""
+    report = by_resolved_rows
+    known = estimate_fragments(report.fragments, seen_share=report.p0, bound=1.0)
+    low, high = report.e0_interval
+    assert report.e0 == pytest.approx(known.e0, abs=0.005)
+    assert low <= known.interval[0] + 1e-9
+    assert high >= known.interval[1] - 1e-9
+    assert high - low > known.interval[1] - known.interval[0]
+
+
+def test_clusters_are_broken_as_those_that_were_found_split(by_resolved_rows):
+    sizes = [float(size) for size in by_resolved_rows.settings.fragments.split(",")]
+    assert sizes == pytest.approx(by_resolved_rows.linkage.fragments, rel=1e-4)
+    assert all(0 < size < 1 for size in sizes)
+
+
+def test_fragments_that_are_given_go_before_those_that_were_found(frame, resolved):
+    assert audit(frame, resolved_rows=resolved, fragments="halves").settings.fragments == "halves"
+
+
+def test_the_report_says_where_the_share_comes_from_and_travels_as_json(by_resolved_rows):
+    text = str(by_resolved_rows)
+    assert "By the 120 rows that were resolved by hand" in text
+    assert "Leak shares by resolved-rows" in text
+    again = b3.AuditReport.from_dict(json.loads(by_resolved_rows.to_json()))
+    assert again == by_resolved_rows
+
+
+def test_losses_of_resolved_rows_check_e0_without_refits(by_resolved_rows):
+    regression = by_resolved_rows.regression
+    assert regression.n == 120
+    assert regression.calibrated
+    assert regression.interval[0] < by_resolved_rows.e0 < regression.interval[1]
+
+
+def test_a_reviewer_who_misses_mates_makes_the_share_larger(frame, resolved, by_resolved_rows):
+    report = audit(frame, resolved_rows=resolved, reviewer=(0.8, 1.0))
+    assert report.p0 == pytest.approx(by_resolved_rows.p0 / 0.8, rel=0.05)
+
+
+def test_scored_pairs_give_an_order_of_magnitude_and_rows_to_review(clinic, frame, pairs):
+    report = audit(frame, match_probability=pairs)
+    assert report.p0_source == "match_probability"
+    assert report.linkage.kind == "uncalibrated"
+    assert "B325" in codes(report)
+    low, high = report.settings.claim
+    assert high / report.p0 == pytest.approx(3**1.96, rel=0.02) or high == 0.95
+    assert report.p0 / low == pytest.approx(3**1.96, rel=0.02)
+    first = report.suspicious[0]
+    assert first.id == f"R{first.row:03d}"
+    assert clinic.patients[first.row] == clinic.patients[first.best_mate]
+    assert frame["patient_id"][first.row] != frame["patient_id"][first.best_mate]
+    assert first.influence == max(row.influence for row in report.suspicious)
+    assert f"{first.id} " in str(report)
+
+
+def test_pairs_and_resolved_rows_rank_rows_by_checked_probabilities(frame, pairs, resolved):
+    report = audit(frame, match_probability=pairs, resolved_rows=resolved)
+    assert report.p0_source == "resolved_rows"
+    assert report.regression.calibrated
+    assert report.regression.n == len(frame)
+    assert report.suspicious
+    assert "B325" not in codes(report)
+
+
+def test_leak_safe_folds_are_recommended_where_they_help_and_do_help(
+    frame, clinic, pairs, resolved
+):
+    before = audit(frame, match_probability=pairs, resolved_rows=resolved)
+    (advice,) = [f.message for f in before.findings if f.code == "B324"]
+    assert "fold_threshold=0.1" in advice
+    assert "by the resolved rows, the seen share falls from" in advice
+    after = audit(frame, match_probability=pairs, resolved_rows=resolved, fold_threshold=0.1)
+    assert after.settings.fold_threshold == 0.1
+    assert after.linkage.validation.point < before.linkage.validation.point / 2
+    assert after.linkage.validation.low == 0  # hardly a leaked row is left in the sample
+    assert "B326" in codes(after)
+    assert not after.suspicious  # the scores that made the folds cannot say what still leaks
+
+
+def test_scores_that_made_the_folds_do_not_say_what_still_leaks(frame, pairs):
+    report = audit(frame, match_probability=pairs, fold_threshold=0.1)
+    assert report.p0_source == "none"
+    assert report.e0 is None
+    assert {"B307", "B326"} <= codes(report)
+
+
+def test_purging_costs_training_rows_and_leaves_validation_rows_alone(frame, pairs, resolved):
+    plain = audit(frame, match_probability=pairs, resolved_rows=resolved)
+    purged = audit(frame, match_probability=pairs, resolved_rows=resolved, purge_threshold=0.2)
+    before, after = (
+        (sum(f.n_training for f in r.folds), sum(f.n_validation for f in r.folds))
+        for r in (plain, purged)
+    )
+    assert after[0] < before[0]
+    assert after[1] == before[1]
+    assert purged.linkage.validation.point < plain.linkage.validation.point
+    assert "without training rows whose cluster" in str(purged).replace("\n  ", " ")
+
+
+def test_a_column_of_match_probabilities_is_read_as_misplaced_rows(frame):
+    sure = frame.assign(link_probability=0.95)
+    report = audit(sure, match_probability="link_probability")
+    assert report.p0_source == "match_column"
+    assert report.settings.pattern == "rows"
+    assert report.settings.claim == pytest.approx((0.05 / 3**1.96, 0.05 * 3**1.96), rel=0.01)
+    assert report.p0 == pytest.approx(0.05 / 3, rel=0.05)  # three folds
+    assert "link_probability" not in report.settings.features
+    assert "B325" in codes(report)
+
+
+def test_published_quality_is_an_upper_limit(frame):
+    report = audit(frame, linkage_quality={"recall": 0.9, "precision": 1.0, "recall_pairs": 300})
+    assert report.linkage.kind == "upper"
+    assert report.settings.claim[0] == 0
+    assert "at most" in str(report)
+    assert "value for half of that limit" in str(report).replace("\n  ", " ")
+
+
+def test_posterior_samples_of_a_linkage_are_read_in(clinic, frame):
+    rng = np.random.default_rng(1)
+    samples = np.array(
+        [np.where(rng.random(360) < 0.02, 1000 + np.arange(360), clinic.patients)] * 5
+    )
+    table = pd.DataFrame(samples, columns=frame["record_id"])
+    report = audit(frame, partition_samples=table)
+    assert report.p0_source == "partition_samples"
+    assert 0.1 < report.p0 < 0.5
+    assert report.suspicious
+
+
+def test_labels_of_a_clustering_go_straight_into_an_audit(clinic, frame):
+    report = b3.audit(
+        MODEL,
+        frame.drop(columns=["patient_id", "record_id"]),
+        target="disease",
+        cluster=clinic.patients,
+        split_rate=0.0,
+        folds=3,
+        repeats=1,
+        budget=60,
+    )
+    assert report.settings.n_clusters == 60
+    assert report.settings.cluster == "cluster"
+    with pytest.raises(b3.InputError, match="one label for each of the 360 rows"):
+        audit(frame, cluster=[1, 2, 3], split_rate=0.0)
+
+
+def test_a_feature_that_names_the_cluster_is_found(frame, clinic):
+    named = frame.assign(phone=10_000 + clinic.patients)
+    report = audit(named, split_rate=0.1)
+    (finding,) = [f for f in report.findings if f.code == "B323"]
+    assert "'phone'" in finding.message
+    assert "B323" not in codes(audit(frame, split_rate=0.1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resolved_rows": 1, "split_rate": 0.1}, "split_rate and resolved_rows cannot be given"),
+        ({"resolved_rows": 1, "partition_samples": 1}, "give the one you trust most"),
+        ({"fold_threshold": 0.1}, "fold_threshold needs a table of scored pairs"),
+        ({"match_probability": "a", "purge_threshold": 0.1}, "purge_threshold needs a table"),
+        ({"match_probability": "a", "resolved_rows": 1}, "names a column"),
+        ({"reviewer": (0.9, 1.0)}, "reviewer goes with resolved_rows"),
+        ({"linkage_quality": {"precision": 0.9}}, "must name the recall"),
+        ({"linkage_quality": {"recall": 0.9, "recal": 1}}, "Did you mean 'recall'"),
+        ({"match_probability": "pairs.csv"}, "pairs.csv"),
+        ({"match_probability": "nothing"}, "match_probability='nothing' is not a column"),
+        ({"row_id": "records"}, "Did you mean 'record_id'"),
+        ({"row_id": "patient_id"}, "each row needs an id of its own"),
+    ],
+)
+def test_evidence_that_cannot_be_used_is_refused_before_any_refit(frame, arguments, message):
+    with pytest.raises(b3.InputError, match=message.replace("(", r"\(")):
+        audit(frame, **arguments)
+
+
+def test_a_sheet_goes_out_to_a_person_and_comes_back_on_the_command_line(
+    clinic, frame, pairs, tmp_path, monkeypatch
+):
+    """`mlflow-b3 review` writes it, she fills in the mates, and the audit reads it."""
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("records.csv", index=False)
+    pairs.to_csv("pairs.csv", index=False)
+    run = CliRunner().invoke
+    arguments = ["--data", "records.csv", "--cluster", "patient_id", "--row-id", "record_id"]
+    more = ["--match-probability", "pairs.csv", "--rows", "90", "--output", "sheet.csv"]
+    done = run(main, ["review", *arguments, *more, "--expected-split-rate", "0.2"])
+    assert done.exit_code == 0, done.output
+    assert "90 of 360 rows" in done.output
+    assert "246 rows tell the share" in done.output
+    again = run(main, ["review", *arguments, *more])
+    assert again.exit_code == 2
+    assert "may hold answers already" in again.output
+
+    sheet = pd.read_csv("sheet.csv")
+    row_of = {name: row for row, name in enumerate(frame["record_id"])}
+    found = []
+    for name in sheet["id"]:
+        row = row_of[name]
+        mates = np.setdiff1d(np.flatnonzero(clinic.patients == clinic.patients[row]), [row])
+        found.append("; ".join(frame["record_id"][mates]) or "none")
+    sheet.assign(mates=found).to_csv("sheet.csv", index=False)
+    resolved = b3.linkage.parse_review("sheet.csv", frame["record_id"])
+    report = audit(frame, resolved_rows="sheet.csv", match_probability="pairs.csv")
+    assert report.linkage.n_labels == len(resolved) == 90
+    assert resolved.strata is not None
+    assert report.linkage.validation.low < 0.27 < report.linkage.validation.high
+
+
+def test_an_unfinished_sheet_is_refused(frame, tmp_path):
+    sample = sample_rows(len(frame), 30, seed=0)
+    path = tmp_path / "sheet.csv"
+    b3.linkage.review_sheet(frame, sample, cluster="patient_id", id="record_id", path=path)
+    with pytest.raises(b3.InputError, match="30"):
+        audit(frame, resolved_rows=path)
+
+
+# --- the weighting itself ------------------------------------------------------------------------
+
+
+def test_a_share_that_is_certain_gives_the_unweighted_answer():
+    weighted, plain = weigh_fragments(LOSSES, [0.2] * 7), estimate_fragments(LOSSES, seen_share=0.2)
+    assert weighted.e0 == pytest.approx(plain.e0)
+    assert weighted.interval == pytest.approx(plain.interval)
+
+
+def test_without_noise_the_interval_holds_the_shares_quantiles():
+    """e0 = LOCO + D·s/(1-s) rises with s, so its quantiles are those of s."""
+    exact = b3.FragmentLosses(loss=0.3, seen_loss=0.2, stderr=0.0, seen_stderr=0.0)
+    shares = np.linspace(0.1, 0.3, 2001)
+    weighted = weigh_fragments(exact, shares)
+    ends = [0.3 + 0.1 * s / (1 - s) for s in (0.105, 0.2, 0.295)]
+    assert (weighted.interval[0], weighted.e0, weighted.interval[1]) == pytest.approx(
+        ends, abs=2e-4
+    )
+
+
+def test_the_bound_of_the_loss_holds_for_weighted_losses():
+    weighted = weigh_fragments(LOSSES, [0.1, 0.5, 0.94], bound=0.5)
+    assert weighted.interval[1] == 0.5
+
+
+def test_nothing_to_weigh_is_an_error():
+    with pytest.raises(b3.InputError, match="shares is empty"):
+        weigh_fragments(LOSSES, [])
+
+
+# --- what evidence becomes as a prior ------------------------------------------------------------
+
+
+def leak(point, low, high, kind="estimate"):
+    share = LeakShare(point=point, low=low, high=high)
+    return LeakEstimate(
+        train=share, validation=share, kind=kind, method="test", level=0.95, n_folds=5.0
+    )
+
+
+def test_an_estimate_becomes_a_beta_law_of_its_mean_and_width():
+    prior = leak(0.2, 0.16, 0.25).to_prior()
+    assert prior.law == "beta"
+    assert prior.first / (prior.first + prior.second) == pytest.approx(0.2)
+    assert prior.high - prior.low == pytest.approx(0.09)
+
+
+def test_no_leak_seen_is_not_none_there():
+    """The law falls from 0 on and reaches the limit with the confidence of the interval."""
+    prior = leak(0.0, 0.0, 0.012).to_prior()
+    assert prior.quantiles([0.95]) == pytest.approx(0.012, rel=1e-6)
+    assert prior.low < 1e-4
+
+
+def test_unchecked_scores_become_a_law_that_is_wide_on_the_scale_of_factors():
+    prior = leak(0.04, 0.03, 0.05, kind="uncalibrated").to_prior()
+    assert prior.law == "log-normal"
+    assert prior.quantiles([0.5]) == pytest.approx(0.04)
+    assert math.log(prior.high / 0.04) == pytest.approx(1.96 * math.log(3), rel=1e-3)
+
+
+def test_a_limit_becomes_a_range():
+    prior = leak(None, 0.0, 0.3, kind="upper").to_prior()
+    assert (prior.law, prior.low, prior.high) == ("range", 0.0, 0.3)
+
+
+def test_pairs_serve_as_evidence_only_where_nothing_better_is_given():
+    pairs = LinkageArguments(match_probability=object())
+    assert pairs.source(otherwise_known=False) == "match_probability"
+    assert pairs.source(otherwise_known=True) is None
+    claim = make_claim(split_rate=0.1, evidence=pairs.source(otherwise_known=True))
+    assert claim.source == "split_rate"

@@ -50,12 +50,11 @@ def review(table: pd.DataFrame, persons: np.ndarray, sample: Any, pairs: Any, pa
         for record in sheet["record"]
     ]
     sheet.to_csv(path, index=False)
-    missed = sheet[sheet["same_cluster"].fillna("none") != sheet["mates"]]
-    columns = ["record", "forename", "surname", "birth_date", "same_cluster", "mates"]
-    shown = missed.sort_values("mates", key=lambda cell: cell.str.len())[columns].head(3)
+    missed = sheet[sheet["same_cluster"].isna() & (sheet["mates"] != "none")]
     print(f"\n4. A clerk looked up {len(sheet)} records in the whole archive, and wrote all other")
-    print("   records of the same person into a sheet. Where linkage had missed some:\n")
-    print(shown.to_string(index=False))
+    print("   records of the same person into a sheet. Some that linkage had left alone:\n")
+    columns = ["record", "forename", "surname", "birth_date", "postcode", "mates"]
+    print(missed[columns].head(3).to_string(index=False))
     return linkage.parse_review(path, ids)
 
 
@@ -120,16 +119,16 @@ def main() -> None:
 
         model = KNeighborsClassifier(5, algorithm="brute")
         uri = log_model(model, frame, folder)
-        common = {"target": "disease", "cluster": "person_id", "budget": options.budget}
-        report = b3.audit(
-            uri,
-            frame,
-            split_rate=leak.validation.point / (1 - 1 / K),
-            fragments=leak.fragments,
-            **common,
-        )
-        ends = (leak.validation.low, leak.validation.high)
-        low, high = b3.estimate_fragments(report.fragments, seen_share=ends).interval
+        common = {
+            "target": "disease",
+            "cluster": "person_id",
+            "row_id": "record_id",
+            "resolved_rows": resolved,
+            "match_probability": pairs,
+            "budget": options.budget,
+        }
+        report = b3.audit(uri, frame, **common)
+        low, high = report.e0_interval
         print(f"\n6. The model has an error rate of {report.loco:.3f} on folds of linked persons.")
         print(f"   Without what leaked it is {report.e0:.3f} ({low:.3f} to {high:.3f}).")
 
@@ -137,7 +136,9 @@ def main() -> None:
         left = resolved.leak(safe.folds, clusters)
         tell("7. With folds that keep together what might be one person", left)
         safer = b3.audit(uri, frame, folds=safe, **common)
-        print(f"   The error rate on them is {safer.loco:.3f}, before any correction.")
+        low, high = safer.e0_interval
+        print(f"   The error rate on them is {safer.loco:.3f}; without what still leaks")
+        print(f"   {safer.e0:.3f} ({low:.3f} to {high:.3f}).")
     print(f"\nThe truth, an error rate on records of new persons: {records.truth(model):.3f}")
 
 

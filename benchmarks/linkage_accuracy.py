@@ -281,11 +281,20 @@ def clean_score(model: Any, case: Case) -> float:
 def print_table(
     title: str, cases: Iterable[Case], rows: Callable[[Case], list[Row]], keys: Iterable[str] = ()
 ) -> None:
-    """Print the mean of each figure for each noise level and key; squares become roots."""
+    """Print the mean of each figure for each noise level and key.
+
+    Squares become roots, and paired differences get their standard error.
+    """
     lines = pd.DataFrame([{"noise": case.noise, **row} for case in cases for row in rows(case)])
-    means = lines.groupby(["noise", *keys], sort=False).mean().reset_index()
-    squares = [name for name in means.columns if name.endswith("RMSE")]
-    means[squares] = np.sqrt(means[squares])
+    groups = lines.groupby(["noise", *keys], sort=False)
+    means, errors = groups.mean().reset_index(), groups.sem(numeric_only=True).reset_index()
+    for name in means.columns:
+        if name.endswith("RMSE"):
+            means[name] = np.sqrt(means[name])
+        elif name.endswith("paired"):
+            means[name] = [
+                f"{m:+.4f} ± {e:.4f}" for m, e in zip(means[name], errors[name], strict=True)
+            ]
     print(f"\n{title}\n\n| " + " | ".join(means.columns) + " |\n|" + "---|" * len(means.columns))
     for row in means.itertuples(index=False):
         print("| " + " | ".join(_cell(value) for value in row) + " |", flush=True)

@@ -40,7 +40,7 @@ def pairs(clinic, frame):
     rng = np.random.default_rng(0)
     i, j = np.triu_indices(len(frame), 1)
     mates = clinic.patients[i] == clinic.patients[j]
-    scored = (mates & (rng.random(len(i)) < 0.8)) | (rng.random(len(i)) < 0.002)
+    scored = (mates & (rng.random(len(i)) < 0.95)) | (rng.random(len(i)) < 0.002)
     score = np.where(mates, rng.beta(5, 2, len(i)), rng.beta(1, 20, len(i)))[scored]
     ids = frame["record_id"].to_numpy()
     return pd.DataFrame(

@@ -128,6 +128,11 @@ def leak_from_split_rate(
     notes = ["Leak shares on average over folds to which clusters are dealt at random."]
     if low == high:
         notes.append("The split rate is taken as exact.")
+    if m_max == 1:
+        notes.append(
+            "Split entities are taken to have two ids each. With more ids p0 is larger: in simulated "
+            "linkages split persons had 2.3 to 3.4 ids on average, and p0 was 1.2 to 1.8 times this."
+        )
     return LeakEstimate(
         train=shares[0],
         validation=shares[1],

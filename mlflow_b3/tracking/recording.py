@@ -79,6 +79,7 @@ def record(report: AuditReport, run_id: str | None = None) -> str:
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
     """Return the scalar metrics of a report; None where there is no value."""
     low, high = report.e0_interval
+    share = (None, None) if report.linkage is None else report.settings.claim or (None, None)
     values = {
         # a lower bound must not pass for the loss itself where a threshold is set on this metric
         "e0": report.e0 if report.settings.refit_strength == "full" else None,
@@ -86,6 +87,8 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "e0_high": high,
         "e0_guaranteed": report.e0_guaranteed,
         "p0": report.p0,
+        "p0_low": share[0],
+        "p0_high": share[1],
         "p0_star": report.search.p0_star,
         "residual": report.residual,
         "loco": report.loco,

@@ -129,6 +129,7 @@ def test_a_splink_dataframe_is_asked_for_its_table():
     assert listed(read_pairs(SplinkDataFrame(), IDS)) == listed(from_splink(SPLINK, IDS))
 
 
+@pytest.mark.flavours
 def test_splink_itself():
     pytest.importorskip("splink")
     from splink import DuckDBAPI, Linker, SettingsCreator, block_on

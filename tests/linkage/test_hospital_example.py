@@ -60,6 +60,7 @@ def test_a_learner_does_better_on_persons_it_has_seen(person_records):
     assert mixed < records.truth(model, fresh=2000) - 0.03
 
 
+@pytest.mark.flavours
 def test_the_hospital_follows_its_steps_to_the_truth():
     pytest.importorskip("splink", reason="records are linked by Splink")
     small = ["--persons", "300", "--rows", "80", "--budget", "100"]

@@ -217,13 +217,11 @@ def test_too_few_matches_are_refused_with_a_number_of_rows(linked):
 
 def test_unusable_arguments_are_refused(linked):
     n = len(linked.true)
-    with pytest.raises(InputError, match="5 problems") as error:
-        recalibrate(
-            *scores(linked), linked.clusters, [0, 0, n], [None, [1], [n]], weights=[1, 1, 0]
-        )
-    for words in ("rows must lie", "more than once", "leave out", "mates must lie", "weights must"):
-        assert words in str(error.value)
-    with pytest.raises(InputError, match="1 lists for 2 rows"):
+    with pytest.raises(InputError, match="2 problems"):
+        recalibrate(*scores(linked), linked.clusters, [0, 0, n], [[1], [1], [1]])
+    with pytest.raises(InputError, match="weights must be positive"):
+        recalibrate(*scores(linked), linked.clusters, [0, 1], [[], []], weights=[1, 0])
+    with pytest.raises(InputError, match="1 entries for 2 rows"):
         recalibrate(*scores(linked), linked.clusters, [0, 1], [[]])
     with pytest.raises(InputError, match="1 values are missing"):
         recalibrate([0], [1], [np.nan], [0, 1], [0], [[]])

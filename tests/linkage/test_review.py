@@ -271,6 +271,7 @@ def _distinct(rng, n):
     return first, (first + rng.integers(1, n, 300_000)) % n
 
 
+@pytest.mark.flavours
 def test_splink_writes_a_labelling_page_for_each_record(tmp_path):
     splink = pytest.importorskip("splink")
     library = pytest.importorskip("splink.comparison_library")

@@ -103,11 +103,14 @@ class Claim:
         prior = leak.to_prior()
         high = min(prior.high, LARGEST)
         centre = leak.validation.point
+        if centre is not None:
+            centre = min(centre, LARGEST)
+        low = min(prior.low, high)
         return replace(
             self,
-            low=min(prior.low, high),
+            low=low if centre is None else min(low, centre),  # no leak seen: the law is all above
             high=high,
-            centre=None if centre is None else min(centre, LARGEST),
+            centre=centre,
             leak=leak,
         )
 

@@ -366,6 +366,24 @@ def test_an_estimate_becomes_a_beta_law_of_its_mean_and_width():
     assert prior.high - prior.low == pytest.approx(0.09)
 
 
+@pytest.mark.parametrize(
+    ("point", "low", "high"),
+    [(0.008, 0.0039, 0.0148), (0.0027, 0.0001, 0.0144), (0.008, 0.0079, 0.0081)],
+)
+def test_a_small_share_stays_as_large_as_it_was_found(point, low, high):
+    """Two beta laws have that mean and width; one of them is all but a spike at 0."""
+    prior = leak(point, low, high).to_prior()
+    assert prior.first / (prior.first + prior.second) == pytest.approx(point)
+    assert prior.high == pytest.approx(high, rel=0.05)
+    assert prior.quantiles([0.5])[0] > point / 3
+
+
+def test_the_range_of_a_claim_holds_what_was_found():
+    claim = make_claim(evidence="resolved_rows").linked(leak(0.0, 0.0, 0.05))
+    assert (claim.low, claim.middle) == (0.0, 0.0)
+    assert claim.high >= 0.05
+
+
 def test_no_leak_seen_is_not_none_there():
     """The law falls from 0 on and reaches the limit with the confidence of the interval."""
     prior = leak(0.0, 0.0, 0.012).to_prior()

@@ -194,16 +194,19 @@ def _beta(point: float, share: LeakShare, level: float) -> LeakPrior:
         return _with_ends("beta", 0.5, float(b))
     mean, width = min(point, 1 - 1e-9), share.high - share.low
 
-    def excess(log_size: float) -> float:
-        size = math.exp(log_size)
-        ends = stats.beta.ppf(np.array([tails, 1 - tails]), mean * size, (1 - mean) * size)
-        return float(np.ptp(ends)) - width
+    def widths(size: Any) -> Floats:
+        ends = [stats.beta.ppf(tail, mean * size, (1 - mean) * size) for tail in (tails, 1 - tails)]
+        return np.asarray(ends[1] - ends[0])
 
-    least, most = math.log(0.5), math.log(1e9)
-    if excess(least) <= 0:
-        size = math.exp(least)
-    elif excess(most) >= 0:
-        size = math.exp(most)
+    # below some size the law shrinks to spikes at 0 and 1, and gets narrow again: start from above
+    sizes = np.geomspace(1e9, 0.5, 200)
+    wide = widths(sizes)
+    reached = np.flatnonzero(wide >= width)
+    if not len(reached):
+        size = float(sizes[wide.argmax()])
+    elif reached[0] == 0:
+        size = float(sizes[0])
     else:
-        size = math.exp(optimize.brentq(excess, least, most))
+        bracket = sizes[reached[0]], sizes[reached[0] - 1]
+        size = float(optimize.brentq(lambda size: float(widths(size)) - width, *bracket))
     return _with_ends("beta", mean * size, (1 - mean) * size)

@@ -1,7 +1,9 @@
 """Linkage evidence: read for the audited rows, and turned into the leak shares of its folds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +141,9 @@ class Evidence:
             return tuple(folds)
         assert self.pairs is not None
         splits = Splits.of(folds, table.n_rows)
-        dropped = purge_mask(*self.pairs.arrays, splits, table.clusters, self.purge_threshold)
+        dropped = purge_mask(
+            *self.pairs.arrays, splits, table.clusters, self.purge_threshold, allow_split=True
+        )
         kept = tuple(
             replace(fold, training=fold.training[~dropped[fold.training, number]])
             for number, fold in enumerate(folds)
@@ -162,7 +166,15 @@ class Evidence:
             return replace(claim, low=min(prior.low, high), high=high, centre=min(error, high))
         if claim.source not in EVIDENCE:
             return claim
-        return claim.linked(self.leak(claim.source, folds, table))
+        leak = self.leak(claim.source, folds, table)
+        if leak.kind == "uncalibrated" and not leak.validation.point:
+            raise InputError(
+                "match_probability: no scored pair leads from the validation rows of a fold to another "
+                "cluster in training. That does not say that nothing leaks: pairs that were left out "
+                "because they scored low are where it hides. Give all scored pairs, not only those "
+                "above a threshold, or better evidence, such as resolved_rows."
+            )
+        return claim.linked(leak)
 
     def leak(self, source: str, folds: Sequence[Fold], table: AuditData) -> LeakEstimate:
         """Return the leak shares of some folds by one source of evidence."""
@@ -178,16 +190,18 @@ class Evidence:
                 allow_split=True,
             )
         if source == "partition_samples":
-            return leak_from_partition_samples(self.samples, splits, clusters=table.clusters)
+            return leak_from_partition_samples(
+                self.samples, splits, clusters=table.clusters, allow_split=True
+            )
         if source == "linkage_quality":
             assert self.quality is not None
             return leak_from_quality(
                 self.quality["recall"],
-                self.quality.get("precision", 1.0),
+                self.quality.get("precision"),
                 table.clusters,
                 splits.n_folds,
-                _whole(self.quality.get("recall_pairs")),
-                precision_n=_whole(self.quality.get("precision_pairs")),
+                _pairs(self.quality, "recall_pairs"),
+                precision_n=_pairs(self.quality, "precision_pairs"),
             )
         assert self.pairs is not None
         return leak_from_pairs(*self.pairs.arrays, splits, table.clusters, allow_split=True)
@@ -199,6 +213,8 @@ def read_evidence(arguments: LinkageArguments, table: AuditData) -> Evidence:
     if arguments.match_probability is not None and arguments.column is None:
         # rows that are not audited leak nothing here, and linkage often had more of them
         pairs = read_pairs(arguments.match_probability, table.ids, ignore_unknown=True)
+        if not len(pairs):
+            raise InputError("match_probability holds no pairs.")
     if arguments.resolved_rows is not None:
         given = arguments.resolved_rows
         resolved = given if isinstance(given, ResolvedRows) else parse_review(given, table.ids)
@@ -239,10 +255,23 @@ def _quality(value: Any) -> Mapping[str, float] | None:
             f"linkage_quality={value!r} must name the recall at least: {{'recall': 0.9, 'precision': "
             "0.95, 'recall_pairs': 300}, where recall_pairs is how many true pairs it was found on."
         )
-    for name in value:
+    for name, number in value.items():
         choose("linkage_quality", name, QUALITIES)
-    return {str(name): number for name, number in value.items()}
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, Real)
+            or not math.isfinite(float(number))
+        ):
+            raise InputError(f"linkage_quality: {name}={number!r} must be a number.")
+    return {str(name): float(number) for name, number in value.items()}
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _pairs(quality: Mapping[str, float], name: str) -> int | None:
+    count = quality.get(name)
+    if count is None:
+        return None
+    if count < 1 or not count.is_integer():
+        raise InputError(
+            f"linkage_quality: {name}={count:g} must be a whole number of pairs from 1."
+        )
+    return int(count)

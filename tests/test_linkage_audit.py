@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -409,3 +410,61 @@ def test_pairs_serve_as_evidence_only_where_nothing_better_is_given():
     assert pairs.source(otherwise_known=True) is None
     claim = make_claim(split_rate=0.1, evidence=pairs.source(otherwise_known=True))
     assert claim.source == "split_rate"
+
+
+# --- input that says less than it seems to -------------------------------------------------------
+
+
+def test_pairs_of_another_table_are_refused(frame, pairs):
+    strange = pairs.assign(
+        unique_id_l="X" + pairs["unique_id_l"], unique_id_r="X" + pairs["unique_id_r"]
+    )
+    with pytest.raises(b3.InputError, match=r"none of \d+ has both of its ids .* 'R000'.*'XR"):
+        audit(frame, match_probability=strange)
+
+
+def test_no_pairs_at_all_are_refused(frame, pairs):
+    with pytest.raises(b3.InputError, match="holds no pairs"):
+        audit(frame, match_probability=pairs.iloc[:0])
+
+
+def test_pairs_within_clusters_only_are_no_evidence_that_nothing_leaks(frame, pairs):
+    """Splink's predictions above the threshold of its clusters hold no others."""
+    home = frame.set_index("record_id")["patient_id"]
+    within = home[pairs["unique_id_l"]].to_numpy() == home[pairs["unique_id_r"]].to_numpy()
+    with pytest.raises(b3.InputError, match="does not say that nothing leaks"):
+        audit(frame, match_probability=pairs[within])
+
+
+def test_ids_keep_their_meaning_where_a_file_lost_their_leading_zeros(frame, pairs, tmp_path):
+    def numbered(ids):
+        return ids.str[1:].str.zfill(5)
+
+    table, scored = tmp_path / "table.csv", tmp_path / "pairs.csv"
+    frame.assign(record_id=numbered(frame["record_id"])).to_csv(table, index=False)
+    sides = {name: numbered(pairs[name]) for name in ("unique_id_l", "unique_id_r")}
+    pairs.assign(**sides).to_csv(scored, index=False)
+    by_file = audit(str(table), match_probability=str(scored))
+    assert by_file.p0 == pytest.approx(audit(frame, match_probability=pairs).p0)
+
+
+@pytest.mark.parametrize(
+    "quality",
+    [
+        {"recall": "0.9"},
+        {"recall": None},
+        {"recall": 0.9, "recall_pairs": float("nan")},
+        {"recall": 0.9, "recall_pairs": 0.5},
+        {"recall": 0.9, "precision_pairs": "many"},
+    ],
+)
+def test_figures_that_are_no_numbers_are_named(frame, quality):
+    with pytest.raises(b3.InputError, match=r"linkage_quality: \w+=.* must be a"):
+        audit(frame, linkage_quality=quality)
+
+
+def test_folds_that_split_clusters_are_audited_with_any_evidence(clinic, frame, pairs):
+    folds = KFold(3, shuffle=True, random_state=0)
+    sampled = audit(frame, partition_samples=[clinic.patients] * 3, folds=folds)
+    assert sampled.linkage.validation.point > 0.9
+    assert audit(frame, match_probability=pairs, purge_threshold=0.9, folds=folds).e0 is None

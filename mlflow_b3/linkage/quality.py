@@ -186,7 +186,7 @@ def _quality_notes(
 ) -> tuple[str, ...]:
     notes = ["A bound on the mean over folds to which clusters are dealt at random."]
     if recall_n is None:
-        notes.append("Recall is taken as exact: give recall_n, the number of pairs behind it.")
+        notes.append("Recall is taken as exact: give the number of pairs behind it.")
     if precision is None or (recall_n and not precision_n):
         notes.append("Precision counts as 1, the worst case.")
     elif precision_n is None:

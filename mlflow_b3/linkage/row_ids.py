@@ -7,6 +7,7 @@ import pandas as pd
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.review_ids import find_row, row_lookup
 from mlflow_b3.linkage.splits import Rows
 
 EXAMPLES = 5
@@ -42,17 +43,29 @@ def pairs_by_id(
         )
     i, j = rows[: len(first)], rows[len(first) :]
     keep = (i >= 0) & (j >= 0)
+    if len(keep) and not keep.any():
+        raise InputError(
+            f"pairs: none of {len(keep)} has both of its ids in the audited table, where ids are like "
+            f"{listed(known, 2)}; those of the pairs are like {listed(pd.unique(both), 2)}. Name the "
+            "column of the table that holds the ids which were linked (row_id)."
+        )
     return PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
 
 
 def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
-    """Return the row of each label, -1 where there is none; 12 and "12" are one label."""
+    """Return the row of each label, -1 where there is none; 12, "12" and "0012" are one label.
+
+    Tables that were read as numbers have lost the leading zeros that the other one may still have.
+    """
     codes, names = pd.factorize(labels)
     rows = known.get_indexer(pd.Index(names))
-    if (rows < 0).any():
-        texts = pd.Index(id_text(known))
-        if texts.is_unique:
-            rows = np.where(rows < 0, texts.get_indexer(pd.Index(id_text(names))), rows)
+    strange = rows < 0
+    if strange.any():
+        texts = id_text(known)
+        if pd.Index(texts).is_unique:
+            lookup = row_lookup(texts)
+            found = [find_row(name, lookup) for name in id_text(names[strange])]
+            rows[strange] = [-1 if row is None else row for row in found]
     return np.asarray(rows[codes], dtype=np.intp)
 
 
@@ -68,7 +81,5 @@ def id_text(labels: Any) -> list[str]:
 
 def listed(names: Any, most: int = EXAMPLES) -> str:
     """Return a few names, quoted."""
-    shown = [
-        repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:EXAMPLES]
-    ]
+    shown = [repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:most]]
     return ", ".join(shown) + (", …" if len(names) > most else "")

@@ -63,6 +63,14 @@ class Claim:
         known = None if self.leak is None else self.leak.fragments
         return UNIFORM if known is None else FragmentSizes(law="shares", values=known)
 
+    @property
+    def vacuous(self) -> bool:
+        """Whether evidence leaves open that all validation rows were seen, or says that they were."""
+        if self.leak is None:
+            return False
+        share = self.leak.validation
+        return (share.high if share.point is None else share.point) >= LARGEST
+
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
         """Return the leak shares of every fold at a value in the claim's units (rows only).
 

@@ -1,6 +1,7 @@
 """What the leak probability of single rows says beside p0: which to review, and whether e0 fits."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,13 +69,14 @@ def examine_rows(
     regression = None
     enough = min((chance > 0).sum(), (chance < 1).sum()) >= LEAST_ROWS
     if enough and len(np.unique(table.clusters[rows])) >= LEAST_ROWS and np.ptp(chance) > 0:
-        regression = loss_regression(
-            losses[rows],
-            chance,
-            table.clusters[rows],
-            control=None if leak.control is None else leak.control[scored],
-            calibrated=leak.calibrated,
-        )
+        with suppress(InputError):  # all that is suspected is in one cluster
+            regression = loss_regression(
+                losses[rows],
+                chance,
+                table.clusters[rows],
+                control=None if leak.control is None else leak.control[scored],
+                calibrated=leak.calibrated,
+            )
     suspicious: tuple[SuspiciousRow, ...] = ()
     if leak.complete and len(rows) == table.n_rows:
         suspicious = rank_rows(

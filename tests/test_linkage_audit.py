@@ -468,3 +468,34 @@ def test_folds_that_split_clusters_are_audited_with_any_evidence(clinic, frame, 
     sampled = audit(frame, partition_samples=[clinic.patients] * 3, folds=folds)
     assert sampled.linkage.validation.point > 0.9
     assert audit(frame, match_probability=pairs, purge_threshold=0.9, folds=folds).e0 is None
+
+
+def test_a_recall_that_allows_everything_to_leak_gives_no_estimate(frame):
+    report = audit(frame, linkage_quality={"recall": 0.05})
+    assert report.linkage.validation.high == 1
+    assert (report.e0, report.p0, report.inflation) == (None, None, None)
+    text = " ".join(str(report).split())
+    assert "all validation rows may have records of the same true cluster" in text
+    assert "an upper limit if those figures are exact" in text
+    assert b3.AuditReport.from_dict(json.loads(report.to_json())) == report
+
+
+def test_folds_that_let_all_rows_be_seen_give_no_estimate(clinic, frame):
+    folds = KFold(3, shuffle=True, random_state=0)
+    report = audit(frame, partition_samples=[clinic.patients] * 3, folds=folds)
+    assert report.linkage.validation.point > 0.95
+    assert report.e0 is None
+
+
+def test_suspicion_of_one_cluster_is_too_little_for_a_regression_and_no_error(frame):
+    """All refits were done when that was found out."""
+    named = ["A"] * 30 + ["B"] * 30 + [f"c{row // 3}" for row in range(300)]
+    ids = frame["record_id"].to_numpy()
+    scored = pd.DataFrame({"id_1": ids[:30], "id_2": ids[30:60], "p": np.linspace(0.3, 0.6, 30)})
+    validation = np.r_[0:30, 60:120]
+    training = np.setdiff1d(np.arange(len(frame)), validation)
+    report = audit(
+        frame.assign(patient_id=named), match_probability=scored, folds=[(training, validation)]
+    )
+    assert report.regression is None
+    assert report.e0 is not None

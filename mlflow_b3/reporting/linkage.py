@@ -9,8 +9,11 @@ def describe_evidence(report: AuditReport, leak: LeakEstimate) -> str:
     """Return what linkage evidence says about the rows, as the premise of the answer."""
     low, high = report.settings.claim or (0.0, 1.0)
     share = leak.validation
-    seen = "of the validation rows have records of the same true cluster in training"
-    if share.point is None:
+    mates = "have records of the same true cluster in training"
+    seen = f"of the validation rows {mates}"
+    if report.e0 is None:
+        found = f"all validation rows may {mates}, or so many that the others cannot be told"
+    elif share.point is None:
         found = f"at most {percent(high)} {seen}"
     else:
         found = f"{percent(share.point)} ({percent(low)} to {percent(high)}) {seen}"
@@ -37,7 +40,9 @@ def explain_linkage(report: AuditReport) -> list[str]:
     ]
     kind = {
         "estimate": f"an estimate with a {percent(leak.level)} interval",
-        "upper": f"an upper limit with {percent(leak.level)} confidence",
+        "upper": "an upper limit if those figures are exact"
+        if leak.n_labels is None
+        else f"an upper limit with {percent(leak.level)} confidence",
         "lower": "a lower limit",
         "uncalibrated": "what scores say that nobody checked; the ends are no confidence interval",
     }

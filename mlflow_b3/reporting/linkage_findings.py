@@ -156,9 +156,11 @@ def _safe_folds(
     text = f"keep rows with a match probability from {SAFE_THRESHOLD:g} in one fold "
     text += f"(fold_threshold={SAFE_THRESHOLD:g}; the largest group would have {percent(made.largest_group)} of the rows)"
     if evidence.resolved is not None:
-        shares = [
-            evidence.leak("resolved_rows", some, table).validation.point for some in (folds, safe)
-        ]
-        if None not in shares:
-            return f"{text}: by the resolved rows, the seen share falls from {percent(shares[0] or 0)} to {percent(shares[1] or 0)}"
+        old, new = (
+            evidence.leak("resolved_rows", some, table).validation for some in (folds, safe)
+        )
+        return (
+            f"{text}: by the resolved rows, the seen share falls from {percent(old.point or 0)} to "
+            f"{percent(new.point or 0)} ({percent(new.low)} to {percent(new.high)})"
+        )
     return f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone"

@@ -115,7 +115,7 @@ class AuditReport(Result):
     ----------
     e0 : float or None
         Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
-        when it was to be bounded by the rows and the bound is vacuous.
+        when it was to be bounded by the rows, or by linkage evidence, and the bound is vacuous.
     e0_interval : tuple of float, or of float and None
         95 % interval of e0; over all cluster errors up to 50 % when nothing is known. The upper
         end is None where the refits give lower bounds only (`settings.refit_strength`); then e0

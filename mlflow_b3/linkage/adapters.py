@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import expit
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.files import reading
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.row_ids import id_text, listed, pairs_by_id
 
@@ -207,10 +208,11 @@ def _frame(source: Any) -> pd.DataFrame:
     path = Path(source)
     if not path.is_file():
         raise InputError(f"pairs: there is no file {str(path)!r}.")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return pd.read_parquet(path)
-    # as text: an id such as 007 must not become a number
-    return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+    with reading("pairs", path):
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        # as text: an id such as 007 must not become a number
+        return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
 
 
 def _id_columns(table: pd.DataFrame) -> tuple[str, str]:

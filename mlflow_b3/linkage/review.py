@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.errors import InputError, closest
+from mlflow_b3.linkage.files import reading
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.linkage.review_ids import NONE_WORDS, cell_text, find_row, id_texts, row_lookup
@@ -144,7 +145,8 @@ def parse_review(
     if left and (not allow_unfinished or not any(done)):
         problems.append(
             f"{left} of {len(done)} rows have nothing in `mates` yet; write the ids of all mates, or "
-            "`none`. allow_unfinished=True takes the finished rows, if it is by chance which they are."
+            "`none`. parse_review(…, allow_unfinished=True) takes the finished rows, if it is by chance "
+            "which they are."
         )
     if problems:
         raise InputError.from_problems("review", problems)
@@ -222,6 +224,9 @@ def _table(source: Any) -> pd.DataFrame:
             f"review: the sheet has no columns {', '.join(map(repr, absent))}; it has "
             f"{', '.join(map(repr, table.columns))}."
         )
+    doubled = table.columns[table.columns.duplicated()].intersection(["record", "mates", *BEFORE])
+    if len(doubled):
+        raise InputError(f"review: the sheet has columns {', '.join(map(repr, doubled))} twice.")
     kept = [name for name in ("record", "mates", *BEFORE[1:3]) if name in table]
     table = pd.DataFrame({name: [cell_text(cell) for cell in table[name]] for name in kept})
     table = table[(table != "").any(axis=1)].reset_index(drop=True)
@@ -240,7 +245,8 @@ def _read(path: Path) -> pd.DataFrame:
         text = content.decode("cp1252", errors="replace")  # what Excel writes unless told otherwise
     header = text.split("\n", 1)[0]
     separator = max(",;\t", key=header.count)
-    return pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False)
+    with reading("source", path):
+        return pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False)
 
 
 def _mates(
@@ -272,7 +278,13 @@ def _mates(
 
 
 def _strata(table: pd.DataFrame, done: list[bool]) -> tuple[tuple[str, ...], dict[str, int]] | None:
-    if not {"stratum", "rows_in_stratum"} <= set(table.columns):
+    lost = {"stratum", "rows_in_stratum"} - set(table.columns)
+    if len(lost) == 1:
+        raise InputError(
+            f"review: the sheet has lost its column {lost.pop()!r}; without it the rows would count as "
+            "if all had had the same chance to be drawn. Copy it back from the sheet as it was."
+        )
+    if lost:
         return None
     sizes: dict[str, int] = {}
     for label, text in zip(table["stratum"], table["rows_in_stratum"], strict=True):

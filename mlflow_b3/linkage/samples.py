@@ -9,6 +9,8 @@ import pandas as pd
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare, typical_fragments
+from mlflow_b3.linkage.files import reading
+from mlflow_b3.linkage.row_ids import id_text
 from mlflow_b3.linkage.row_means import check_level
 from mlflow_b3.linkage.splits import Floats, Rows, Splits, as_codes
 from mlflow_b3.linkage.truth import leaked_values
@@ -108,7 +110,7 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
         The entity of each row in each sample, numbered from 0. Samples of the burn-in are included
         where the tool wrote them: leave them out, as in `samples[100:]`.
     """
-    texts = [str(name) for name in ids]
+    texts = id_text(ids)
     repeated = pd.Index(texts)[pd.Index(texts).duplicated()].unique()
     if len(repeated):
         raise InputError(f"ids: {_some(repeated)} occur more than once; each row needs its own.")
@@ -130,7 +132,10 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
 
 
 def _codes(samples: Any, n: int | None = None) -> Rows:
-    labels = np.asarray(samples)
+    try:
+        labels = np.asarray(samples)
+    except ValueError:
+        raise InputError("samples have different numbers of rows.") from None
     if labels.ndim != 2 or not labels.size:
         raise InputError(f"samples has shape {labels.shape}; samples by rows are needed.")
     if n is not None and labels.shape[1] != n:
@@ -145,10 +150,11 @@ def _codes(samples: Any, n: int | None = None) -> Rows:
 def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise InputError(f"source={str(path)!r} does not exist (from {str(Path.cwd())!r}).")
-    if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
-        return pd.read_parquet(path)
-    if path.suffix.lower() == ".csv":
-        return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=["", "NA"])
+    with reading("source", path):
+        if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        if path.suffix.lower() == ".csv":
+            return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=["", "NA"])
     raise InputError(f"source={str(path)!r} has an unknown ending; use .csv or .parquet.")
 
 

@@ -227,3 +227,17 @@ def test_checked_pairs_pass_through():
 def test_other_things_are_refused():
     with pytest.raises(InputError, match="pairs=int is not usable"):
         read_pairs(7, IDS)
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.parquet"])
+def test_a_file_that_holds_no_table_is_an_error_in_words(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"cannot be read"):
+        read_pairs(path, ["a", "b"])
+
+
+def test_all_columns_of_a_strange_table_are_named():
+    table = pd.DataFrame([range(8)], columns=list("ABCDEFGH"))
+    with pytest.raises(InputError, match="'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H'"):
+        read_pairs(table, ["a", "b"])

@@ -151,3 +151,12 @@ def test_errors_say_which_samples_and_ids_are_wrong(tmp_path):
     (tmp_path / "chain.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="unknown ending"):
         read_partition_samples(tmp_path / "chain.txt", IDS)
+
+
+def test_broken_files_and_ragged_samples_are_errors_in_words(tmp_path):
+    path = tmp_path / "samples.csv"
+    path.write_text("")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_partition_samples(path, ["a", "b"])
+    with pytest.raises(InputError, match="different numbers of rows"):
+        read_partition_samples([[1, 2], [1]], ["a", "b"])

@@ -294,3 +294,23 @@ def test_splink_writes_a_labelling_page_for_each_record(tmp_path):
 def test_pages_need_a_linker_of_splink(tmp_path):
     with pytest.raises(InputError, match="linker=object"):
         splink_labelling_pages(object(), ["r 1"], tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", 'record,mates\n1,"2\n', "record,mates\n1,none\n2,none,3,4\n"])
+def test_a_broken_file_is_an_error_in_words(tmp_path, text):
+    path = tmp_path / "sheet.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"sheet.csv' cannot be read"):
+        parse_review(path, [1, 2, 3])
+
+
+def test_a_sheet_that_lost_one_of_its_strata_columns_is_not_taken_for_a_uniform_sample():
+    sheet = pd.DataFrame({"record": [1, 2], "rows_in_stratum": [2, 1], "mates": ["none", "none"]})
+    with pytest.raises(InputError, match="has lost its column 'stratum'"):
+        parse_review(sheet, [1, 2, 3])
+
+
+def test_a_sheet_with_two_columns_of_mates_is_refused():
+    sheet = pd.DataFrame([[1, "none", "2"]], columns=["record", "mates", "mates"])
+    with pytest.raises(InputError, match="has columns 'mates' twice"):
+        parse_review(sheet, [1, 2, 3])

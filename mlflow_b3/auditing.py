@@ -231,6 +231,7 @@ def audit(
     grouped = evidence.regrouped(subject.table)
     repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
     splits = make_folds(grouped, folds, seed=int(seed), repeats=repeats)
+    evidence.require_kept(splits, grouped)
     splits = evidence.purged(splits, subject.table)
     summaries = summarize_folds(splits, subject.table)
     claim, bound = _bound(claim, subject.table, splits[: len(splits) // repeats], int(seed))

@@ -65,7 +65,8 @@ def conclude(
         ends = (*headline.interval, *_whole_range([by_rows]))
         headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
     if claim.vacuous:
-        headline = _Headline(e0=None, interval=headline.interval, p0=None)
+        low, high = headline.interval
+        headline = _Headline(e0=None, interval=(low, settings.loss_bound or high), p0=None)
     e0 = None if headline.e0 is None else _floored(headline.e0, settings)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None

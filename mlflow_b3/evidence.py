@@ -1,7 +1,7 @@
 """Linkage evidence: read for the audited rows, and turned into the leak shares of its folds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mlflow_b3.claims import EVIDENCE, MATCH_COLUMN, Claim
 from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError, choose
-from mlflow_b3.folds import Fold
+from mlflow_b3.folds import Fold, summarize_folds
 from mlflow_b3.linkage.adapters import read_pairs
 from mlflow_b3.linkage.estimates import LeakEstimate, uncalibrated_prior
 from mlflow_b3.linkage.folds import LeakSafeFolds, purge_mask, safe_groups
@@ -50,9 +50,9 @@ class LinkageArguments:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not (isinstance(value, (int, float)) and 0 < value <= 1):
+            if isinstance(value, bool) or not (isinstance(value, Real) and 0 < float(value) <= 1):
                 raise InputError(f"{name}={value!r} must be a match probability in (0, 1].")
-            if isinstance(self.folds, (list, tuple, LeakSafeFolds)):
+            if self._folds_given:
                 raise InputError(
                     f"{name} goes with folds that the audit makes, not with given ones."
                 )
@@ -65,6 +65,15 @@ class LinkageArguments:
             raise InputError(
                 "reviewer goes with resolved_rows: it says how well they were resolved."
             )
+
+    @property
+    def _folds_given(self) -> bool:
+        """Whether the splits are given themselves, not their number or how to make them."""
+        if isinstance(self.folds, LeakSafeFolds):
+            return True
+        return not (isinstance(self.folds, str) or hasattr(self.folds, "split")) and isinstance(
+            self.folds, Iterable
+        )
 
     @property
     def safe_threshold(self) -> float | None:
@@ -133,7 +142,19 @@ class Evidence:
             return table
         assert self.pairs is not None
         made = safe_groups(*self.pairs.arrays, self.fold_threshold, table.clusters)
-        return table.regrouped(np.array(made.groups, dtype=np.intp))
+        grouped = table.regrouped(np.array(made.groups, dtype=np.intp))
+        name = f"{table.cluster_name} joined by fold_threshold={self.fold_threshold:g}"
+        return replace(grouped, cluster_name=name)
+
+    def require_kept(self, folds: Sequence[Fold], grouped: AuditData) -> None:
+        """Refuse folds of a splitter that does not keep together what `regrouped` joined."""
+        if self.fold_threshold is None:
+            return
+        if any(fold.shared_clusters for fold in summarize_folds(tuple(folds), grouped)):
+            raise InputError(
+                "fold_threshold needs folds that keep groups together; this splitter does not. Use "
+                "one such as GroupKFold, or a number of folds."
+            )
 
     def purged(self, folds: Sequence[Fold], table: AuditData) -> tuple[Fold, ...]:
         """Return the folds without training rows that are linked to their validation rows."""

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GroupKFold, KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -485,6 +485,7 @@ def test_folds_that_let_all_rows_be_seen_give_no_estimate(clinic, frame):
     report = audit(frame, partition_samples=[clinic.patients] * 3, folds=folds)
     assert report.linkage.validation.point > 0.95
     assert report.e0 is None
+    assert report.e0_interval[1] == 1.0
 
 
 def test_suspicion_of_one_cluster_is_too_little_for_a_regression_and_no_error(frame):
@@ -499,3 +500,21 @@ def test_suspicion_of_one_cluster_is_too_little_for_a_regression_and_no_error(fr
     )
     assert report.regression is None
     assert report.e0 is not None
+
+
+def test_splits_that_are_given_in_any_form_are_not_made_by_a_threshold(frame, pairs):
+    splits = GroupKFold(3).split(frame, groups=frame["patient_id"])
+    with pytest.raises(b3.InputError, match="folds that the audit makes, not with given ones"):
+        audit(frame, match_probability=pairs, fold_threshold=0.1, folds=splits)
+
+
+def test_a_splitter_that_ignores_groups_keeps_no_rows_together(frame, pairs):
+    with pytest.raises(b3.InputError, match="needs folds that keep groups together"):
+        audit(frame, match_probability=pairs, fold_threshold=0.1, folds=KFold(3, shuffle=True))
+
+
+def test_groups_that_are_too_few_for_the_folds_are_named_as_what_they_are(frame):
+    ids = frame["record_id"].to_numpy()
+    chain = pd.DataFrame({"id_1": ids[:-1], "id_2": ids[1:], "p": 0.9})
+    with pytest.raises(b3.InputError, match=r"'patient_id joined by fold_threshold=0.5'"):
+        audit(frame, match_probability=chain, fold_threshold=np.float32(0.5), folds=40)

@@ -1,16 +1,20 @@
 """Where a clustering comes from, how wrong it is, and what that says about the leaked share."""
 
+from mlflow_b3.linkage.cluster import CorrelationClusters, components, correlation_cluster
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakPrior, LeakShare
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.linkage.truth import Leak, leak_truth
 
 __all__ = [
+    "CorrelationClusters",
     "Leak",
     "LeakEstimate",
     "LeakPrior",
     "LeakShare",
     "PairTable",
     "Splits",
+    "components",
+    "correlation_cluster",
     "leak_truth",
 ]

@@ -96,8 +96,8 @@ def correlation_cluster(
     i, j : sequence of int
         The rows of each scored pair, from 0. Of a pair that occurs twice the larger log-odds count.
     w : sequence of float
-        w_ij = log(π_ij/(1 - π_ij)), for example `MatchModel.log_odds`; 0 says nothing. Log-odds
-        that leave out the prior share of matches join too much.
+        w_ij = log(π_ij/(1 - π_ij)), for example `MatchModel.log_odds`; 0 says nothing. See the
+        notes on the prior.
     w_missing : float
         Log-odds of every pair that is not scored, at most 0.
     max_lp : int
@@ -116,8 +116,15 @@ def correlation_cluster(
     clustered by pivots and local moves.
 
     The thesis states the O(log n) guarantee of region growing, with log(n) for log(n+1). What is
-    reported here is stronger for the data at hand: `gap`. And the thesis uses the likelihood ratio
-    P1/P0; posterior log-odds are meant here.
+    reported here is stronger for the data at hand: `gap`.
+
+    The thesis takes w = log P1/P0, without the prior share of matches, λ. That is right where
+    entities have many rows, whose pairs confirm each other; but single rows are joined whenever one
+    pair of theirs looks alike by chance. With the prior (w + logit λ) single rows stay apart, and
+    large entities break. Of 240 rows whose pairs are told apart with errors of 8 % (false joins +
+    false splits): 208+0 without and 0+0 with the prior for entities of one row, 158+61 and 9+89 for
+    two, 47+43 and 10+163 for three, 3+10 and 8+236 for four. Only splits leak: when in doubt between
+    the two, leave the prior out, or split by the coarser clusters.
 
     The partition is good; the probabilities that the model gives to partitions are not, since pairs
     are not independent. Use resolved rows for the leaked share, not these.

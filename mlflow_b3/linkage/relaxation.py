@@ -40,7 +40,7 @@ class Relaxation:
     @property
     def labels(self) -> Rows:
         """Rows at distance 0 together."""
-        _, labels = csgraph.connected_components(sparse.csr_array(self.distance < 0.5))
+        _, labels = csgraph.connected_components(self.distance < 0.5)
         return np.asarray(labels, dtype=np.intp)
 
 

@@ -1,5 +1,7 @@
 """Making a clustering cheaper by moving rows, and by joining clusters."""
 
+from collections import deque
+
 import numpy as np
 from scipy import sparse
 
@@ -41,9 +43,9 @@ def _move(excess: "sparse.csr_array", sizes: Floats, missing: float, labels: Row
     total = np.bincount(labels, weights=sizes, minlength=len(home)).tolist()
     free = [label for label, rows in enumerate(total) if not rows]
     least = 1e-9 * max(1.0, float(np.abs(excess.data).max(initial=0)))
-    waiting, queued = list(range(len(home) - 1, -1, -1)), [True] * len(home)
+    waiting, queued = deque(range(len(home))), [True] * len(home)
     while waiting:
-        node = waiting.pop()
+        node = waiting.popleft()
         queued[node] = False
         own, mass = home[node], size[node]
         pull = {own: 0.0}

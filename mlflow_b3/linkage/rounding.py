@@ -7,8 +7,9 @@ import numpy as np
 from mlflow_b3.linkage.signed_graph import SignedGraph
 from mlflow_b3.linkage.splits import Floats, Rows
 
-#: Wedges of two positive pairs that the lower limit looks at; fewer make it looser, never wrong.
+#: Wedges of two positive pairs, and pairs of a row, that the lower limit looks at; fewer make it looser, never wrong.
 MOST_WEDGES = 1_000_000
+MOST_NEIGHBOURS = 1_000
 
 
 def grow_regions(graph: SignedGraph, distance: Floats, rng: np.random.Generator) -> Rows:
@@ -88,30 +89,32 @@ def triangle_bound(graph: SignedGraph, rng: np.random.Generator) -> float:
 
 
 def _bad_triangles(graph: SignedGraph) -> tuple[Rows, Floats]:
-    """Return triangles as three numbers of pairs, and the weight of each pair."""
+    """Return triangles as three numbers of pairs, and the weight |w| of each pair."""
     n, excess = graph.n, graph.excess
     wedges, found = [], 0
     for centre in range(n):
         span = slice(excess.indptr[centre], excess.indptr[centre + 1])
-        near = excess.indices[span][excess.data[span] + graph.missing > 0].astype(np.intp)
+        near = excess.indices[span][excess.data[span] + graph.missing > 0][:MOST_NEIGHBOURS]
         one, two = np.triu_indices(len(near), 1)
         wedges.append(np.column_stack([np.full(len(one), centre), near[one], near[two]]))
         found += len(one)
         if found > MOST_WEDGES:
             break
-    middle, one, two = np.concatenate(wedges).T
-    keys = np.minimum(graph.first, graph.second) * n + np.maximum(graph.first, graph.second)
+    middle, one, two = np.concatenate(wedges).astype(np.intp).T
+    keys = _key(graph.first, graph.second, n)
     order = np.argsort(keys)
-    closing = np.minimum(one, two) * n + np.maximum(one, two)
-    place = np.minimum(np.searchsorted(keys[order], closing), len(keys) - 1)
-    known = keys[order][place] == closing
-    weight = np.where(known, graph.weight[order][place], graph.missing)
-    bad = weight < 0
-    sides = [np.minimum(middle, end) * n + np.maximum(middle, end) for end in (one, two)]
-    triangles = np.column_stack([*sides, closing])[bad]
+    keys, weights = keys[order], graph.weight[order]
+
+    def weight_of(pairs: Rows) -> Floats:
+        place = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+        return np.where(keys[place] == pairs, weights[place], graph.missing)
+
+    closing = _key(one, two, n)
+    bad = weight_of(closing) < 0
+    triangles = np.column_stack([_key(middle, one, n), _key(middle, two, n), closing])[bad]
     pairs, numbers = np.unique(triangles, return_inverse=True)
-    weights = np.full(len(pairs), -graph.missing)
-    place = np.minimum(np.searchsorted(keys[order], pairs), len(keys) - 1)
-    known = keys[order][place] == pairs
-    weights[known] = np.abs(graph.weight[order][place][known])
-    return numbers.reshape(-1, 3).astype(np.intp), weights
+    return numbers.reshape(-1, 3).astype(np.intp), np.abs(weight_of(pairs))
+
+
+def _key(one: Rows, two: Rows, n: int) -> Rows:
+    return np.minimum(one, two) * n + np.maximum(one, two)

@@ -185,6 +185,12 @@ def test_weights_of_pairs_that_were_not_scored_count():
     assert apart.cost == pytest.approx(1)
 
 
+def test_rows_without_pairs_stay_alone():
+    found = correlation_cluster(3, [], [], [])
+    assert found.labels == (0, 1, 2)
+    assert (found.cost, found.n_components, found.n_contested) == (0, 3, 0)
+
+
 def test_region_growing_keeps_its_guarantee():
     """Its cost is below (4·ln(n+1) + 1) times the program, on instances that are all noise."""
     rng = np.random.default_rng(3)

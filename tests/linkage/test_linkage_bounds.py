@@ -1,5 +1,7 @@
 """Bounds on precision, recall and leak shares, against simulations and closed forms."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -65,9 +67,13 @@ def linked(rng, entities=60):
 
 
 def test_the_limits_hold_as_often_as_they_say():
-    """At most 5 % of 300 draws may miss, with a standard error of 1.3 %; the first two are tight."""
+    """At most 5 % of 300 draws may miss, with a standard error of 1.3 %.
+
+    The recall of matches is missed that often; the others less, since shares near 1 have wide
+    limits, and clusters hold more than the matches.
+    """
     rng = np.random.default_rng(0)
-    missed = dict.fromkeys(("matched", "shifted", "precision", "precision by g", "recall"), 0)
+    missed = Counter()
     labels, reviewed, draws = 20_000, 200, 300
     for _ in range(draws):
         data = linked(rng)
@@ -89,6 +95,7 @@ def test_the_limits_hold_as_often_as_they_say():
         missed["shifted"] += shifted.precision_low / part > expected
         missed["precision"] += direct.precision_low > data["precision"]
         missed["precision by g"] += shifted.precision_low > data["precision"]
+        missed["match recall"] += direct.recall_low > HITS
         missed["recall"] += direct.recall_low > data["recall"]
     tolerance = 3 * np.sqrt(0.05 * 0.95 / draws)
     assert {name: count for name, count in missed.items() if count / draws > 0.05 + tolerance} == {}

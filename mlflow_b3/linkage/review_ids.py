@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.row_ids import id_text
 
 #: What people write where they found no mate.
 NONE_WORDS = ("none", "no", "-", "–", "—")
@@ -17,7 +17,7 @@ NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 def id_texts(ids: Iterable[Any]) -> list[str]:
     """Return ids as they are written on a sheet; refuse those that could not be read back."""
-    texts = [cell_text(name) for name in ids]
+    texts = [id_text(name) for name in ids]
     index = pd.Index(texts)
     problems = []
     for wrong, what in (
@@ -31,15 +31,6 @@ def id_texts(ids: Iterable[Any]) -> list[str]:
     if problems:
         raise InputError.from_problems("ids", problems)
     return texts
-
-
-def cell_text(value: Any) -> str:
-    """Return a cell as text: numbers without decimals where they are whole, gaps as nothing."""
-    if value is None or value is pd.NA or value is pd.NaT or value != value:  # NaN
-        return ""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value).strip()
 
 
 def row_lookup(texts: list[str]) -> dict[str, int]:

@@ -50,20 +50,20 @@ def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
     codes, names = pd.factorize(labels)
     rows = known.get_indexer(pd.Index(names))
     if (rows < 0).any():
-        texts = pd.Index(id_text(known))
+        texts = pd.Index([id_text(label) for label in known])
         if texts.is_unique:
-            rows = np.where(rows < 0, texts.get_indexer(pd.Index(id_text(names))), rows)
+            again = texts.get_indexer(pd.Index([id_text(name) for name in names]))
+            rows = np.where(rows < 0, again, rows)
     return np.asarray(rows[codes], dtype=np.intp)
 
 
-def id_text(labels: Any) -> list[str]:
-    """Return ids as text; whole numbers lose their decimal point."""
-    return [
-        str(int(label))
-        if isinstance(label, (float, np.floating)) and float(label).is_integer()
-        else str(label)
-        for label in labels
-    ]
+def id_text(label: Any) -> str:
+    """Return an id as text: numbers without decimals where they are whole, gaps as nothing."""
+    if label is None or label is pd.NA or label is pd.NaT or label != label:  # NaN
+        return ""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label).strip()
 
 
 def listed(names: Any, most: int = EXAMPLES) -> str:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.special import logit
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
@@ -82,8 +81,7 @@ def simulate(noise: float, seed: int) -> Case:
     pairs = linkage.from_splink(scored, records.identity["record_id"], id_column="record_id")
     i, j, p = pairs
     near = p >= THRESHOLD
-    graph = coo_array((np.ones(near.sum()), (i[near], j[near])), shape=(pairs.n, pairs.n))
-    clusters = connected_components(graph, directed=False)[1]
+    clusters = np.asarray(linkage.components(pairs.n, i[near], j[near]))
     folds = whole_folds(clusters, seed)
     return Case(
         noise=noise,
@@ -111,17 +109,44 @@ def linked_pairs(labels: np.ndarray) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def quality(case: Case) -> tuple[float, float]:
-    """Return recall and precision of the clusters, in pairs of records."""
-    true, clusters = case.records.persons, case.clusters
+def quality(true: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Return recall and precision of clusters, in pairs of records."""
     right = linked_pairs(np.column_stack([true, clusters]))
     return right / linked_pairs(true), right / linked_pairs(clusters)
+
+
+def clusterings(case: Case) -> list[Row]:
+    """Return what other clusterings of the same scores leak."""
+    i, j, p = case.pairs
+    log_odds = logit(np.clip(p, 1e-9, 1 - 1e-9))
+    labels = {f"components from {THRESHOLD}": case.clusters}
+    made = {}
+    for missing in (0.0, -3.0):
+        found = linkage.correlation_cluster(case.pairs.n, i, j, log_odds, missing)
+        name = f"correlation clustering, {missing:g} for other pairs"
+        labels[name], made[name] = np.array(found.labels), found
+    rows = []
+    for name, clusters in labels.items():
+        recall, precision = quality(case.records.persons, clusters)
+        truth = linkage.leak_truth(case.records.persons, whole_folds(clusters, case.seed))
+        gap = made[name].gap / made[name].cost if name in made else np.nan
+        rows.append(
+            {
+                "clusters": name,
+                "recall": recall,
+                "precision": precision,
+                "p0": truth.p0,
+                "p0_validation": truth.p0_validation,
+                "gap to the optimum": gap,
+            }
+        )
+    return rows
 
 
 def describe(case: Case) -> list[Row]:
     true = case.records.persons
     i, j, _ = case.pairs
-    recall, precision = quality(case)
+    recall, precision = quality(case.records.persons, case.clusters)
     ids = 1 + np.array(case.truth.split_counts)
     table = pd.DataFrame({"true": true, "cluster": case.clusters})
     own = table.groupby(["true", "cluster"])["true"].transform("size")
@@ -143,7 +168,7 @@ def describe(case: Case) -> list[Row]:
 
 def sources(case: Case) -> list[Row]:
     """Return what each source says about the leak shares of the folds."""
-    recall, precision = quality(case)
+    recall, precision = quality(case.records.persons, case.clusters)
     rng = np.random.default_rng([case.seed, 2])
     checked = 300
     counted = rng.binomial(checked, recall) / checked
@@ -323,6 +348,7 @@ def main() -> None:
     cases = [simulate(*key) for key in product(options.noise, range(options.seeds))]
     draws = -(-options.draws // options.seeds)
     print_table(f"The linkage ({options.seeds} seeds):", cases, describe)
+    print_table("Clusterings of the same scores:", cases, clusterings, ["clusters"])
     print_table("What each source says about the leak shares:", cases, sources, ["source", "kind"])
     print_table(
         f"Intervals from resolved rows ({draws * options.seeds} draws; relative to the truth):",

@@ -21,8 +21,6 @@ import numpy as np
 import pandas as pd
 from mlflow.models import infer_signature
 from person_records import FEATURES, link_records, make_person_records
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -30,14 +28,6 @@ from mlflow_b3 import linkage
 
 K = 5
 THRESHOLD, SAFE_THRESHOLD = 0.9, 0.1
-
-
-def components(pairs: linkage.PairTable, threshold: float) -> np.ndarray:
-    """Return the persons that linkage sees: records connected by pairs above a threshold."""
-    i, j, p = pairs
-    near = p >= threshold
-    graph = coo_array((np.ones(near.sum()), (i[near], j[near])), shape=(pairs.n, pairs.n))
-    return connected_components(graph, directed=False)[1]
 
 
 def review(table: pd.DataFrame, persons: np.ndarray, sample: Any, pairs: Any, path: Path) -> Any:
@@ -97,7 +87,8 @@ def main() -> None:
     print(records.identity.head(3).to_string(index=False))
 
     pairs = linkage.from_splink(link_records(records.identity), ids, id_column="record_id")
-    clusters = components(pairs, THRESHOLD)
+    i, j, p = pairs
+    clusters = linkage.components(pairs.n, i[p >= THRESHOLD], j[p >= THRESHOLD])
     frame = records.frame.assign(person_id=clusters)
     print(
         f"\n2. Splink scored {len(pairs)} pairs. Linked from a match probability of {THRESHOLD}, the"

@@ -108,17 +108,15 @@ class Claim:
 
     def linked(self, leak: LeakEstimate) -> "Claim":
         """Return a claim of linkage evidence with the leak shares of the actual folds."""
-        prior = leak.to_prior()
-        high = min(prior.high, LARGEST)
+        # ends of unchecked scores are no interval; what they are off by is
+        ends = leak.to_prior() if leak.kind == "uncalibrated" else leak.validation
+        high = min(ends.high, LARGEST)
         centre = leak.validation.point
-        if centre is not None:
-            centre = min(centre, LARGEST)
-        low = min(prior.low, high)
         return replace(
             self,
-            low=low if centre is None else min(low, centre),  # no leak seen: the law is all above
+            low=min(ends.low, high),
             high=high,
-            centre=centre,
+            centre=None if centre is None else min(centre, LARGEST),
             leak=leak,
         )
 

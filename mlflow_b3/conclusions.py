@@ -264,7 +264,8 @@ def _headline(
         if measured.fragments is None:
             raise InputError(f"{claim.source} needs clusters with two rows or more; none has.")
         mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
-        return _Headline(e0=mixture.e0, interval=mixture.interval, p0=mixture.seen_share)
+        share = mixture.seen_share if claim.leak is None else claim.middle
+        return _Headline(e0=mixture.e0, interval=mixture.interval, p0=share)
 
     result = _estimate(measured, claim, folds, method, settings.loss_bound)
     return _Headline(

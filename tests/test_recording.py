@@ -21,6 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.linkage import LeakEstimate, LeakShare
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.text import to_markdown
@@ -34,6 +35,8 @@ METRICS = {
     "b3/e0_high",
     "b3/e0_guaranteed",
     "b3/p0",
+    "b3/p0_low",
+    "b3/p0_high",
     "b3/p0_star",
     "b3/residual",
     "b3/loco",
@@ -113,6 +116,15 @@ def complete(audited: SimpleNamespace) -> AuditReport:
         tipping_p0=0.03,
         tipping_cluster_error=0.12,
         tipping_split_rate=0.34,
+        p0_source="resolved_rows",
+        linkage=LeakEstimate(
+            train=LeakShare(point=0.05, low=0.04, high=0.06),
+            validation=LeakShare(point=0.2, low=0.16, high=0.24),
+            kind="estimate",
+            method="resolved-rows",
+            level=0.95,
+            n_folds=5.0,
+        ),
     )
 
 

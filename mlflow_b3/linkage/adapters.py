@@ -284,5 +284,5 @@ def _is_paired(ids: Any) -> bool:
 
 def _joined(sources: Any, ids: Any) -> list[str]:
     return [
-        f"{source}\x1f{key}" for source, key in zip(id_text(sources), id_text(ids), strict=True)
+        f"{id_text(source)}\x1f{id_text(key)}" for source, key in zip(sources, ids, strict=True)
     ]

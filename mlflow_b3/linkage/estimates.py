@@ -170,7 +170,7 @@ def typical_fragments(shares: Any, weights: Any = None) -> tuple[float, ...] | N
     values, mass = values[keep][order], mass[keep][order]
     if len(values) <= MOST_FRAGMENTS and weights is None:
         return tuple(values.tolist())
-    reached = (np.cumsum(mass) - mass / 2) / mass.sum()
+    reached = np.cumsum(mass) / mass.sum()
     chances = (np.arange(MOST_FRAGMENTS) + 0.5) / MOST_FRAGMENTS
     picked = np.minimum(np.searchsorted(reached, chances), len(values) - 1)
     return tuple(values[picked].tolist())

@@ -232,8 +232,8 @@ def _statement(
     calibrated: bool,
 ) -> str:
     words = [
-        f"Rows without mates in training lose {e0:.4g} ± {reach:.2g} (95 %) on average, where the "
-        f"score says {mean_loss:.4g}."
+        f"By their losses alone, rows without mates in training lose {e0:.3g} ± {reach:.2g} (95 %) on "
+        f"average, where all of these rows lose {mean_loss:.3g}."
     ]
     if holds is None or pvalue is None:
         words.append(

@@ -13,8 +13,9 @@ from mlflow_b3.errors import InputError, closest
 from mlflow_b3.linkage.files import reading
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.resolved import ResolvedRows
-from mlflow_b3.linkage.review_ids import NONE_WORDS, cell_text, find_row, id_texts, row_lookup
+from mlflow_b3.linkage.review_ids import NONE_WORDS, id_texts
 from mlflow_b3.linkage.review_sample import ReviewSample
+from mlflow_b3.linkage.row_ids import find_row, id_text, row_lookup
 from mlflow_b3.linkage.splits import Rows, as_codes
 
 BEFORE = ("record", "stratum", "rows_in_stratum", "cluster")
@@ -228,7 +229,7 @@ def _table(source: Any) -> pd.DataFrame:
     if len(doubled):
         raise InputError(f"review: the sheet has columns {', '.join(map(repr, doubled))} twice.")
     kept = [name for name in ("record", "mates", *BEFORE[1:3]) if name in table]
-    table = pd.DataFrame({name: [cell_text(cell) for cell in table[name]] for name in kept})
+    table = pd.DataFrame({name: [id_text(cell) for cell in table[name]] for name in kept})
     table = table[(table != "").any(axis=1)].reset_index(drop=True)
     if table.empty:
         raise InputError("review: the sheet has no rows.")

@@ -1,5 +1,6 @@
 """Ids of linked records as row numbers of the audited table."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,11 @@ import pandas as pd
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.review_ids import find_row, row_lookup
 from mlflow_b3.linkage.splits import Rows
 
 EXAMPLES = 5
+#: A number as spreadsheets and readers of files change it: without leading zeros, or with decimals.
+NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 
 def pairs_by_id(
@@ -61,22 +63,40 @@ def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
     rows = known.get_indexer(pd.Index(names))
     strange = rows < 0
     if strange.any():
-        texts = id_text(known)
+        texts = [id_text(label) for label in known]
         if pd.Index(texts).is_unique:
             lookup = row_lookup(texts)
-            found = [find_row(name, lookup) for name in id_text(names[strange])]
+            found = [find_row(id_text(name), lookup) for name in names[strange]]
             rows[strange] = [-1 if row is None else row for row in found]
     return np.asarray(rows[codes], dtype=np.intp)
 
 
-def id_text(labels: Any) -> list[str]:
-    """Return ids as text; whole numbers lose their decimal point."""
-    return [
-        str(int(label))
-        if isinstance(label, (float, np.floating)) and float(label).is_integer()
-        else str(label)
-        for label in labels
-    ]
+def id_text(label: Any) -> str:
+    """Return an id as text: numbers without decimals where they are whole, gaps as nothing."""
+    if label is None or label is pd.NA or label is pd.NaT or label != label:  # NaN
+        return ""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label).strip()
+
+
+def row_lookup(texts: list[str]) -> dict[str, int]:
+    """Return the row of each id, also of numbers as spreadsheets change them, where that is unique."""
+    exact = {text: row for row, text in enumerate(texts)}
+    changed: dict[str, list[int]] = {}
+    for text, row in exact.items():
+        changed.setdefault(_number(text), []).append(row)
+    return {name: rows[0] for name, rows in changed.items() if len(rows) == 1} | exact
+
+
+def _number(text: str) -> str:
+    match = NUMBER.fullmatch(text)
+    return match.group(1) if match else text
+
+
+def find_row(text: str, lookup: dict[str, int]) -> int | None:
+    """Return the row of an id, None if there is no such id."""
+    return lookup.get(text, lookup.get(_number(text)))
 
 
 def listed(names: Any, most: int = EXAMPLES) -> str:

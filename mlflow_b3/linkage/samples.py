@@ -110,7 +110,7 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
         The entity of each row in each sample, numbered from 0. Samples of the burn-in are included
         where the tool wrote them: leave them out, as in `samples[100:]`.
     """
-    texts = id_text(ids)
+    texts = [id_text(name) for name in ids]
     repeated = pd.Index(texts)[pd.Index(texts).duplicated()].unique()
     if len(repeated):
         raise InputError(f"ids: {_some(repeated)} occur more than once; each row needs its own.")

@@ -124,6 +124,20 @@ def _fold_numbers(folds: Any) -> NDArray[Any] | None:
     return numbers if numbers.ndim == 1 else None
 
 
+def _row_numbers(rows: Any, n: int, split: int) -> Rows:
+    """Return the rows of one side, which may come as a mask."""
+    numbers = np.asarray(rows)
+    if numbers.dtype == bool and numbers.shape == (n,):
+        numbers = np.flatnonzero(numbers)
+    if not numbers.size:
+        return np.zeros(0, dtype=np.intp)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"folds: split {split} must list row numbers, or hold a mask of all rows.")
+    if numbers.min() < 0 or numbers.max() >= n:
+        raise InputError(f"folds: split {split}: row numbers must lie in 0 … {n - 1}.")
+    return numbers.astype(np.intp)
+
+
 def _from_pairs(folds: Any, n: int | None) -> tuple[Mask, Mask]:
     pairs = [
         (fold.training, fold.validation) if hasattr(fold, "training") else tuple(fold)
@@ -136,7 +150,7 @@ def _from_pairs(folds: Any, n: int | None) -> tuple[Mask, Mask]:
         if len(pair) != 2:
             raise InputError(f"folds: split {split} must be (training rows, validation rows).")
         for side, rows in enumerate(pair):
-            sides[side, np.asarray(rows), split] = True
+            sides[side, _row_numbers(rows, n, split), split] = True
     for side, name in enumerate(("training", "validation")):
         empty = np.flatnonzero(~sides[side].any(axis=0))
         if len(empty):

@@ -26,8 +26,9 @@ def linkage_findings(
 ) -> list[Finding]:
     """Return what the reader must know about the evidence and the folds made of it."""
     found = [*_about_evidence(report), *_about_folds(report), *_about_regression(report)]
-    if report.test.rejected or report.linkage is not None:
-        found.append(("B324", _advice(report, evidence, folds, table)))
+    safe = _safe_folds(report, evidence, folds, table)
+    if report.test.rejected or safe:
+        found.append(("B324", _advice(report, safe, table)))
     return [Finding(code=code, message=message) for code, message in found]
 
 
@@ -96,14 +97,11 @@ def _about_regression(report: AuditReport) -> list[tuple[str, str]]:
     return []
 
 
-def _advice(
-    report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
-) -> str:
+def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
     """Return what would lower the leakage, in order of priority (Barnes's thesis, section 7.1)."""
     steps = []
     if any(finding.code == "B323" for finding in table.findings):
         steps.append("leave out the features that identify clusters (B323)")
-    safe = _safe_folds(report, evidence, folds, table)
     if safe:
         steps.append(safe)
     if report.linkage is None or report.linkage.kind != "estimate":

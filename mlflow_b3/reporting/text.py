@@ -103,7 +103,7 @@ def _suspicious(report: AuditReport) -> str:
     """Return the rows to review first as lines, where the evidence tells rows apart."""
     if not report.suspicious:
         return ""
-    lines = [SUSPICIOUS, "  row            leaked with   loss      score better by   likely mate"]
+    lines = [SUSPICIOUS, "  row            leak chance   loss      score better by   likely mate"]
     lines += [
         f"  {row:<14} {chance:<13} {loss:<9} {influence:<17} {mate}"
         for row, chance, loss, influence, mate in _suspicious_rows(report)
@@ -114,7 +114,7 @@ def _suspicious(report: AuditReport) -> str:
 def _suspicious_table(report: AuditReport) -> list[str]:
     if not report.suspicious:
         return []
-    head = "| row | leaked with | loss | score better by | likely mate |\n|---|---|---|---|---|"
+    head = "| row | leak chance | loss | score better by | likely mate |\n|---|---|---|---|---|"
     rows = [
         "| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in _suspicious_rows(report)
     ]

@@ -14,7 +14,7 @@ from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, as_method, check_size
 from mlflow_b3.estimation.mixture import P0Bound
-from mlflow_b3.evidence import LinkageArguments, read_evidence
+from mlflow_b3.evidence import read_evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import (
@@ -29,6 +29,7 @@ from mlflow_b3.folds import (
     summarize_folds,
 )
 from mlflow_b3.hypothesis import TESTS, LeakageTest
+from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.losses import constant_loss
 from mlflow_b3.measurement.breaking import FragmentSizes, breakable, parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
@@ -139,7 +140,7 @@ def audit(
     purge_threshold : number, optional
         With a pair table: leave training rows out whose cluster has this match probability with a
         validation row of the fold.
-    folds : int, "balanced", splitter or list of splits, optional
+    folds : int, "balanced", splitter, list of splits or of the fold of each row, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters;
         "balanced" leaves out several at a time where their sizes differ much.
     repeats : int, optional
@@ -203,7 +204,8 @@ def audit(
         purge_threshold=purge_threshold,
         folds=folds,
     )
-    known = any(value is not None for value in (p0, cluster_error, split_rate))
+    grid = isinstance(p0, str) and p0 == "grid"  # says nothing
+    known = any(value is not None for value in (None if grid else p0, cluster_error, split_rate))
     claim = make_claim(
         p0=p0,
         p0_validation=p0_validation,
@@ -227,7 +229,7 @@ def audit(
         row_id=row_id,
         match_probability=linkage.column,
     )
-    evidence = read_evidence(linkage, subject.table)
+    evidence = read_evidence(linkage, subject.table, row_id)
     grouped = evidence.regrouped(subject.table)
     repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
     splits = make_folds(grouped, folds, seed=int(seed), repeats=repeats)
@@ -265,6 +267,7 @@ def audit(
         pattern=claim.pattern,
         fragments=str(sizes),
         claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+        claim_centre=claim.centre,
         p0_validation=claim.p0_validation,
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         repeats=repeats,

@@ -157,8 +157,8 @@ def make_claim(
     if len(given) > 1:
         raise InputError(
             f"{' and '.join(given)} cannot be given together: p0 and cluster_error describe "
-            "misplaced rows, split_rate and the evidence of a linkage describe split clusters. Give "
-            "the one you trust most."
+            "misplaced rows, split_rate and the evidence of a linkage describe split clusters; each "
+            "alone says how much leaks. Give the one you trust most."
         )
     if p0_validation is not None:
         if "p0" not in given:

@@ -142,7 +142,7 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
     """Return the table and the name of its cluster column, which labels given as such become."""
     if isinstance(cluster, str):
         return frame, cluster
-    labels = np.asarray(cluster)
+    labels = np.asarray(getattr(cluster, "labels", cluster))
     if labels.shape != (len(frame),):
         raise InputError(
             f"cluster={type(cluster).__name__} of shape {labels.shape} is not usable; give the name "

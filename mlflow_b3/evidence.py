@@ -1,10 +1,9 @@
 """Linkage evidence: read for the audited rows, and turned into the leak shares of its folds."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from mlflow_b3.errors import InputError, choose
 from mlflow_b3.folds import Fold, summarize_folds
 from mlflow_b3.linkage.adapters import read_pairs
 from mlflow_b3.linkage.estimates import LeakEstimate, uncalibrated_prior
-from mlflow_b3.linkage.folds import LeakSafeFolds, purge_mask, safe_groups
+from mlflow_b3.linkage.folds import purge_mask, safe_groups
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.pairs import leak_from_pairs
 from mlflow_b3.linkage.quality import leak_from_quality
@@ -24,100 +23,13 @@ from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.linkage.review import parse_review
 from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
 from mlflow_b3.linkage.splits import Splits
+from mlflow_b3.linkage_arguments import LinkageArguments
 
 QUALITIES = ("recall", "precision", "recall_pairs", "precision_pairs")
-TABLES = (".csv", ".parquet", ".pq")
+#: The threshold of leak-safe folds that is recommended; lower ones snowball.
+SAFE_THRESHOLD = 0.1
 #: The largest cluster error that a column of match probabilities is read as.
 MOST_ERROR = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LinkageArguments:
-    """What an audit is told about the linkage; see `mlflow_b3.audit`."""
-
-    match_probability: Any = None
-    resolved_rows: Any = None
-    reviewer: Any = None
-    linkage_quality: Any = None
-    partition_samples: Any = None
-    fold_threshold: float | None = None
-    purge_threshold: float | None = None
-    folds: Any = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no table could make right."""
-        for name in ("fold_threshold", "purge_threshold"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not (isinstance(value, Real) and 0 < float(value) <= 1):
-                raise InputError(f"{name}={value!r} must be a match probability in (0, 1].")
-            if self._folds_given:
-                raise InputError(
-                    f"{name} goes with folds that the audit makes, not with given ones."
-                )
-            if self.match_probability is None or self.column is not None:
-                raise InputError(
-                    f"{name} needs a table of scored pairs in match_probability, such as Splink's "
-                    "predictions."
-                )
-        if self.reviewer is not None and self.resolved_rows is None:
-            raise InputError(
-                "reviewer goes with resolved_rows: it says how well they were resolved."
-            )
-
-    @property
-    def _folds_given(self) -> bool:
-        """Whether the splits are given themselves, not their number or how to make them."""
-        if isinstance(self.folds, LeakSafeFolds):
-            return True
-        return not (isinstance(self.folds, str) or hasattr(self.folds, "split")) and isinstance(
-            self.folds, Iterable
-        )
-
-    @property
-    def safe_threshold(self) -> float | None:
-        """The match probability from which the folds keep rows together, given either way."""
-        made = isinstance(self.folds, LeakSafeFolds)
-        return self.folds.threshold if made else self.fold_threshold
-
-    @property
-    def made_of_scores(self) -> bool:
-        """Whether scored pairs decided about the folds."""
-        return self.safe_threshold is not None or self.purge_threshold is not None
-
-    @property
-    def column(self) -> str | None:
-        """The column of the audited table that holds the rows' match probability."""
-        given = self.match_probability
-        is_column = isinstance(given, str) and Path(given).suffix.lower() not in TABLES
-        return given if is_column else None
-
-    def source(self, *, otherwise_known: bool) -> str | None:
-        """Return the evidence that the leaked share is taken from; several are an error.
-
-        A table of pairs is used for it only where nothing better is given and the folds are not
-        made of the same scores: then what is left between folds says nothing.
-        """
-        names = ("resolved_rows", "partition_samples", "linkage_quality")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise InputError(
-                f"{' and '.join(given)} cannot be given together; give the one you trust most: "
-                "resolved rows before posterior samples before figures of quality."
-            )
-        if self.column is not None:
-            if given:
-                raise InputError(
-                    f"match_probability={self.column!r} names a column, which is evidence of its "
-                    f"own beside {given[0]}; give one of them."
-                )
-            return MATCH_COLUMN
-        if given:
-            return given[0]
-        if self.match_probability is None or self.made_of_scores or otherwise_known:
-            return None
-        return "match_probability"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,6 +47,11 @@ class Evidence:
     fold_threshold: float | None = None
     purge_threshold: float | None = None
     made_of_scores: bool = False
+
+    @property
+    def reviewer_is_right(self) -> bool:
+        """Whether rows count as resolved without mistakes."""
+        return self.reviewer == (1.0, 1.0)
 
     def regrouped(self, table: AuditData) -> AuditData:
         """Return the table with the groups that folds must keep together."""
@@ -182,6 +99,10 @@ class Evidence:
         if claim.source == MATCH_COLUMN:
             assert table.match_probability is not None
             error = float(np.mean(1 - table.match_probability))
+            if not error:
+                raise InputError(
+                    "match_probability is 1 in every row, which is no evidence that every id is right."
+                )
             prior = uncalibrated_prior(error)
             high = min(prior.high, MOST_ERROR)
             return replace(claim, low=min(prior.low, high), high=high, centre=min(error, high))
@@ -228,19 +149,25 @@ class Evidence:
         return leak_from_pairs(*self.pairs.arrays, splits, table.clusters, allow_split=True)
 
 
-def read_evidence(arguments: LinkageArguments, table: AuditData) -> Evidence:
+def read_evidence(
+    arguments: LinkageArguments, table: AuditData, row_id: str | None = None
+) -> Evidence:
     """Read the evidence that an audit was given, for the rows of its table."""
     pairs = resolved = samples = None
     if arguments.match_probability is not None and arguments.column is None:
         # rows that are not audited leak nothing here, and linkage often had more of them
-        pairs = read_pairs(arguments.match_probability, table.ids, ignore_unknown=True)
+        pairs = read_pairs(
+            arguments.match_probability, table.ids, id_column=row_id, ignore_unknown=True
+        )
         if not len(pairs):
             raise InputError("match_probability holds no pairs.")
     if arguments.resolved_rows is not None:
         given = arguments.resolved_rows
         resolved = given if isinstance(given, ResolvedRows) else parse_review(given, table.ids)
     if arguments.partition_samples is not None:
-        samples = read_partition_samples(arguments.partition_samples, table.ids.tolist())
+        samples = read_partition_samples(
+            arguments.partition_samples, table.ids.tolist(), ignore_unknown=True
+        )
     return Evidence(
         pairs=pairs,
         resolved=resolved,

@@ -72,12 +72,13 @@ def make_folds(
     Parameters
     ----------
     data : AuditData
-    folds : int, "balanced", splitter, sequence of (training rows, validation rows), or None
+    folds : int, "balanced", splitter, sequence, or None
         "balanced" leaves out several clusters at a time where their sizes differ much, as many
         folds as have at least half of the mean fold's rows, ten at most. None leaves out one cluster at a time up to ten clusters, and makes five folds of whole
         clusters, balanced by rows, beyond that. A number makes that many folds of whole
-        clusters. A splitter has scikit-learn's `split(X, y, groups)`. Given splits are audited
-        as they are, shared clusters included.
+        clusters. A splitter has scikit-learn's `split(X, y, groups)`. A sequence holds
+        (training rows, validation rows) of each fold, or the number of the fold of each row; such
+        splits are audited as they are, shared clusters included.
     seed : int
         Decides which clusters of equal size go together.
     repeats : int
@@ -104,11 +105,23 @@ def make_folds(
     if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
         return _from_splits(_split(folds, data), data)
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
-        return _from_splits(folds, data)
+        splits = list(folds)
+        return _from_splits(_by_number(splits, data) or splits, data)
     raise InputError(
         f"folds={folds!r} is not usable; give a number, 'balanced', a scikit-learn splitter or a "
         "list of (training rows, validation rows)."
     )
+
+
+def _by_number(folds: list[Any], data: AuditData) -> list[tuple[Rows, Rows]]:
+    """Return the splits of folds that are given as a number for each row; none for others."""
+    if len(folds) != data.n_rows or not all(isinstance(f, (int, np.integer)) for f in folds):
+        return []
+    numbers = np.array(folds)
+    return [
+        (np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold))
+        for fold in np.unique(numbers).tolist()
+    ]
 
 
 def balanced_count(data: AuditData) -> int:

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError
-from mlflow_b3.evidence import Evidence
+from mlflow_b3.evidence import SAFE_THRESHOLD, Evidence
 from mlflow_b3.folds import Fold
 from mlflow_b3.linkage.calibrate import recalibrate
-from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.folds import safe_groups
 from mlflow_b3.linkage.pairs import row_leak_probability
 from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
 from mlflow_b3.linkage.recalibrated import FEWEST_DRAWS, leak_from_recalibrated_pairs
 from mlflow_b3.linkage.regression import loss_regression
-from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.reporting.report import AuditReport
 
@@ -66,6 +65,7 @@ def examine_rows(
     losses = mean_losses(row_losses, folds, table.n_rows)
     scored = np.isfinite(losses[leak.rows])
     rows, chance = leak.rows[scored], leak.probability[scored]
+    groups = _dependent(evidence, table)
     regression = None
     enough = min((chance > 0).sum(), (chance < 1).sum()) >= LEAST_ROWS
     if enough and len(np.unique(table.clusters[rows])) >= LEAST_ROWS and np.ptp(chance) > 0:
@@ -73,21 +73,31 @@ def examine_rows(
             regression = loss_regression(
                 losses[rows],
                 chance,
-                table.clusters[rows],
+                groups[rows],
                 control=None if leak.control is None else leak.control[scored],
                 calibrated=leak.calibrated,
             )
     suspicious: tuple[SuspiciousRow, ...] = ()
-    if leak.complete and len(rows) == table.n_rows:
+    if leak.complete and len(rows):
+        everyone = np.zeros(table.n_rows)  # rows that were never validated leaked nothing
+        everyone[rows] = chance
         suspicious = rank_rows(
-            chance,
-            losses,
+            everyone,
+            np.where(np.isfinite(losses), losses, np.nanmean(losses)),
             pairs=evidence.pairs,
             clusters=table.clusters,
             ids=table.ids,
             most=MOST_ROWS,
         )
     return replace(report, regression=regression, suspicious=suspicious)
+
+
+def _dependent(evidence: Evidence, table: AuditData) -> NDArray[np.intp]:
+    """Return groups of rows whose losses go together: clusters, and what may belong with them."""
+    if evidence.pairs is None:
+        return table.clusters
+    made = safe_groups(*evidence.pairs.arrays, SAFE_THRESHOLD, table.clusters)
+    return np.array(made.groups, dtype=np.intp)
 
 
 def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> Floats:
@@ -104,7 +114,7 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
     splits = Splits.of(folds, table.n_rows, by_rows=True)
     everything = np.arange(table.n_rows)
     if evidence.pairs is not None and not evidence.made_of_scores:
-        return _by_pairs(evidence.pairs, evidence.resolved, splits, table)
+        return _by_pairs(evidence, splits, table)
     if evidence.samples is not None:
         leak = evidence.leak("partition_samples", folds, table)
         return RowLeak(
@@ -119,17 +129,17 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
             rows=np.asarray(evidence.resolved.rows, dtype=np.intp),
             probability=evidence.resolved.seen(splits),
             control=None,
-            calibrated=True,
+            calibrated=evidence.reviewer_is_right,
             complete=False,
         )
     return None
 
 
-def _by_pairs(
-    pairs: PairTable, resolved: ResolvedRows | None, splits: Splits, table: AuditData
-) -> RowLeak:
+def _by_pairs(evidence: Evidence, splits: Splits, table: AuditData) -> RowLeak:
     """Return the leak probabilities of scored pairs, put right by resolved rows where possible."""
-    i, j, p = pairs.arrays
+    assert evidence.pairs is not None
+    resolved = evidence.resolved
+    i, j, p = evidence.pairs.arrays
     chance: Any = None
     calibrated = False
     if resolved is not None:
@@ -140,7 +150,8 @@ def _by_pairs(
                 i, j, scores, splits, table.clusters, *checked, weights=weights, draws=FEWEST_DRAWS
             )
             p = recalibrate(i, j, scores, table.clusters, *checked, weights=weights)
-            chance, calibrated = leak.row_probability, leak.kind == "estimate"
+            chance = leak.row_probability
+            calibrated = leak.kind == "estimate" and evidence.reviewer_is_right
         except InputError:  # too few mates among the resolved rows; the scores stay unchecked
             chance = None
     if chance is None:

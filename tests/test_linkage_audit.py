@@ -14,10 +14,11 @@ import mlflow_b3 as b3
 from mlflow_b3.claims import make_claim
 from mlflow_b3.cli import main
 from mlflow_b3.estimation.fragments import estimate_fragments, weigh_fragments
-from mlflow_b3.evidence import LinkageArguments
 from mlflow_b3.folds import make_folds
 from mlflow_b3.linkage import LeakEstimate, LeakShare, ResolvedRows, leak_truth, sample_rows
+from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.subject import load_subject
+from mlflow_b3.tracking.recording import metrics_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "row_id": "record_id"}
 MODEL = KNeighborsClassifier(5)
@@ -518,3 +519,97 @@ def test_groups_that_are_too_few_for_the_folds_are_named_as_what_they_are(frame)
     chain = pd.DataFrame({"id_1": ids[:-1], "id_2": ids[1:], "p": 0.9})
     with pytest.raises(b3.InputError, match=r"'patient_id joined by fold_threshold=0.5'"):
         audit(frame, match_probability=chain, fold_threshold=np.float32(0.5), folds=40)
+
+
+# --- what was learned from people who tried it -----------------------------------------------------
+
+
+def test_metrics_keep_the_two_leak_shares_apart(by_resolved_rows):
+    """p0 is a share of training rows, whatever the evidence; what drives the score is seen_share."""
+    metrics, leak = metrics_of(by_resolved_rows), by_resolved_rows.linkage
+    assert metrics["b3/p0"] == leak.train.point
+    assert metrics["b3/seen_share"] == leak.validation.point == by_resolved_rows.p0
+    assert metrics["b3/seen_share_low"] == leak.validation.low
+    assert metrics["b3/seen_share_high"] == leak.validation.high
+
+
+def test_the_share_is_also_said_as_a_split_rate(by_resolved_rows):
+    text = str(by_resolved_rows).replace("\n  ", " ")
+    assert "In the table of split rates below that is" in text
+
+
+def test_folds_can_be_given_as_a_number_for_each_row(frame, resolved):
+    numbers = pd.factorize(frame["patient_id"])[0] % 3
+    splits = [(np.flatnonzero(numbers != k), np.flatnonzero(numbers == k)) for k in range(3)]
+    by_number, by_split = (
+        audit(frame, resolved_rows=resolved, folds=folds, repeats=None)
+        for folds in (list(numbers), splits)
+    )
+    assert by_number == by_split
+
+
+def test_pairs_of_rows_that_are_not_audited_are_left_out_and_counted(frame, pairs):
+    kept = frame.iloc[:300]
+    report = audit(kept, match_probability=pairs)
+    (text,) = [f.message for f in report.findings if f.code == "B327"]
+    assert "name rows that are not in this table" in text
+
+
+def test_pairs_that_contradict_the_clusters_are_doubted(frame, pairs):
+    """Ids that fit by chance: rows were numbered in another order when they were linked."""
+    shuffled = frame.assign(record_id=np.roll(frame["record_id"].to_numpy(), 7))
+    report = audit(shuffled, match_probability=pairs.assign(match_probability=0.95))
+    (text,) = [f.message for f in report.findings if f.code == "B327"]
+    assert "check row_id" in text
+
+
+def test_a_sheet_of_other_clusters_is_doubted(clinic, frame, tmp_path):
+    path, sample = tmp_path / "sheet.csv", sample_rows(len(frame), 60, seed=0)
+    b3.linkage.review_sheet(frame, sample, cluster="patient_id", id="record_id", path=path)
+    sheet = pd.read_csv(path, dtype=str)
+    row_of = {name: row for row, name in enumerate(frame["record_id"])}
+    sheet["mates"] = [
+        "; ".join(
+            frame["record_id"][
+                (clinic.patients == clinic.patients[row_of[name]]) & (frame["record_id"] != name)
+            ]
+        )
+        for name in sheet["record"]
+    ]
+    sheet.to_csv(path, index=False)
+    same = audit(frame, resolved_rows=path)
+    assert not [f for f in same.findings if "another cluster here" in f.message]
+    moved = audit(frame.assign(patient_id=frame["patient_id"] + "x"), resolved_rows=path)
+    assert [f for f in moved.findings if "100 % of the resolved rows" in f.message]
+
+
+def test_splinks_own_column_names_are_understood(frame, pairs):
+    named = pairs.rename(columns={"unique_id_l": "record_id_l", "unique_id_r": "record_id_r"})
+    assert audit(frame, match_probability=named).p0 == audit(frame, match_probability=pairs).p0
+
+
+def test_a_clustering_itself_can_be_the_cluster_argument(clinic, frame):
+    i, j = np.triu_indices(len(frame), 1)
+    same = clinic.patients[i] == clinic.patients[j]
+    made = b3.linkage.correlation_cluster(len(frame), i[same], j[same], np.ones(same.sum()))
+    table = frame.drop(columns=["patient_id", "record_id"])
+    report = audit(table, cluster=made, row_id=None, split_rate=0.0)
+    assert report.settings.n_clusters == 60
+
+
+def test_a_column_that_is_sure_of_everything_is_no_evidence(frame):
+    with pytest.raises(b3.InputError, match="no evidence that every id is right"):
+        audit(frame.assign(sure=1.0), match_probability="sure")
+
+
+def test_an_imperfect_reviewer_does_not_count_as_a_check_of_leak_probabilities(frame, resolved):
+    report = audit(frame, resolved_rows=resolved, reviewer=(0.9, 0.99))
+    assert not report.regression.calibrated
+
+
+def test_rows_that_are_never_validated_are_not_suspicious(frame, pairs):
+    codes_ = pd.factorize(frame["patient_id"])[0]
+    held_out = [(np.flatnonzero(codes_ % 3), np.flatnonzero(codes_ % 3 == 0))]
+    report = audit(frame, match_probability=pairs, folds=held_out, repeats=None)
+    assert report.suspicious
+    assert all(codes_[row.row] % 3 == 0 for row in report.suspicious)

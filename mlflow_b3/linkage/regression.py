@@ -146,7 +146,7 @@ def loss_regression(
         assumption_pvalue=pvalue,
         holds=holds,
         calibrated=calibrated,
-        statement=_statement(float(e0), reach, float(y.mean()), pvalue, holds, calibrated),
+        statement=_statement(len(y), float(e0), reach, float(y.mean()), pvalue, holds, calibrated),
     )
 
 
@@ -224,6 +224,7 @@ def _fit(design: Floats, y: Floats, codes: Rows) -> tuple[Floats, Floats] | None
 
 
 def _statement(
+    n: int,
     e0: float,
     reach: float,
     mean_loss: float,
@@ -232,8 +233,8 @@ def _statement(
     calibrated: bool,
 ) -> str:
     words = [
-        f"By their losses alone, rows without mates in training lose {e0:.3g} ± {reach:.2g} (95 %) on "
-        f"average, where all of these rows lose {mean_loss:.3g}."
+        f"By the losses of {n} rows alone, those without mates in training lose {e0:.3g} ± "
+        f"{reach:.2g} (95 %) on average, where all of them lose {mean_loss:.3g}."
     ]
     if holds is None or pvalue is None:
         words.append(
@@ -251,7 +252,10 @@ def _statement(
             f"predict as others (p = {_rounded(pvalue)})."
         )
     if not calibrated:
-        words.append("The leak probabilities were not checked; take it as a hint.")
+        words.append(
+            "The leak probabilities were not checked, or miss mates that were never scored; take it "
+            "as a hint."
+        )
     return " ".join(words)
 
 

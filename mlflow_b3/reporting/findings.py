@@ -35,10 +35,11 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B307",
-                "neither p0, cluster_error nor split_rate was given, and the loss curve cannot tell "
-                "them: the same curve fits every leaked share. The interval holds for any share of "
-                "wrong ids up to 50 %. Have a sample of rows checked by hand, or take the error "
-                "rate that your record linkage reports, and audit again with it.",
+                "no leaked share was given (p0, cluster_error, split_rate, or evidence of a linkage), "
+                "and the loss curve cannot tell it: the same curve fits every one. The interval holds "
+                "for any share of wrong ids up to 50 %. Have a sample of rows resolved by hand "
+                "(mlflow-b3 review), or take the error rate that your record linkage reports, and "
+                "audit again with it.",
             )
         )
     test = report.test

@@ -1,6 +1,7 @@
 """What linkage evidence says, in sentences."""
 
-from mlflow_b3.linkage.estimates import LeakEstimate
+from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.wording import percent
 
@@ -32,26 +33,37 @@ def explain_linkage(report: AuditReport) -> list[str]:
     leak = report.linkage
     if leak is None:
         return []
-    sides = [
-        f"{percent(share.low)} to {percent(share.high)}"
-        if share.point is None
-        else f"{percent(share.point)} ({percent(share.low)} to {percent(share.high)})"
-        for share in (leak.train, leak.validation)
-    ]
+    sides = [_share(share, leak.kind) for share in (leak.train, leak.validation)]
     kind = {
         "estimate": f"an estimate with a {percent(leak.level)} interval",
         "upper": "an upper limit if those figures are exact"
         if leak.n_labels is None
         else f"an upper limit with {percent(leak.level)} confidence",
         "lower": "a lower limit",
-        "uncalibrated": "what scores say that nobody checked; the ends are no confidence interval",
+        "uncalibrated": "what scores say that nobody checked",
     }
     return [
         f"Leak shares by {leak.method}: {sides[0]} of the training rows of a fold have records of the "
         f"same true cluster in validation, {sides[1]} of the validation rows have some in training; "
         f"{kind[leak.kind]}. The second drives the score; the first falls as folds are added, the "
-        "second does not."
+        "second does not." + _as_split_rate(report)
     ]
+
+
+def _share(share: LeakShare, kind: str) -> str:
+    if share.point is None:
+        return f"{percent(share.low)} to {percent(share.high)}"
+    if kind == "uncalibrated":  # its ends are no interval
+        return percent(share.point)
+    return f"{percent(share.point)} ({percent(share.low)} to {percent(share.high)})"
+
+
+def _as_split_rate(report: AuditReport) -> str:
+    """Return the split rate of the table that goes with the seen share, where there is one."""
+    apart = 2 * seen_share(0.5, report.folds).share
+    if report.p0 is None or report.p0 >= apart:
+        return ""
+    return f" In the table of split rates below that is {percent(report.p0 / apart)}."
 
 
 def explain_regression(report: AuditReport) -> list[str]:

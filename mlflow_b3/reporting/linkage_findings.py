@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlflow_b3.data import AuditData
-from mlflow_b3.evidence import Evidence
+from mlflow_b3.evidence import SAFE_THRESHOLD, Evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.folds import Fold, make_folds
 from mlflow_b3.linkage.folds import safe_groups
@@ -14,18 +14,21 @@ from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.wording import number, percent
 
-#: The threshold of leak-safe folds that is recommended; lower ones snowball.
-SAFE_THRESHOLD = 0.1
 #: Leak-safe folds are recommended where they keep at least this much of the match mass together.
 WORTH_IT = 0.2
 FEW_CLUSTERS = 100
+#: Pairs from this probability on should be in one cluster, in most of many cases.
+SURE = 0.9
+MANY_PAIRS = 20
+MOSTLY = 0.5
 
 
 def linkage_findings(
     report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
 ) -> list[Finding]:
     """Return what the reader must know about the evidence and the folds made of it."""
-    found = [*_about_evidence(report), *_about_folds(report), *_about_regression(report)]
+    found = [*_about_evidence(report), *_about_tables(evidence, table), *_about_folds(report)]
+    found += _about_regression(report)
     safe = _safe_folds(report, evidence, folds, table)
     if report.test.rejected or safe:
         found.append(("B324", _advice(report, safe, table)))
@@ -47,6 +50,35 @@ def _about_evidence(report: AuditReport) -> list[tuple[str, str]]:
     if leak is not None and leak.notes:
         return [("B327", " ".join(leak.notes))]
     return []
+
+
+def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]:
+    """Return what makes one doubt that pairs and sheet belong to this table."""
+    found = []
+    pairs, names = evidence.pairs, np.array(table.names, dtype=object)[table.clusters]
+    if pairs is not None and pairs.left_out:
+        share = pairs.left_out / (pairs.left_out + len(pairs))
+        found.append(
+            f"{pairs.left_out} scored pairs ({percent(share)}) name rows that are not in this table "
+            "and were left out; right if more rows were linked than are audited, else check row_id."
+        )
+    if pairs is not None:
+        sure = pairs.probability >= SURE
+        apart = table.clusters[pairs.first[sure]] != table.clusters[pairs.second[sure]]
+        if len(apart) >= MANY_PAIRS and apart.mean() > MOSTLY:
+            found.append(
+                f"{percent(float(apart.mean()))} of the pairs with a match probability from {SURE:g} are in "
+                "different clusters. Either the clusters come from elsewhere, or the ids of the pairs "
+                "are not those of the rows: check row_id."
+            )
+    changed = None if evidence.resolved is None else evidence.resolved.changed_clusters(names)
+    if changed:
+        found.append(
+            f"{percent(changed)} of the resolved rows have another cluster here than in the sheet. "
+            "That is right if rows were clustered anew since; otherwise the sheet belongs to another "
+            "table."
+        )
+    return [("B327", text) for text in found]
 
 
 def _about_folds(report: AuditReport) -> list[tuple[str, str]]:
@@ -161,4 +193,7 @@ def _safe_folds(
             f"{text}: by the resolved rows, the seen share falls from {percent(old.point or 0)} to "
             f"{percent(new.point or 0)} ({percent(new.low)} to {percent(new.high)})"
         )
-    return f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone"
+    return (
+        f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone; what still "
+        "leaks only resolved rows can say then"
+    )

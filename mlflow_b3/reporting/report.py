@@ -48,6 +48,8 @@ class Settings(Result):
         How clusters were broken on purpose, as the audit's argument of that name.
     claim : tuple of float or None
         The range of leakage given, in the units of the report's `p0_source`.
+    claim_centre : float or None
+        The value in that range which is most likely, where it is not the middle.
     p0_validation : float or None
         As given with `p0`; None means as many rows leak back as leak into training.
     folds_given : bool
@@ -105,6 +107,14 @@ class Settings(Result):
     sample_weight: str | None = None
     fold_threshold: float | None = None
     purge_threshold: float | None = None
+    claim_centre: float | None = None
+
+    @property
+    def middle(self) -> float:
+        """The leakage that e0 is given for, in the units of the claim; 0 without one."""
+        if self.claim_centre is not None:
+            return self.claim_centre
+        return sum(self.claim) / 2 if self.claim else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

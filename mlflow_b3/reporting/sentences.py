@@ -132,8 +132,8 @@ def _premise(report: AuditReport) -> str:
         return describe_evidence(report, report.linkage)
     if report.p0_source == "match_column":
         return (
-            f"If the match probabilities of the rows tell how many {settings.cluster!r} are wrong, "
-            f"which nobody checked ({rate} of the rows)"
+            f"By match probabilities of the rows that nobody checked, {percent(settings.middle)} of "
+            f"them carry a wrong {settings.cluster!r}, or anything from {rate}. If so"
         )
     if report.p0_source == "cluster_error":
         return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
@@ -151,20 +151,20 @@ def _inflation(report: AuditReport) -> str:
     word = loss_words(report.settings.loss)
     ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
     if report.e0 is None or report.inflation is None:
-        return f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}." + (
+        return f"{ignoring}; {_folds_words(report)} it is {number(report.loco)}." + (
             " The second is too good as well if ids are wrong." if report.test.rejected else ""
         )
     if report.settings.refit_strength != "full":
         return (
-            f"{ignoring}; by the cluster ids as they are it is {number(report.loco)}. Both are too "
+            f"{ignoring}; {_folds_words(report)} it is {number(report.loco)}. Both are too "
             f"good; of the second's bias, {number(max(report.inflation, 0.0))} shows."
         )
     half = report.p0_source == "mixture" or (report.linkage and report.linkage.kind == "upper")
     gap = report.e0 - report.iid
     naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"
     return (
-        f"{ignoring}, which is {naive}. By the cluster ids as "
-        f"they are it is {number(report.loco)}, "
+        f"{ignoring}, which is {naive}. {_folds_words(report).capitalize()} it is "
+        f"{number(report.loco)}, "
         + (
             f"still too good by {number(report.inflation)}"
             + (" if half of that bound leaked." if half else ".")
@@ -172,6 +172,13 @@ def _inflation(report: AuditReport) -> str:
             else f"which leakage has not made too good (correction {number(report.inflation)})."
         )
     )
+
+
+def _folds_words(report: AuditReport) -> str:
+    settings = report.settings
+    if settings.fold_threshold is None and settings.purge_threshold is None:
+        return "by the cluster ids as they are"
+    return "on folds made with match probabilities"
 
 
 def explain_test(test: LeakageTest) -> str:

@@ -79,16 +79,19 @@ def record(report: AuditReport, run_id: str | None = None) -> str:
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
     """Return the scalar metrics of a report; None where there is no value."""
     low, high = report.e0_interval
-    share = (None, None) if report.linkage is None else report.settings.claim or (None, None)
+    split = report.settings.pattern == "fragments"
+    seen = report.settings.claim if report.linkage is not None else None
+    trained = None if report.linkage is None else report.linkage.train.point
     values = {
         # a lower bound must not pass for the loss itself where a threshold is set on this metric
         "e0": report.e0 if report.settings.refit_strength == "full" else None,
         "e0_low": low,
         "e0_high": high,
         "e0_guaranteed": report.e0_guaranteed,
-        "p0": report.p0,
-        "p0_low": share[0],
-        "p0_high": share[1],
+        "p0": trained if split else report.p0,
+        "seen_share": report.p0 if split else None,
+        "seen_share_low": seen and seen[0],
+        "seen_share_high": seen and seen[1],
         "p0_star": report.search.p0_star,
         "residual": report.residual,
         "loco": report.loco,

@@ -26,12 +26,15 @@ class PairTable:
         π_ij.
     n : int
         Number of rows of the table that the numbers refer to.
+    left_out : int
+        How many pairs of the source have an id that is not in the table, and are not here.
     """
 
     first: Rows
     second: Rows
     probability: Floats
     n: int
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into first rows, second rows and probabilities."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats, Rows
 
 
@@ -75,6 +76,7 @@ class PairTable:
         if wrong.any():
             problems.append(
                 f"{int(wrong.sum())} match probabilities are missing or outside [0, 1]."
+                f"{not_percentage(p)}"
             )
         if problems:
             raise InputError.from_problems("pairs", problems)

@@ -299,7 +299,7 @@ def test_splink_writes_a_labelling_page_for_each_record(tmp_path):
     pages = splink_labelling_pages(linker, ["r 1", "r 4"], tmp_path / "pages")
     assert [page.name for page in pages] == ["0001-r_1.html", "0002-r_4.html"]
     assert '"unique_id_l": "r 0"' in pages[0].read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="ids with a quote: O'Neil"):
+    with pytest.raises(InputError, match='1 ids with a quote: "O\'Neil"'):
         splink_labelling_pages(linker, ["O'Neil"], tmp_path)
 
 

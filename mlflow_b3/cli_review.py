@@ -55,13 +55,14 @@ def _write_sheet(
     output: str | None,
 ) -> None:
     from mlflow_b3.data import read_table
-    from mlflow_b3.linkage import read_pairs, review_sheet, rows_needed, sample_rows
+    from mlflow_b3.linkage import read_pairs, review_sheet, sample_rows
     from mlflow_b3.linkage.pairs import split_probability
 
     given = {"data": data, "cluster": cluster, "output": output}
     missing = [name for name, value in given.items() if not value]
     if missing:
         raise InputError(f"{', '.join(missing)} missing: see mlflow-b3 review --help.")
+    needed = _check_numbers(rows, expected_split_rate)
     path = _new_file(str(output))
     frame = read_table(str(data)).rename(columns=str)
     named = [str(cluster), *([row_id] if row_id else []), *(columns.split(",") if columns else [])]
@@ -70,7 +71,7 @@ def _write_sheet(
     pairs = scores = None
     if match_probability:
         ids = frame[row_id] if row_id else frame.index
-        pairs = read_pairs(match_probability, ids, ignore_unknown=True)
+        pairs = read_pairs(match_probability, ids, id_column=row_id, ignore_unknown=True)
         scores = split_probability(*pairs.arrays, frame[str(cluster)])
     sample = sample_rows(len(frame), min(rows or ROWS, len(frame)), scores, seed or 0)
     review_sheet(frame, sample, pairs, cluster=str(cluster), path=path, id=row_id, columns=shown)
@@ -80,12 +81,29 @@ def _write_sheet(
         "candidates only, and write their ids into the column 'mates', or none. Then run\n\n"
         f"  mlflow-b3 audit … --resolved-rows {path}" + (f" --row-id {row_id}" if row_id else "")
     )
-    if expected_split_rate:
-        needed = rows_needed(expected_split_rate, 0.25)
+    if expected_split_rate is not None:
         click.echo(
             f"\nIf {100 * expected_split_rate:g} % of the rows belong to split clusters, {needed} rows "
             "tell the share to a quarter of itself (95 %)."
         )
+
+
+def _check_numbers(rows: int | None, split_rate: float | None) -> int | None:
+    """Return how many rows are needed, if that is asked; refuse numbers that cannot be."""
+    from mlflow_b3.linkage import rows_needed
+    from mlflow_b3.linkage.percentages import not_percentage
+
+    problems = []
+    if rows is not None and rows < 1:
+        problems.append(f"--rows {rows} must be a whole number from 1.")
+    if split_rate is not None and not 0 < split_rate < 1:
+        problems.append(
+            f"--expected-split-rate {split_rate:g} must lie between 0 and 1."
+            f"{not_percentage(split_rate)}"
+        )
+    if problems:
+        raise InputError.from_problems("review", problems)
+    return None if split_rate is None else rows_needed(split_rate, 0.25)
 
 
 def _new_file(output: str) -> Path:

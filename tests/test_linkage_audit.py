@@ -613,3 +613,52 @@ def test_rows_that_are_never_validated_are_not_suspicious(frame, pairs):
     report = audit(frame, match_probability=pairs, folds=held_out, repeats=None)
     assert report.suspicious
     assert all(codes_[row.row] % 3 == 0 for row in report.suspicious)
+
+
+@pytest.fixture
+def review(frame, tmp_path, monkeypatch):
+    """Return `mlflow-b3 review` of the clinic's records, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("records.csv", index=False)
+    common = ["review", "--data", "records.csv", "--cluster", "patient_id", "--output", "sheet.csv"]
+    return lambda *more: CliRunner().invoke(main, [*common, *more])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--rows", "0", "--rows 0 must be a whole number from 1"),
+        ("--rows", "-5", "--rows -5 must be"),
+        (
+            "--expected-split-rate",
+            "20",
+            "--expected-split-rate 20 must lie between 0 and 1. Give a",
+        ),
+        ("--expected-split-rate", "0", "--expected-split-rate 0 must lie between 0 and 1.\n"),
+    ],
+)
+def test_numbers_of_a_review_are_checked_before_the_sheet_is_written(
+    review, tmp_path, option, value, words
+):
+    done = review(option, value)
+    assert done.exit_code == 2
+    assert words in done.output
+    assert not (tmp_path / "sheet.csv").exists()
+
+
+def test_a_review_finds_the_ids_of_pairs_under_the_name_of_the_row_ids(review, pairs):
+    names = {f"unique_id_{side}": f"record_id_{side}" for side in "lr"}
+    pairs.rename(columns=names).assign(town_l="x", town_r="x").to_csv("pairs.csv", index=False)
+    done = review("--row-id", "record_id", "--match-probability", "pairs.csv")
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv("sheet.csv")["candidates"].notna().any()
+
+
+def test_a_half_filled_sheet_says_what_to_do(review, frame):
+    assert review("--row-id", "record_id", "--rows", "40").exit_code == 0
+    sheet = pd.read_csv("sheet.csv")
+    sheet.assign(mates=["none"] * 30 + [""] * 10).to_csv("sheet.csv", index=False)
+    with pytest.raises(b3.InputError, match=r"10 of 40 rows .*delete .*resolved_rows=mlflow_b3\."):
+        audit(frame, resolved_rows="sheet.csv")
+    finished = b3.linkage.parse_review("sheet.csv", frame["record_id"], allow_unfinished=True)
+    assert audit(frame, resolved_rows=finished).linkage.n_labels == 30

@@ -46,9 +46,10 @@ from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
 from mlflow_b3.linkage.recalibrated import leak_from_recalibrated_pairs
 from mlflow_b3.linkage.regression import LossRegression, loss_regression
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
-from mlflow_b3.linkage.review import parse_review, review_sheet
+from mlflow_b3.linkage.review import parse_review
 from mlflow_b3.linkage.review_sample import ReviewSample, rows_needed, sample_rows
 from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
+from mlflow_b3.linkage.sheet_layout import review_sheet
 from mlflow_b3.linkage.splink_pages import splink_labelling_pages
 from mlflow_b3.linkage.split_counts import leak_from_split_counts, split_counts_of
 from mlflow_b3.linkage.splits import Splits

@@ -7,42 +7,27 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.files import reading
+from mlflow_b3.linkage.pair_columns import (
+    COLUMNS,
+    SPLINK_ID,
+    given_columns,
+    id_columns,
+    numbers_of,
+    probability_of,
+    splink_id,
+)
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.row_ids import id_text, listed, pairs_by_id
 
-#: Names under which tools write the two rows of a pair, most specific first.
-ID_COLUMNS = (
-    ("unique_id_l", "unique_id_r"),
-    ("id_1", "id_2"),
-    ("id1", "id2"),
-    ("id_l", "id_r"),
-    ("id_left", "id_right"),
-    ("left_id", "right_id"),
-    ("ltable_id", "rtable_id"),
-    ("record_id_1", "record_id_2"),
-    ("rec_id_1", "rec_id_2"),
-    ("row_1", "row_2"),
-    ("i", "j"),
-)
-PROBABILITY_COLUMNS = (
-    "match_probability",
-    "probability",
-    "prob",
-    "p",
-    "score",
-    "confidence",
-)
-WEIGHT_COLUMN = "match_weight"
 SOURCES = ("source_dataset_l", "source_dataset_r")
-#: How many columns of an unusable table an error shows.
-COLUMNS = 20
 
 
-def read_pairs(source: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+def read_pairs(
+    source: Any, ids: Any, *, id_column: str | None = None, ignore_unknown: bool = False
+) -> PairTable:
     """Read scored pairs, whatever they come as.
 
     Parameters
@@ -52,6 +37,10 @@ def read_pairs(source: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTa
         `from_pairs`); scores of recordlinkage; scored pairs of dedupe.
     ids : sequence
         The id of each row of the audited table, as the linkage tool knew it.
+    id_column : str, optional
+        The name of the column of ids, where Splink may have been told it (`unique_id_column_name`):
+        then the pairs are in the columns of that name with _l and _r. Nothing is wrong if they are
+        not there.
     ignore_unknown : bool
         Leave out pairs with ids that the audited table does not have, instead of refusing them:
         right where the audited rows are some of the rows that were linked.
@@ -65,8 +54,9 @@ def read_pairs(source: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTa
     if isinstance(getattr(source, "index", None), pd.MultiIndex):
         return from_recordlinkage(source, ids, ignore_unknown=ignore_unknown)
     frame = _frame(source)
-    if set(ID_COLUMNS[0]) <= set(frame.columns):
-        return from_splink(frame, ids, ignore_unknown=ignore_unknown)
+    name = splink_id(frame, id_column)
+    if name is not None:
+        return from_splink(frame, ids, id_column=name, ignore_unknown=ignore_unknown)
     return from_pairs(frame, ids, ignore_unknown=ignore_unknown)
 
 
@@ -91,16 +81,16 @@ def from_pairs(
     """
     table = _frame(frame)
     if columns is None:
-        first, second = _id_columns(table)
-        probability = _probability(table)
+        first, second = id_columns(table)
+        probability = probability_of(table)
     else:
-        first, second, name = _given_columns(table, columns)
-        probability = _numbers(table, name)
+        first, second, name = given_columns(table, columns)
+        probability = numbers_of(table, name)
     return pairs_by_id(table[first], table[second], probability, ids, ignore_unknown)
 
 
 def from_splink(
-    frame: Any, ids: Any, *, id_column: str = "unique_id", ignore_unknown: bool = False
+    frame: Any, ids: Any, *, id_column: str = SPLINK_ID, ignore_unknown: bool = False
 ) -> PairTable:
     """Read the predictions of Splink.
 
@@ -138,7 +128,7 @@ def from_splink(
         )
     else:
         _require_one_source(table, left, right)
-    return pairs_by_id(left, right, _probability(table), ids, ignore_unknown)
+    return pairs_by_id(left, right, probability_of(table), ids, ignore_unknown)
 
 
 def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
@@ -207,55 +197,12 @@ def _frame(source: Any) -> pd.DataFrame:
         )
     path = Path(source)
     if not path.is_file():
-        raise InputError(f"pairs: there is no file {str(path)!r}.")
-    with reading("pairs", path):
+        raise InputError(f"pair table: there is no file {str(path)!r}.")
+    with reading("pair table", path):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
         # as text: an id such as 007 must not become a number
         return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
-
-
-def _id_columns(table: pd.DataFrame) -> tuple[str, str]:
-    for first, second in ID_COLUMNS:
-        if {first, second} <= set(table.columns):
-            return first, second
-    tried = ", ".join(f"{first}/{second}" for first, second in ID_COLUMNS)
-    raise InputError(
-        f"pairs: none of the columns {tried} is there; the table has {listed(table.columns, COLUMNS)}. "
-        "Name them: columns=(first id, second id, probability)."
-    )
-
-
-def _given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str, str]:
-    names = [columns] if isinstance(columns, str) else list(columns)
-    if len(names) != 3:
-        raise InputError(f"columns={columns!r} must name (first id, second id, probability).")
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        raise InputError(
-            f"columns={columns!r}: the table has no {listed(missing)}; it has "
-            f"{listed(table.columns, COLUMNS)}."
-        )
-    return names[0], names[1], names[2]
-
-
-def _probability(table: pd.DataFrame) -> Any:
-    for name in PROBABILITY_COLUMNS:
-        if name in table.columns:
-            return _numbers(table, name)
-    if WEIGHT_COLUMN in table.columns:
-        return expit(_numbers(table, WEIGHT_COLUMN) * np.log(2))
-    raise InputError(
-        f"pairs: no probability under {', '.join(PROBABILITY_COLUMNS)} nor {WEIGHT_COLUMN}; the "
-        f"table has {listed(table.columns, COLUMNS)}. Name it: columns=(first id, second id, probability)."
-    )
-
-
-def _numbers(table: pd.DataFrame, name: str) -> Any:
-    values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    if np.isnan(values).any():
-        raise InputError(f"pairs: {int(np.isnan(values).sum())} values of {name!r} are no numbers.")
-    return values
 
 
 def _require_one_source(table: pd.DataFrame, left: pd.Series, right: pd.Series) -> None:

@@ -8,6 +8,7 @@ from scipy import stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Rows, as_codes
 from mlflow_b3.results import Result
 
@@ -73,12 +74,12 @@ def shifted_precision(precision: float, labelled_share: float, true_share: float
     """
     shares = {"labelled_share": labelled_share, "true_share": true_share}
     problems = [
-        f"{name}={value!r} must lie between 0 and 1, without them."
+        f"{name}={value!r} must lie between 0 and 1, without them.{not_percentage(value)}"
         for name, value in shares.items()
         if not 0 < value < 1
     ]
     if not 0 <= precision <= 1:
-        problems.append(f"precision={precision!r} must lie in [0, 1].")
+        problems.append(f"precision={precision!r} must lie in [0, 1].{not_percentage(precision)}")
     if problems:
         raise InputError.from_problems("shifted_precision", problems)
     right = true_share * (1 - labelled_share) * precision

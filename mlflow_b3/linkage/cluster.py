@@ -1,6 +1,6 @@
 """Clusters of rows from pairs: connected components, and correlation clustering."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class CorrelationClusters(Result):
         Of the last, those with more rows than `max_lp`, whose part of the bound is loose.
     """
 
-    labels: tuple[int, ...]
+    labels: tuple[int, ...] = field(repr=False)
     cost: float
     lp_bound: float
     gap: float
@@ -64,6 +64,13 @@ class CorrelationClusters(Result):
     n_integer: int
     n_heuristic: int
     n_large: int
+
+    def __str__(self) -> str:
+        """Return in a sentence how good the clustering is."""
+        return (
+            f"{len(self.labels)} rows in {self.n_clusters} clusters; disagreements weigh "
+            f"{self.cost:.4g}, and no clustering has less than {self.lp_bound:.4g}."
+        )
 
 
 def components(n: int, i: Any, j: Any) -> Rows:

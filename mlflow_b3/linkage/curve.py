@@ -10,6 +10,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.linkage.folds import MAX_GROUP, LeakSafeFolds, leak_safe_folds, purge
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.percentages import percent
 from mlflow_b3.linkage.splits import Splits, as_codes
 from mlflow_b3.linkage.truth import Leak
 from mlflow_b3.results import Result
@@ -73,6 +74,23 @@ class LeakCurve(Result):
     points: tuple[LeakPoint, ...]
     n_folds: int
     measured: bool
+
+    def __str__(self) -> str:
+        """Return a table, one line for each point."""
+        head = (
+            ("validation rows seen", "training rows leaked")
+            if self.measured
+            else ("score mass left",)
+        )
+        lines = [("lever", "threshold", *head, "largest group", "training rows dropped")]
+        for point in self.points:
+            shares = (point.validation, point.train)
+            leak = map(_text, shares) if self.measured else [percent(point.score_mass_left)]
+            threshold = "" if point.threshold is None else f"{point.threshold:g}"
+            price = percent(point.largest_group), percent(point.rows_dropped)
+            lines.append((point.lever, threshold, *leak, *price))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
     def of(self, lever: str) -> tuple[LeakPoint, ...]:
         """Return the points of one lever: "none", "folds" or "purging"."""
@@ -153,6 +171,10 @@ def _point(
         rows_dropped=float(1 - given.mean()),
         raised_to=made.raised_to,
     )
+
+
+def _text(share: LeakShare | None) -> str:
+    return "unknown" if share is None else str(share)
 
 
 def _share(measured: LeakEstimate | Leak | None, side: str) -> LeakShare | None:

@@ -1,13 +1,14 @@
 """What evidence says about leak shares, and as what prior an audit uses it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
 
 from mlflow_b3.errors import InputError, choose
+from mlflow_b3.linkage.percentages import percent
 from mlflow_b3.linkage.splits import Floats
 from mlflow_b3.results import Result
 
@@ -45,6 +46,13 @@ class LeakShare(Result):
                 f"low={self.low!r}, point={self.point!r}, high={self.high!r} must lie in [0, 1], in "
                 "this order."
             )
+
+    def __str__(self) -> str:
+        """Return the share with its interval."""
+        if self.low == self.high:
+            return percent(self.high)
+        ends = f"{percent(self.low)} to {percent(self.high)}"
+        return ends if self.point is None else f"{percent(self.point)} ({ends})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +129,32 @@ class LeakEstimate(Result):
     n_folds: float
     n_labels: int | None = None
     fragments: tuple[float, ...] | None = None
-    row_probability: tuple[float, ...] | None = None
+    row_probability: tuple[float, ...] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     wide: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a kind that is not known."""
         choose("kind", self.kind, KINDS)
+
+    def __str__(self) -> str:
+        """Return what it says in a sentence or two."""
+        seen, leaked = (
+            {
+                "upper": f"at most {percent(share.high)}",
+                "lower": f"at least {percent(share.low)}",
+            }.get(self.kind, str(share))
+            for share in (self.validation, self.train)
+        )
+        checked = "" if self.n_labels is None else f", {self.n_labels} checked by hand"
+        doubt = ""
+        if self.kind == "uncalibrated":
+            doubt = " Nobody checked these scores: an order of magnitude."
+        return (
+            f"{seen[0].upper()}{seen[1:]} of the validation rows have a true mate in training, and "
+            f"{leaked} of the training rows have one in validation (by {self.method}{checked}; "
+            f"{self.n_folds:g} folds, confidence {percent(self.level)}).{doubt}"
+        )
 
     def side(self, name: str = "validation") -> LeakShare:
         """Return the share of one side: "train" or "validation"."""

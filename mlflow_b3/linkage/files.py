@@ -13,4 +13,4 @@ def reading(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
-        raise InputError(f"{name}={str(path)!r} cannot be read: {error}") from error
+        raise InputError(f"{name}: {str(path)!r} cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
+from mlflow_b3.linkage.percentages import not_percentage
 
 
 def leak_floor(
@@ -37,7 +38,7 @@ def leak_floor(
     nothing.
     """
     problems = [
-        f"{name}={value!r} must lie in [0, 1]."
+        f"{name}={value!r} must lie in [0, 1].{not_percentage(value)}"
         for name, value in (
             ("mate_rate", mate_rate),
             ("error", error),

@@ -1,15 +1,16 @@
 """Folds that keep probable mates together, and training sides without them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.model_selection import GroupKFold
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.linkage.joined_clusters import joined_by, joined_up_to
 from mlflow_b3.linkage.pair_table import PairTable
+from mlflow_b3.linkage.percentages import not_percentage, percent
 from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
 from mlflow_b3.results import Result
 
@@ -36,12 +37,21 @@ class SafeGroups(Result):
         Every pair above this probability is together; None when all from the threshold on are.
     """
 
-    groups: tuple[int, ...]
+    groups: tuple[int, ...] = field(repr=False)
     threshold: float
     n_groups: int
     largest_group: float
     cut_pairs: int
     raised_to: float | None
+
+    def __str__(self) -> str:
+        """Return in a sentence what is kept together."""
+        apart = f", but for {self.cut_pairs} of these" if self.cut_pairs else ""
+        return (
+            f"{len(self.groups)} rows in {self.n_groups} groups that keep pairs from probability "
+            f"{self.threshold:g} on together{apart}; the largest has {percent(self.largest_group)} of "
+            "the rows."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +66,15 @@ class LeakSafeFolds(SafeGroups):
         Rows of the largest fold over those of the mean fold, less 1.
     """
 
-    folds: tuple[int, ...]
+    folds: tuple[int, ...] = field(repr=False)
     imbalance: float
+
+    def __str__(self) -> str:
+        """Return in a sentence what the folds keep together."""
+        return (
+            f"{self.get_n_splits()} folds, the largest {percent(self.imbalance)} above the mean, of "
+            f"{super().__str__()}"
+        )
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Rows, Rows]]:  # noqa: ARG002 - scikit-learn's signature
         """Yield training and validation rows of every fold, as scikit-learn's splitters do."""
@@ -153,13 +170,13 @@ def safe_groups(
     one, two, weight = codes[first[strong]], codes[second[strong]], probability[strong]
     sizes = np.bincount(codes)
     limit = max(max_group * len(codes), sizes.max())
-    parts = _components(one, two, len(sizes))
+    parts = joined_by(one, two, len(sizes))
     heavy = np.bincount(parts, weights=sizes) > limit
     if heavy.any():
         inside = heavy[parts[one]]
-        rest = _components(one[~inside], two[~inside], len(sizes))
+        rest = joined_by(one[~inside], two[~inside], len(sizes))
         order = np.argsort(-weight[inside], kind="stable")
-        joined = _joined_up_to(limit, sizes, one[inside][order], two[inside][order])
+        joined = joined_up_to(limit, sizes, one[inside][order], two[inside][order])
         parts = as_codes("groups", np.where(heavy[parts], joined, len(sizes) + rest))
     apart = parts[one] != parts[two]
     groups = parts[codes]
@@ -248,30 +265,7 @@ def purge(
 
 def _check_share(name: str, value: float) -> None:
     if isinstance(value, bool) or not 0 < value <= 1:  # NaN fails too
-        raise InputError(f"{name}={value!r} must lie in (0, 1].")
-
-
-def _components(one: Rows, two: Rows, count: int) -> Rows:
-    links = sparse.coo_array((np.ones(len(one), dtype=bool), (one, two)), shape=(count, count))
-    _, labels = sparse.csgraph.connected_components(links, directed=False)
-    return np.asarray(labels, dtype=np.intp)
-
-
-def _joined_up_to(limit: float, sizes: Rows, one: Rows, two: Rows) -> Rows:
-    """Join clusters link by link unless more than `limit` rows would hang together."""
-    parent, weight = list(range(len(sizes))), sizes.tolist()
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = node = parent[parent[node]]
-        return node
-
-    for a, b in zip(one.tolist(), two.tolist(), strict=True):
-        a, b = root(a), root(b)
-        if a != b and weight[a] + weight[b] <= limit:
-            parent[b] = a
-            weight[a] += weight[b]
-    return np.array([root(node) for node in range(len(sizes))], dtype=np.intp)
+        raise InputError(f"{name}={value!r} must lie in (0, 1].{not_percentage(value)}")
 
 
 def _balanced(groups: Rows, K: int, seed: int) -> Rows:

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from mlflow_b3.errors import InputError, check_seed, choose
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats
 from mlflow_b3.results import Result
 
@@ -142,7 +143,9 @@ def learn_log_odds(
     matrix = _matrix(features, columns, missing=name != "logistic")
     truth = _labels(labels, len(matrix))
     if isinstance(prior, bool) or not 0 < prior < 1:
-        raise InputError(f"prior={prior!r} must lie between 0 and 1: the share of matches.")
+        raise InputError(
+            f"prior={prior!r} must lie between 0 and 1: the share of matches.{not_percentage(prior)}"
+        )
     folds = min(MOST_FOLDS, int(truth.sum()), int((~truth).sum()))
     if folds < 2:
         raise InputError(

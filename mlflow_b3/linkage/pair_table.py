@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats, Rows
 
 
@@ -26,12 +27,15 @@ class PairTable:
         π_ij.
     n : int
         Number of rows of the table that the numbers refer to.
+    left_out : int
+        How many pairs of the source have an id that is not in the table, and are not here.
     """
 
     first: Rows
     second: Rows
     probability: Floats
     n: int
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack into first rows, second rows and probabilities."""
@@ -72,6 +76,7 @@ class PairTable:
         if wrong.any():
             problems.append(
                 f"{int(wrong.sum())} match probabilities are missing or outside [0, 1]."
+                f"{not_percentage(p)}"
             )
         if problems:
             raise InputError.from_problems("pairs", problems)

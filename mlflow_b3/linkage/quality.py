@@ -8,6 +8,7 @@ from scipy import stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.row_means import check_level
 from mlflow_b3.linkage.split_counts import check_folds
 from mlflow_b3.linkage.splits import as_codes
@@ -152,7 +153,8 @@ def _range(split_rate: Any) -> tuple[float, float]:
         low, high = math.nan, math.nan
     if not 0 <= low <= high <= 1:
         raise InputError(
-            f"split_rate={split_rate!r} must be a number in [0, 1], or a pair of them, low before high."
+            f"split_rate={split_rate!r} must be a number in [0, 1], or a pair of them, low before "
+            f"high.{not_percentage([low, high])}"
         )
     return low, high
 
@@ -160,17 +162,24 @@ def _range(split_rate: Any) -> tuple[float, float]:
 def _check_quality(recall: float, precision: float | None, recall_n: Any, precision_n: Any) -> None:
     problems = []
     if not 0 < recall <= 1:
-        problems.append(f"recall={recall!r} must lie in (0, 1].")
+        problems.append(f"recall={recall!r} must lie in (0, 1].{not_percentage(recall)}")
     if precision is not None and not 0 < precision <= 1:
-        problems.append(f"precision={precision!r} must lie in (0, 1], or be None if not known.")
-    for name, count in (("recall_n", recall_n), ("precision_n", precision_n)):
+        problems.append(
+            f"precision={precision!r} must lie in (0, 1], or be None if not known."
+            f"{not_percentage(precision)}"
+        )
+    for name, count in (("recall", recall_n), ("precision", precision_n)):
         whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
         if count is not None and not (whole and count > 0):
-            problems.append(f"{name}={count!r} must be a whole number of pairs from 1.")
+            problems.append(
+                f"the number of pairs behind the {name}, {count!r}, must be a whole number from 1."
+            )
     if precision is None and precision_n is not None:
-        problems.append(f"precision_n={precision_n!r} was given without a precision.")
+        problems.append(
+            f"the number of pairs behind the precision, {precision_n!r}, was given without a precision."
+        )
     if problems:
-        raise InputError.from_problems("leak_from_quality", problems)
+        raise InputError.from_problems("quality of the linkage", problems)
 
 
 def _limit(rate: float, count: int, confidence: float, *, upper: bool) -> float:

@@ -1,6 +1,6 @@
 """Leak shares from rows whose mates somebody looked up: the evidence that needs no model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.linkage.estimates import LeakEstimate, typical_fragments
+from mlflow_b3.linkage.looked_up import checked_mates, checked_rows, count_unreturned
 from mlflow_b3.linkage.reviewer import check_reviewer, corrected_share, correction_notes
+from mlflow_b3.linkage.row_ids import id_text, label_texts
 from mlflow_b3.linkage.row_means import SampledRows, check_level
 from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
 
@@ -31,26 +33,37 @@ class ResolvedRows:
         Number of rows of the table.
     strata : (tuple of stratum of each row, mapping of stratum to rows of the table) or None
         How the rows were sampled; None for uniformly.
+    noted_clusters : tuple of str or None
+        The predicted cluster of each row when the sheet was made, as it is written there; None when
+        not known.
     """
 
     rows: Rows
     mates: tuple[Rows, ...]
     n: int
     strata: tuple[tuple[Any, ...], Mapping[Any, int]] | None = None
+    noted_clusters: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         """Return the number of reviewed rows."""
         return len(self.rows)
 
     @classmethod
-    def of(cls, rows: Any, mates: Any, n: int, strata: Any = None) -> Self:
+    def of(
+        cls, rows: Any, mates: Any, n: int, strata: Any = None, noted_clusters: Any = None
+    ) -> Self:
         """Check what was looked up; see `leak_from_resolved_rows` for the arguments."""
-        numbers = _row_numbers(rows, n)
-        found = _mates(numbers, mates, n)
+        numbers = checked_rows(rows, n)
+        found = checked_mates(numbers, mates, n)
         if strata is not None:
             SampledRows.of(strata, len(numbers), n)
             strata = (tuple(strata[0]), dict(strata[1]))
-        return cls(rows=numbers, mates=found, n=n, strata=strata)
+        noted = None if noted_clusters is None else tuple(map(id_text, noted_clusters))
+        if noted is not None and len(noted) != len(numbers):
+            raise InputError(
+                f"noted_clusters has {len(noted)} labels for {len(numbers)} rows; give one for each."
+            )
+        return cls(rows=numbers, mates=found, n=n, strata=strata, noted_clusters=noted)
 
     def leak(
         self,
@@ -97,6 +110,36 @@ class ResolvedRows:
         places = np.repeat(np.arange(len(self.rows)), lengths)
         flat = np.concatenate([*self.mates, np.zeros(0, dtype=np.intp)])
         return places.astype(np.intp), flat.astype(np.intp)
+
+    def changed_clusters(self, clusters: Any) -> float | None:
+        """Return the share of these rows whose cluster is not that of the sheet any more.
+
+        `clusters` are the labels of every row of the table, compared as text; 12, 12.0 and "012"
+        are one. None where the sheet does not say them. Mates hold whatever the clusters are now,
+        but a large share suggests a sheet of another table, or ids of a wrong column.
+        """
+        if self.noted_clusters is None:
+            return None
+        labels = np.asarray(clusters, dtype=object)
+        if labels.shape != (self.n,):
+            raise InputError(f"clusters has shape {labels.shape}; the table has {self.n} rows.")
+        before, now = label_texts(self.noted_clusters), label_texts(labels[self.rows])
+        return float(np.mean([old != new for old, new in zip(before, now, strict=True)]))
+
+    def contradictions(self, clusters: Any = None) -> int:
+        """Return how many of these rows are listed as mates of others but do not list them.
+
+        Mates in the row's own cluster need not be listed and do not count: that of `clusters`, for
+        every row of the table, or else the one noted on the sheet.
+        """
+        if clusters is not None:
+            home = as_codes("clusters", clusters, self.n)[self.rows]
+        elif self.noted_clusters is not None:
+            home = as_codes("noted_clusters", list(self.noted_clusters))
+        else:
+            home = np.arange(len(self))
+        places, mates = self.pairs()
+        return count_unreturned(self.rows, places, mates, home)
 
     def split_counts(self, clusters: Rows) -> Rows:
         """Return m_i: how many other predicted clusters hold mates of each row."""
@@ -181,7 +224,7 @@ def leak_from_resolved_rows(
     values, most = _values(resolved, splits)
     split = resolved.split_counts(predicted) > 0
     touched = split | (values > 0).any(axis=0)
-    shares, notes = [], _notes(touched, len(resolved))
+    shares, notes = [], _notes(touched, resolved.contradictions(predicted))
     for side in (0, 1):
         largest = max(most[side], float(values[side].max()))
         share = sample.share(values[side], largest, level, seed)
@@ -199,59 +242,6 @@ def leak_from_resolved_rows(
         fragments=_fragments(resolved, predicted, split, sample),
         notes=tuple(notes),
     )
-
-
-def _row_numbers(rows: Any, n: int) -> Rows:
-    numbers = np.asarray(rows)
-    if numbers.ndim != 1 or not len(numbers):
-        raise InputError("rows must hold the numbers of the reviewed rows; it holds none.")
-    if not np.issubdtype(numbers.dtype, np.integer):
-        raise InputError("rows must be whole numbers from 0; parse_review turns ids into them.")
-    problems = []
-    if numbers.min() < 0 or numbers.max() >= n:
-        problems.append(f"row numbers must lie in 0 … {n - 1}.")
-    twice = len(numbers) - len(np.unique(numbers))
-    if twice:
-        problems.append(f"{twice} are given more than once; a row can be reviewed once only.")
-    if problems:
-        raise InputError.from_problems("rows", problems)
-    return numbers.astype(np.intp)
-
-
-def _mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
-    if isinstance(mates, Mapping):
-        listed: Sequence[Any] = [mates.get(row) for row in rows.tolist()]
-    else:
-        listed = list(mates)
-    if len(listed) != len(rows):
-        raise InputError(
-            f"mates has {len(listed)} entries for {len(rows)} rows; give one for each."
-        )
-    missing = sum(isinstance(item, str) or not isinstance(item, Iterable) for item in listed)
-    if missing:
-        raise InputError(
-            f"mates is missing, or is no list, for {missing} of {len(rows)} rows. An empty list says "
-            "that somebody looked and found none; leave out rows that nobody looked at, if they were "
-            "left over by chance."
-        )
-    lists = [list(item) for item in listed]
-    flat = np.asarray([mate for found in lists for mate in found])
-    if len(flat) and not (flat.ndim == 1 and np.issubdtype(flat.dtype, np.integer)):
-        raise InputError("mates must be whole numbers from 0; parse_review turns ids into them.")
-    flat = flat.astype(np.intp)
-    places = np.repeat(np.arange(len(rows)), [len(found) for found in lists])
-    problems = []
-    outside = len(np.unique(places[(flat < 0) | (flat >= n)]))
-    if outside:
-        problems.append(f"{outside} rows have mates outside 0 … {n - 1}.")
-    own = len(np.unique(places[flat == rows[places]]))
-    if own:
-        problems.append(f"{own} rows are listed as mates of themselves; list other rows only.")
-    if problems:
-        raise InputError.from_problems("mates", problems)
-    pairs = np.unique(np.column_stack([places, flat]), axis=0)
-    ends = np.cumsum(np.bincount(pairs[:, 0], minlength=len(rows)))[:-1]
-    return tuple(np.split(pairs[:, 1], ends))
 
 
 def _values(resolved: ResolvedRows, splits: Splits) -> tuple[Floats, tuple[float, float]]:
@@ -288,11 +278,16 @@ def _fragments(
     return typical_fragments((own / (own + others))[split], weights)
 
 
-def _notes(touched: Mask, count: int) -> list[str]:
-    leaks = int(touched.sum())
-    if leaks >= FEW_LEAKS:
-        return []
-    return [
-        f"Only {leaks} of {count} reviewed rows are split: use the upper limit rather than the "
-        "point, and review more rows if it is too high."
-    ]
+def _notes(touched: Mask, contradictions: int) -> list[str]:
+    leaks, notes = int(touched.sum()), []
+    if leaks < FEW_LEAKS:
+        notes.append(
+            f"Only {leaks} of {len(touched)} reviewed rows are split: use the upper limit rather than "
+            "the point, and review more rows if it is too high."
+        )
+    if contradictions:
+        notes.append(
+            f"{contradictions} reviewed rows are listed as mates of others but do not list them: one "
+            "or the other was looked up wrongly."
+        )
+    return notes

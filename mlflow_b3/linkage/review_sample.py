@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats, Rows
 
 #: The strata of rows with positive scores, by rising score.
@@ -73,7 +74,9 @@ def rows_needed(split_rate: float, delta: float, *, level: float = 0.95) -> int:
     """
     problems = []
     if not 0 < split_rate < 1:
-        problems.append(f"split_rate={split_rate!r} must lie between 0 and 1.")
+        problems.append(
+            f"split_rate={split_rate!r} must lie between 0 and 1.{not_percentage(split_rate)}"
+        )
     if not 0 < delta < math.inf:
         problems.append(f"delta={delta!r} must be a positive relative error.")
     if not 0 < level < 1:

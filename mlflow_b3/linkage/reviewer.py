@@ -2,12 +2,13 @@
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakShare
+from mlflow_b3.linkage.percentages import not_percentage
 
 
 def check_reviewer(sensitivity: float, specificity: float) -> None:
     """Refuse rates that are none, or of a review that tells nothing."""
     problems = [
-        f"{name}={rate!r} must lie in [0, 1]."
+        f"{name}={rate!r} must lie in [0, 1].{not_percentage(rate)}"
         for name, rate in (("sensitivity", sensitivity), ("specificity", specificity))
         if not 0 <= rate <= 1
     ]

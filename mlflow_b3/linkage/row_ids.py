@@ -1,6 +1,8 @@
 """Ids of linked records as row numbers of the audited table."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +53,8 @@ def pairs_by_id(
             f"{listed(known, 2)}; those of the pairs are like {listed(pd.unique(both), 2)}. Name the "
             "column of the table that holds the ids which were linked (row_id)."
         )
-    return PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
+    pairs = PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
+    return replace(pairs, left_out=int((~keep).sum()))
 
 
 def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
@@ -78,6 +81,11 @@ def id_text(label: Any) -> str:
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return str(int(label))
     return str(label).strip()
+
+
+def label_texts(labels: Iterable[Any]) -> list[str]:
+    """Return labels as text that is the same when a spreadsheet has changed their numbers."""
+    return [_number(id_text(label)) for label in labels]
 
 
 def row_lookup(texts: list[str]) -> dict[str, int]:

@@ -20,6 +20,7 @@ SAMPLE_NAMES = ("sample", "iteration")
 RECORD_NAMES = ("record", "record_id", "rec_id", "id", "unique_id")
 ENTITY_NAMES = ("entity", "entity_id", "cluster", "cluster_id", "lambda")
 DBLINK_COLUMN = "linkageStructure"
+WIDE = " A column for each id is needed, or columns sample, record and entity."
 
 
 def leak_from_partition_samples(
@@ -90,7 +91,9 @@ def leak_from_partition_samples(
     )
 
 
-def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
+def read_partition_samples(
+    source: Any, ids: Sequence[Any], *, ignore_unknown: bool = False
+) -> Rows:
     """Read posterior samples of a linkage tool, in the order in which they were drawn.
 
     Parameters
@@ -103,6 +106,11 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
         `partitionId` and `linkageStructure` (lists of record ids, or such lists by entity).
     ids : sequence
         The id of every row of the table, in its order; ids are compared as text.
+    ignore_unknown : bool
+        Leave out records that are not among ids, instead of refusing them: right where the audited
+        rows are some of the rows that were linked. Samples of the partition of all of them are then
+        samples of the partition of these; nothing is lost. An array, which names no records, must
+        have a column for each of ids.
 
     Returns
     -------
@@ -113,13 +121,15 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
     texts = [id_text(name) for name in ids]
     repeated = pd.Index(texts)[pd.Index(texts).duplicated()].unique()
     if len(repeated):
-        raise InputError(f"ids: {_some(repeated)} occur more than once; each row needs its own.")
+        raise InputError(
+            f"ids: {len(repeated)} occur more than once: {_some(repeated)}; each row needs its own."
+        )
     if isinstance(source, (str, Path)):
         source = _read(Path(source))
     if not isinstance(source, pd.DataFrame):
         return _codes(source, len(texts))
     if DBLINK_COLUMN in source:
-        return _from_long(_dblink(source), texts)
+        return _from_long(_dblink(source), texts, ignore_unknown)
     columns = {str(name).lower(): name for name in source.columns}
     named = [
         next((columns[name] for name in names if name in columns), None)
@@ -127,8 +137,9 @@ def read_partition_samples(source: Any, ids: Sequence[Any]) -> Rows:
     ]
     if None not in named:
         long = source[named]
-        return _from_long(long.set_axis(["sample", "record", "entity"], axis=1), texts)
-    return _from_wide(source, texts)
+        long = long.set_axis(["sample", "record", "entity"], axis=1)
+        return _from_long(long, texts, ignore_unknown)
+    return _from_wide(source, texts, ignore_unknown)
 
 
 def _codes(samples: Any, n: int | None = None) -> Rows:
@@ -149,13 +160,13 @@ def _codes(samples: Any, n: int | None = None) -> Rows:
 
 def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
-        raise InputError(f"source={str(path)!r} does not exist (from {str(Path.cwd())!r}).")
-    with reading("source", path):
+        raise InputError(f"samples: {str(path)!r} does not exist (from {str(Path.cwd())!r}).")
+    with reading("samples", path):
         if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
         if path.suffix.lower() == ".csv":
             return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=["", "NA"])
-    raise InputError(f"source={str(path)!r} has an unknown ending; use .csv or .parquet.")
+    raise InputError(f"samples: {str(path)!r} has an unknown ending; use .csv or .parquet.")
 
 
 def _dblink(chain: pd.DataFrame) -> pd.DataFrame:
@@ -172,13 +183,13 @@ def _dblink(chain: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"sample": samples, "record": records, "entity": entities})
 
 
-def _from_long(table: pd.DataFrame, ids: list[str]) -> Rows:
+def _from_long(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Rows:
     if table.isna().any(axis=None):
-        raise InputError(f"source has {int(table.isna().any(axis=1).sum())} rows with gaps.")
-    rows = pd.Index(ids).get_indexer(pd.Index(table["record"].astype(str)))
-    if (rows < 0).any():
-        strange = table["record"].astype(str)[rows < 0].unique()
-        raise InputError(f"source holds records that are not among ids: {_some(strange)}.")
+        raise InputError(f"samples: {int(table.isna().any(axis=1).sum())} lines have gaps.")
+    records = table["record"].astype(str)
+    rows = pd.Index(ids).get_indexer(pd.Index(records))
+    _check_known(records[rows >= 0].unique(), records[rows < 0].unique(), ids, ignore_unknown)
+    table, rows = table[rows >= 0], rows[rows >= 0]
     numbers = pd.to_numeric(table["sample"], errors="coerce")  # read from text, 10 is after 9
     order = table["sample"] if numbers.isna().any() else numbers
     samples, drawn = pd.factorize(order, sort=True)
@@ -187,7 +198,7 @@ def _from_long(table: pd.DataFrame, ids: list[str]) -> Rows:
     if len(wrong):
         where = [f"{ids[row]} in sample {drawn[sample]}" for sample, row in wrong[:5]]
         raise InputError(
-            f"source: every record must occur once in every sample; {len(wrong)} do not: "
+            f"samples: every record must occur once in every sample; {len(wrong)} do not: "
             f"{', '.join(where)}{' …' if len(wrong) > 5 else ''}."
         )
     labels = np.empty((len(drawn), len(ids)), dtype=np.intp)
@@ -195,23 +206,42 @@ def _from_long(table: pd.DataFrame, ids: list[str]) -> Rows:
     return _codes(labels)
 
 
-def _from_wide(table: pd.DataFrame, ids: list[str]) -> Rows:
-    names = [str(name) for name in table.columns]
+def _from_wide(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Rows:
+    names, known = [str(name) for name in table.columns], set(ids)
     kept = [
         place
         for place, name in enumerate(names)
-        if name in ids or not (name.lower() in SAMPLE_NAMES or name.startswith("Unnamed: "))
+        if name in known or not (name.lower() in SAMPLE_NAMES or name.startswith("Unnamed: "))
     ]
     names, table = [names[place] for place in kept], table.iloc[:, kept]
     if names == [f"V{place + 1}" for place in range(len(ids))]:
         return _codes(table.to_numpy(), len(ids))
-    strange, missing = sorted(set(names) - set(ids)), sorted(set(ids) - set(names))
-    if strange or missing or len(names) != len(ids):
+    held = [name in known for name in names]
+    found = [name for name in names if name in known]
+    strange = [name for name in names if name not in known]
+    _check_known(found, strange, ids, ignore_unknown, WIDE)
+    missing = sorted(known - set(found))
+    if missing or len(found) != len(ids):
         raise InputError(
-            f"source needs a column for each of {len(ids)} ids, or columns sample, record and entity; "
-            f"missing: {_some(missing)}; not among ids: {_some(strange)}."
+            f"samples: {len(missing)} of {len(ids)} ids have no column: {_some(missing)}; "
+            f"{len(found) - len(set(found))} have more than one.{WIDE}"
         )
-    return _codes(table.set_axis(names, axis=1)[ids].to_numpy())
+    return _codes(table.loc[:, held].set_axis(found, axis=1)[ids].to_numpy())
+
+
+def _check_known(
+    known: Any, strange: Any, ids: list[str], ignore_unknown: bool, needed: str = ""
+) -> None:
+    """Refuse records that are not among ids, or all of them not being there."""
+    if not len(strange) or (ignore_unknown and len(known)):
+        return
+    cause = ""
+    if len(strange) > len(known):
+        cause = f" Ids are like {_some(ids, 2)}: wrong row_id, or samples of another table?"
+    raise InputError(
+        f"samples: {len(strange)} of {len(strange) + len(known)} records are not among ids: "
+        f"{_some(strange)}.{cause}{needed}"
+    )
 
 
 def _some(values: Any, most: int = 5) -> str:

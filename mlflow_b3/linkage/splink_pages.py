@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.row_ids import listed
 
 
 def splink_labelling_pages(
@@ -49,7 +50,9 @@ def splink_labelling_pages(
     names = list(ids)
     quoted = [str(name) for name in names if "'" in str(name)]
     if quoted:
-        raise InputError(f"ids: Splink cannot look up ids with a quote: {', '.join(quoted)}.")
+        raise InputError(
+            f"ids: Splink cannot look up {len(quoted)} ids with a quote: {listed(quoted)}."
+        )
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     pages = []

@@ -65,7 +65,7 @@ def test_files_are_read(tmp_path, suffix):
     TABLE.to_csv(path, index=False) if suffix == "csv" else TABLE.to_parquet(path)
     assert listed(read_pairs(path, IDS)) == listed(read_pairs(str(path), IDS))
     assert listed(read_pairs(path, IDS)) == listed(from_pairs(TABLE, IDS))
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="pair table: there is no file"):
         read_pairs(tmp_path / "nothing.csv", IDS)
 
 
@@ -98,6 +98,8 @@ def test_unknown_ids_are_counted_and_shown():
     some = from_pairs(TABLE, ["p3", "p9"], ignore_unknown=True)
     assert listed(some) == [(0, 1, 0.25)]
     assert some.n == 2
+    assert some.left_out == 1
+    assert from_pairs(TABLE, IDS).left_out == 0
 
 
 def test_ids_must_be_unique_and_there():
@@ -163,6 +165,33 @@ def test_splink_may_call_its_ids_otherwise():
     assert listed(from_splink(renamed, IDS, id_column="person")) == listed(from_splink(SPLINK, IDS))
     with pytest.raises(InputError, match="unique_id_column_name"):
         from_splink(renamed, IDS)
+
+
+def named(table, name):
+    return table.rename(columns={f"unique_id_{side}": f"{name}_{side}" for side in "lr"})
+
+
+def test_the_name_of_the_ids_of_splink_may_be_that_of_the_rows():
+    """Where it is not, it does no harm."""
+    expected = listed(from_splink(SPLINK, IDS))
+    assert listed(read_pairs(named(SPLINK, "person"), IDS, id_column="person")) == expected
+    assert listed(read_pairs(SPLINK, IDS, id_column="person")) == expected
+    assert listed(read_pairs(TABLE, IDS, id_column="person")) == listed(from_pairs(TABLE, IDS))
+    both = SPLINK.assign(person_l=["p3", "p9"], person_r=["p9", "p7"])
+    assert listed(read_pairs(both, IDS, id_column="person")) == [(1, 2, 2 / 3), (0, 2, 0.2)]
+
+
+@pytest.mark.parametrize("left_out", ["match_probability", "match_weight"])
+def test_the_only_columns_of_two_sides_hold_the_ids(left_out):
+    alone = named(SPLINK, "person").drop(columns=["surname_l", "surname_r", left_out])
+    alone = alone.assign(source_dataset_l="a", source_dataset_r="a", gamma_l=1)
+    pairs = read_pairs(alone, IDS)
+    assert (pairs.first.tolist(), pairs.second.tolist()) == ([0, 1], [1, 2])
+
+
+def test_several_columns_of_two_sides_are_not_guessed_at():
+    with pytest.raises(InputError, match=r"'person', 'surname'\. Name .*id_column, or row_id"):
+        read_pairs(named(SPLINK, "person"), IDS)
 
 
 def test_ids_of_several_datasets_need_their_source():
@@ -233,7 +262,7 @@ def test_other_things_are_refused():
 def test_a_file_that_holds_no_table_is_an_error_in_words(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"")
-    with pytest.raises(InputError, match=r"cannot be read"):
+    with pytest.raises(InputError, match=r"pair table: .* cannot be read"):
         read_pairs(path, ["a", "b"])
 
 

@@ -159,3 +159,23 @@ def test_wrong_parts_and_levels_are_refused():
         leak_from_split_rate(0.2, 5, 0)
     with pytest.raises(InputError, match="level=95"):
         leak_from_split_rate(0.2, 5, level=95)
+
+
+def test_percentages_are_recognised():
+    with pytest.raises(
+        InputError, match=r"recall=90 .* not a percentage(.|\n)*precision=99 .* not"
+    ):
+        leak_from_quality(90, 99, CLUSTERS, 5)
+    with pytest.raises(InputError, match=r"split_rate=20 .* Give a share, not a percentage"):
+        leak_from_split_rate(20, 5)
+    with pytest.raises(InputError, match=r"split_rate=-1") as error:
+        leak_from_split_rate(-1, 5)
+    assert "percentage" not in str(error.value)
+
+
+def test_numbers_of_pairs_have_no_name_that_an_audit_calls_otherwise():
+    with pytest.raises(InputError, match="number of pairs behind the recall, 0, must") as error:
+        leak_from_quality(0.9, None, CLUSTERS, 5, 0)
+    assert "recall_n" not in str(error.value)
+    with pytest.raises(InputError, match="pairs behind the precision, 50, was given without"):
+        leak_from_quality(0.9, None, CLUSTERS, 5, 100, precision_n=50)

@@ -142,11 +142,11 @@ def test_errors_say_which_samples_and_ids_are_wrong(tmp_path):
     twice = pd.concat([chain, chain.iloc[[3]]])
     with pytest.raises(InputError, match="p4 in sample 5, p5 in sample 5"):
         read_partition_samples(twice, IDS)
-    with pytest.raises(InputError, match="missing: p1; not among ids: q1"):
+    with pytest.raises(InputError, match=r"1 of 5 records are not among ids: q1\. A column for"):
         read_partition_samples(pd.DataFrame(SAMPLES, columns=["q1", *IDS[1:]]), IDS)
-    with pytest.raises(InputError, match="p1 occur more than once"):
+    with pytest.raises(InputError, match="1 occur more than once: p1"):
         read_partition_samples(SAMPLES, ["p1", "p1", "p2", "p3", "p4"])
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match=r"samples: .*chain.csv' does not exist"):
         read_partition_samples(tmp_path / "chain.csv", IDS)
     (tmp_path / "chain.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="unknown ending"):
@@ -156,7 +156,44 @@ def test_errors_say_which_samples_and_ids_are_wrong(tmp_path):
 def test_broken_files_and_ragged_samples_are_errors_in_words(tmp_path):
     path = tmp_path / "samples.csv"
     path.write_text("")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"samples: .* cannot be read"):
         read_partition_samples(path, ["a", "b"])
     with pytest.raises(InputError, match="different numbers of rows"):
         read_partition_samples([[1, 2], [1]], ["a", "b"])
+
+
+def long_table():
+    rows = [(s, IDS[row], entity) for s in (0, 1) for row, entity in enumerate(SAMPLES[s])]
+    return pd.DataFrame(rows, columns=["sample", "record", "entity"])
+
+
+FORMS = {
+    "wide": pd.DataFrame(SAMPLES, columns=IDS),
+    "long": long_table(),
+    "dblink": pd.DataFrame(CHAIN, columns=["iteration", "partitionId", "linkageStructure"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_of_more_records_are_cut_to_the_audited_ones(form):
+    """The partition of some rows is that of all of them, restricted."""
+    read = read_partition_samples(FORMS[form], ["p4", "p1", "p3"], ignore_unknown=True)
+    assert same_partitions(read, SAMPLES[:, [3, 0, 2]])
+    with pytest.raises(InputError, match="2 of 5 records are not among ids: p2, p5"):
+        read_partition_samples(FORMS[form], ["p4", "p1", "p3"])
+    with pytest.raises(InputError, match="p6"):  # it is in no sample
+        read_partition_samples(FORMS[form], ["p4", "p6"], ignore_unknown=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_of_other_records_are_refused_in_any_case(form):
+    words = r"5 of 5 records are not among ids: p1, .*Ids are like 0, 1 …: wrong row_id"
+    with pytest.raises(InputError, match=words):
+        read_partition_samples(FORMS[form], range(300), ignore_unknown=True)
+
+
+def test_samples_of_many_missing_ids_are_told_in_a_few_words():
+    ids = [*IDS, *(f"q{row}" for row in range(500))]
+    with pytest.raises(InputError, match="500 of 505 ids have no column: q0, q1") as error:
+        read_partition_samples(FORMS["wide"], ids)
+    assert len(str(error.value)) < 300

@@ -311,3 +311,27 @@ def test_split_counts_hold_for_entities_in_many_parts():
 def test_wrong_split_counts_are_refused(m, K, words):
     with pytest.raises(InputError, match=words):
         leak_from_split_counts(m, K)
+
+
+def test_rows_that_do_not_list_those_that_list_them_are_counted():
+    """Row 2 lists 0 and 1; 0 lists 2, but 1 and 5 say that they have no mates."""
+    rows, mates = [2, 0, 1, 5, 3], [[0, 1, 5], [2], [], [], [0, 4]]
+    assert ResolvedRows.of(rows, mates, 6).contradictions() == 3  # 1, 5, and 0 for row 3
+    note = "3 reviewed rows are listed as mates of others but do not list them"
+    assert note in leak_from_resolved_rows(rows, mates, FOLDS, CLUSTERS).notes[-1]
+
+
+def test_mates_of_the_own_cluster_need_not_be_listed_both_ways():
+    rows, mates = [0, 1], [[1], []]
+    resolved = ResolvedRows.of(rows, mates, 6, noted_clusters=["A", "A"])
+    assert resolved.contradictions() == resolved.contradictions(CLUSTERS) == 0
+    assert ResolvedRows.of(rows, mates, 6).contradictions() == 1
+    assert ResolvedRows.of(rows, mates, 6).contradictions(range(6)) == 1
+    notes = leak_from_resolved_rows(rows, mates, FOLDS, CLUSTERS).notes
+    assert not any("do not list them" in note for note in notes)
+
+
+def test_noted_clusters_are_one_for_each_row():
+    with pytest.raises(InputError, match="noted_clusters has 1 labels for 2 rows"):
+        ResolvedRows.of([0, 1], [[], []], 6, noted_clusters=["A"])
+    assert ResolvedRows.of([0, 1], [[], []], 6).changed_clusters(CLUSTERS) is None

@@ -173,14 +173,23 @@ def test_files_that_spreadsheets_wrote_are_understood(tmp_path, encoding, separa
 
 def test_tables_that_pandas_read_from_a_workbook_are_understood():
     """Ids as numbers, some as 12.0 since other cells of the column are empty."""
-    sheet = pd.DataFrame({"record": [11, 12, 13], "mates": [12.0, 11.0, "-"]})
+    sheet = pd.DataFrame(
+        {
+            "record": [11, 12, 13],
+            "mates": [12.0, 11.0, "-"],
+            "stratum": "all",
+            "rows_in_stratum": 4.0,
+        }
+    )
     resolved = parse_review(sheet, [11, 12, 13, 14])
     assert mates_by_row(resolved) == {0: [1], 1: [0]}
-    assert resolved.strata is None
+    assert resolved.noted_clusters is None  # the sheet has none
 
 
 def test_commas_separate_ids_that_hold_none():
-    sheet = pd.DataFrame({"record": ["x", "y"], "mates": ["y, z", "x"]})
+    sheet = pd.DataFrame(
+        {"record": ["x", "y"], "mates": ["y, z", "x"], "stratum": "all", "rows_in_stratum": 3}
+    )
     assert mates_by_row(parse_review(sheet, ["x", "y", "z"])) == {0: [1, 2], 1: [0]}
     assert mates_by_row(parse_review(filled({"a 1": "b,1; a 3"}), FRAME["patient"])) == {0: [2, 3]}
 
@@ -208,22 +217,24 @@ def test_all_mistakes_on_a_sheet_are_named_at_once():
     with pytest.raises(InputError) as error:
         parse_review(sheet, FRAME["patient"])
     for words in (
-        "records that are not among ids: zz.",
-        "mates of a 1 that are not among ids: a 9, q.",
-        "a 2 is listed as a mate of itself",
-        "mates of 12 are ids and `none` at once",
-        "more than once: 007",
+        "1 of 8 records are not in the table: 'zz'.\n",
+        "2 mates are not in the table: 'a 9' of 'a 1', 'q' of 'a 1'.",
+        "1 records are listed as mates of themselves: 'a 2'",
+        "2 records have ids and `none` in `mates` at once: '12', 'zz'",
+        "1 records occur more than once: '007'",
         "1 of 8 rows have nothing",
     ):
         assert words in str(error.value)
 
 
 def test_sheets_of_another_kind_are_refused(tmp_path):
-    with pytest.raises(InputError, match="no columns 'mates'; it has 'record', 'maets'"):
+    with pytest.raises(
+        InputError, match="review sheet: it has no columns 'mates'; it has 'record', 'maets'"
+    ):
         parse_review(pd.DataFrame({"record": [1], "maets": [2]}), [1, 2])
     with pytest.raises(InputError, match="no rows"):
         parse_review(pd.DataFrame({"record": [], "mates": []}), [1, 2])
-    with pytest.raises(InputError, match="is not a file here"):
+    with pytest.raises(InputError, match=r"review sheet: .*none.csv' is not a file here"):
         parse_review(tmp_path / "none.csv", [1, 2])
     with pytest.raises(InputError, match="copy `stratum`"):
         parse_review(filled({}, rows_in_stratum=[1, 2, 3, 4, 5, 6]), FRAME["patient"])
@@ -249,8 +260,9 @@ def test_sheets_that_cannot_be_laid_out_are_refused():
     sample = sample_rows(6, 3)
     with pytest.raises(InputError, match=r"no columns 'fuond'\. Did you mean 'found'"):
         review_sheet(FRAME, sample, cluster="fuond")
-    with pytest.raises(InputError, match="named 'comment'"):
-        review_sheet(FRAME.assign(comment=""), sample, cluster="found")
+    for name in ("comment", "Cluster"):  # capitals do not count when the sheet is read back
+        with pytest.raises(InputError, match=f"named '{name}'"):
+            review_sheet(FRAME.assign(**{name: ""}), sample, cluster="found")
     with pytest.raises(InputError, match="5 rows; the sample was drawn from 6"):
         review_sheet(FRAME.iloc[:5], sample, cluster="found")
     kept = review_sheet(FRAME.assign(comment=""), sample, cluster="found", columns=["name"])
@@ -287,7 +299,7 @@ def test_splink_writes_a_labelling_page_for_each_record(tmp_path):
     pages = splink_labelling_pages(linker, ["r 1", "r 4"], tmp_path / "pages")
     assert [page.name for page in pages] == ["0001-r_1.html", "0002-r_4.html"]
     assert '"unique_id_l": "r 0"' in pages[0].read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="ids with a quote: O'Neil"):
+    with pytest.raises(InputError, match='1 ids with a quote: "O\'Neil"'):
         splink_labelling_pages(linker, ["O'Neil"], tmp_path)
 
 
@@ -300,17 +312,79 @@ def test_pages_need_a_linker_of_splink(tmp_path):
 def test_a_broken_file_is_an_error_in_words(tmp_path, text):
     path = tmp_path / "sheet.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"sheet.csv' cannot be read"):
+    with pytest.raises(InputError, match=r"review sheet: .*sheet.csv' cannot be read"):
         parse_review(path, [1, 2, 3])
 
 
-def test_a_sheet_that_lost_one_of_its_strata_columns_is_not_taken_for_a_uniform_sample():
-    sheet = pd.DataFrame({"record": [1, 2], "rows_in_stratum": [2, 1], "mates": ["none", "none"]})
-    with pytest.raises(InputError, match="has lost its column 'stratum'"):
-        parse_review(sheet, [1, 2, 3])
+@pytest.mark.parametrize("lost", [["stratum"], ["rows_in_stratum"], ["stratum", "rows_in_stratum"]])
+def test_a_sheet_that_lost_its_strata_is_not_taken_for_a_uniform_sample(lost):
+    sheet = filled({}).drop(columns=lost)
+    with pytest.raises(InputError, match=f"has lost '{lost[0]}'.*ResolvedRows.of"):
+        parse_review(sheet, FRAME["patient"])
 
 
 def test_a_sheet_with_two_columns_of_mates_is_refused():
     sheet = pd.DataFrame([[1, "none", "2"]], columns=["record", "mates", "mates"])
     with pytest.raises(InputError, match="has columns 'mates' twice"):
         parse_review(sheet, [1, 2, 3])
+
+
+def test_a_sheet_of_another_table_is_told_in_a_few_words():
+    """Hundreds of unknown ids are one problem, not hundreds."""
+    sheet = pd.concat([filled({"a 1": "a 2; a 3"})] * 50, ignore_index=True)
+    sheet = sheet.assign(record=[f"r{row}" for row in range(300)])
+    with pytest.raises(InputError, match=r"300 of 300 records are not in the table: 'r0'") as error:
+        parse_review(sheet, range(900))
+    assert "'r4', …. Ids of the table are like '0', '1', …: wrong row_id, or" in str(error.value)
+    assert "100 mates are not in the table: 'a 2' of 'r" in str(error.value)
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_lines_that_were_not_done_can_be_deleted_from_the_end():
+    """The strata stay those of the table, and the first rows of a random order are a sample."""
+    frame = pd.DataFrame({"found": np.arange(400)})
+    scores = np.linspace(0, 1, 400) * (np.arange(400) % 2)
+    sheet = review_sheet(frame, sample_rows(400, 80, scores), cluster="found")
+    sheet.loc[:49, "mates"] = "none"
+    with pytest.raises(
+        InputError, match=r"30 of 80 rows .* delete the unfinished lines from its end"
+    ):
+        parse_review(sheet, frame.index)
+    cut = parse_review(sheet.iloc[:50], frame.index)
+    kept = parse_review(sheet, frame.index, allow_unfinished=True)
+    assert len(cut) == 50
+    assert cut.strata == kept.strata
+    assert cut.noted_clusters == kept.noted_clusters
+
+
+def test_an_empty_sheet_is_not_to_be_cut():
+    with pytest.raises(InputError, match="6 of 6 rows") as error:
+        parse_review(everything(), FRAME["patient"])
+    assert "delete" not in str(error.value)
+
+
+def test_a_stratum_whose_lines_were_all_deleted_is_missed():
+    sheet = filled({}).assign(rows_in_stratum=5).drop(index="12")
+    with pytest.raises(InputError, match=r"'all' have 5 rows together; the table has 6.*copy them"):
+        parse_review(sheet, FRAME["patient"])
+
+
+def test_the_clusters_of_the_sheet_are_remembered():
+    resolved = parse_review(filled({"12": ""}), FRAME["patient"], allow_unfinished=True)
+    labels = FRAME["found"].to_numpy()
+    assert resolved.noted_clusters == tuple(labels[resolved.rows])
+    assert resolved.changed_clusters(labels) == 0
+    assert resolved.changed_clusters(pd.Series(list("AAABCZ"), dtype="category")) == 1 / 5
+    with pytest.raises(InputError, match=r"clusters has shape \(5,\); the table has 6 rows"):
+        resolved.changed_clusters(labels[:5])
+
+
+@pytest.mark.parametrize("kind", [int, float, str, object])
+def test_clusters_are_compared_whatever_a_file_made_of_them(tmp_path, kind):
+    frame = FRAME.assign(found=[1, 1, 2, 3, 4, 5])
+    path = tmp_path / "sheet.csv"
+    review_sheet(frame, sample_rows(6, 6), cluster="found", id="patient", path=path)
+    pd.read_csv(path).assign(mates="none").astype({"cluster": float}).to_csv(path, index=False)
+    resolved = parse_review(path, frame["patient"])
+    assert resolved.changed_clusters(frame["found"].astype(kind)) == 0
+    assert resolved.changed_clusters(1 + frame["found"]) == 1

@@ -21,7 +21,6 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
-from mlflow_b3.linkage import LeakEstimate, LeakShare
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.text import to_markdown
@@ -109,7 +108,7 @@ def audited(tracking: MlflowClient, clinic: mlflow_b3.Clinic) -> SimpleNamespace
 
 @pytest.fixture(scope="module")
 def complete(audited: SimpleNamespace) -> AuditReport:
-    """Return a report in which no number is missing."""
+    """Return a report in which no number is missing but those of the other pattern."""
     return replace(
         audited.report,
         e0_guaranteed=0.21,
@@ -117,17 +116,6 @@ def complete(audited: SimpleNamespace) -> AuditReport:
         tipping_p0=0.03,
         tipping_cluster_error=0.12,
         tipping_split_rate=0.34,
-        p0=0.2,
-        p0_source="resolved_rows",
-        settings=replace(audited.report.settings, pattern="fragments", claim=(0.16, 0.24)),
-        linkage=LeakEstimate(
-            train=LeakShare(point=0.05, low=0.04, high=0.06),
-            validation=LeakShare(point=0.2, low=0.16, high=0.24),
-            kind="estimate",
-            method="resolved-rows",
-            level=0.95,
-            n_folds=5.0,
-        ),
     )
 
 
@@ -252,16 +240,14 @@ def test_a_lower_bound_is_no_metric_that_a_threshold_on_e0_could_pass(complete):
 
 @pytest.mark.parametrize("where", ["run", "child"])
 def test_every_number_of_the_report_is_a_metric_of_both_runs(audited, where):
-    expected = {
-        name: value for name, value in metrics_of(audited.report).items() if value is not None
-    }
+    expected = known_metrics(audited.report)
     metrics = getattr(audited, where).data.metrics
     assert {k: v for k, v in metrics.items() if k.startswith("b3/")} == pytest.approx(expected)
 
 
 def test_all_metrics_arrive_when_all_numbers_are_known(trained, complete):
     child = record(trained.own(complete))
-    expected = pytest.approx(metrics_of(complete))
+    expected = pytest.approx(known_metrics(complete))
     assert trained.metrics() == expected
     on_child = trained.client.get_run(child).data.metrics
     assert {k: v for k, v in on_child.items() if k.startswith("b3/")} == expected
@@ -269,9 +255,7 @@ def test_all_metrics_arrive_when_all_numbers_are_known(trained, complete):
 
 
 def test_the_logged_model_has_the_metrics_of_the_child_run_with_the_table(audited):
-    expected = {
-        name: value for name, value in metrics_of(audited.report).items() if value is not None
-    }
+    expected = known_metrics(audited.report)
     metrics = audited.model.metrics
     assert {metric.key: metric.value for metric in metrics} == pytest.approx(expected)
     assert len(metrics) == len(expected)
@@ -297,6 +281,10 @@ def test_curves_are_stepped_metrics_of_the_child_by_permille(tracking, audited, 
     expected = sorted(curves_of(audited.report)[key])
     assert [step for step, _ in points] == [step for step, _ in expected]
     assert [value for _, value in points] == pytest.approx([value for _, value in expected])
+
+
+def known_metrics(report: AuditReport) -> dict[str, float]:
+    return {name: value for name, value in metrics_of(report).items() if value is not None}
 
 
 def not_known(report: AuditReport) -> str:
@@ -458,7 +446,7 @@ def test_a_model_logged_without_a_run_gets_metrics_and_tags(tracking, complete):
     child = record(replace(complete, settings=settings))
     model = tracking.get_logged_model(model_id)
     metrics = {metric.key: metric.value for metric in model.metrics}
-    assert metrics == pytest.approx(metrics_of(complete))
+    assert metrics == pytest.approx(known_metrics(complete))
     assert model.tags["b3.audit_run_id"] == child
 
 

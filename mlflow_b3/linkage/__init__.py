@@ -39,7 +39,7 @@ from mlflow_b3.linkage.log_odds import (
     learn_log_odds,
 )
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.pairs import leak_from_pairs, row_leak_probability
+from mlflow_b3.linkage.pairs import leak_from_pairs, row_leak_probability, split_probability
 from mlflow_b3.linkage.printed_bounds import printed_fano, printed_string_bound
 from mlflow_b3.linkage.quality import leak_from_quality, leak_from_split_rate
 from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
@@ -125,6 +125,7 @@ __all__ = [
     "shifted_precision",
     "splink_labelling_pages",
     "split_counts_of",
+    "split_probability",
     "string_channel",
     "swoosh_bounds",
 ]

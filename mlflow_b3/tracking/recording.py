@@ -81,14 +81,14 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
     low, high = report.e0_interval
     split = report.settings.pattern == "fragments"
     seen = report.settings.claim if report.linkage is not None else None
-    trained = None if report.linkage is None else report.linkage.train.point
     values = {
         # a lower bound must not pass for the loss itself where a threshold is set on this metric
         "e0": report.e0 if report.settings.refit_strength == "full" else None,
         "e0_low": low,
         "e0_high": high,
         "e0_guaranteed": report.e0_guaranteed,
-        "p0": trained if split else report.p0,
+        # shares of split clusters must not be held against tipping_p0, which counts misplaced rows
+        "p0": None if split else report.p0,
         "seen_share": report.p0 if split else None,
         "seen_share_low": seen and seen[0],
         "seen_share_high": seen and seen[1],

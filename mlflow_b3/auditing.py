@@ -1,41 +1,29 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from mlflow_b3.claims import Claim, make_claim
 from mlflow_b3.conclusions import conclude, conclude_test
-from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError, check_seed, choose
-from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
-from mlflow_b3.estimation.methods import Method, as_method, check_size
-from mlflow_b3.estimation.mixture import P0Bound
+from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
 from mlflow_b3.findings import Finding
-from mlflow_b3.fold_bounds import bound_folds, largest_share
-from mlflow_b3.folds import (
-    DEFAULT_FOLDS,
-    Fold,
-    FoldSummary,
-    assigns_at_random,
-    balanced_count,
-    cross_validates,
-    fold_findings,
-    make_folds,
-    summarize_folds,
-)
+from mlflow_b3.folds import cross_validates, make_folds
 from mlflow_b3.hypothesis import TESTS, LeakageTest
 from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.losses import constant_loss
-from mlflow_b3.measurement.breaking import FragmentSizes, breakable, parse_fragments
+from mlflow_b3.measurement.assembly import Measurement
+from mlflow_b3.measurement.breaking import parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.fits import FitCounts
-from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
+from mlflow_b3.measurement.levels import DESIGNS
+from mlflow_b3.planning import Plan, plan_audit
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.linkage_findings import linkage_findings
@@ -213,7 +201,7 @@ def audit(
         split_rate=split_rate,
         evidence=linkage.source(otherwise_known=known),
     )
-    given_sizes = None if fragments is None else parse_fragments(fragments)
+    sizes = None if fragments is None else parse_fragments(fragments)
     chosen_method = as_method(method, **(method_options or {}))
     _check(claim, scheme, levels, test, seed, threshold, distribution)
     subject = load_subject(
@@ -229,27 +217,29 @@ def audit(
         row_id=row_id,
         match_probability=linkage.column,
     )
-    evidence = read_evidence(linkage, subject.table, row_id)
-    grouped = evidence.regrouped(subject.table)
-    repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
-    splits = make_folds(grouped, folds, seed=int(seed), repeats=repeats)
-    evidence.require_kept(splits, grouped)
-    splits = evidence.purged(splits, subject.table)
-    summaries = summarize_folds(splits, subject.table)
-    claim, bound = _bound(claim, subject.table, splits[: len(splits) // repeats], int(seed))
-    claim = evidence.settle(claim, splits, subject.table)
-    sizes = given_sizes or claim.fragment_sizes
-    _check_before_refits(claim, subject.table, summaries, sizes, chosen_method, scheme, levels)
+    plan = plan_audit(
+        subject,
+        claim,
+        read_evidence(linkage, subject.table, row_id),
+        folds=folds,
+        repeats=repeats,
+        budget=budget,
+        fragments=sizes,
+        method=chosen_method,
+        scheme=scheme,
+        levels=levels,
+        seed=int(seed),
+    )
     campaign = Campaign(
         data=subject.rows,
         learner=subject.learner,
         loss=subject.loss,
-        folds=splits,
-        repeats=repeats,
+        folds=plan.folds,
+        repeats=plan.repeats,
         scheme=scheme,
         levels=levels,
         seed=int(seed),
-        fragments=sizes,
+        fragments=plan.fragments,
         budget=budget,
         distribution=distribution,
         n_jobs=n_jobs,
@@ -259,36 +249,30 @@ def audit(
     )
     with without_autologging():
         measured, counts = campaign.measure()
-    settings = Settings(
-        **subject.describe(),
-        method=chosen_method.name,
-        method_options=chosen_method.options,
-        scheme=scheme,
-        pattern=claim.pattern,
-        fragments=str(sizes),
-        claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
-        claim_centre=claim.centre,
-        p0_validation=claim.p0_validation,
+    settings = replace(
+        plan.settings(fits=counts.done),
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
-        repeats=repeats,
         threshold_given=threshold is not None,
-        seed=int(seed),
-        fits=counts.done,
-        n_validated=len({c for fold in splits for c in subject.table.clusters[fold.validation]}),
         fold_threshold=linkage.safe_threshold,
         purge_threshold=purge_threshold,
     )
-    if threshold is None:
-        threshold = constant_loss(subject.loss, subject.table.target, subject.task)
-    tested = conclude_test(measured.test_losses, test, crossed=cross_validates(splits))
-    report = conclude(measured, claim, summaries, settings, threshold, tested, bound)
-    report = examine_rows(report, evidence, measured.row_losses, splits, subject.table)
-    findings = [*subject.table.findings, *fold_findings(splits, subject.table, subject.task)]
-    findings += audit_findings(report, counts)
-    findings += linkage_findings(report, evidence, splits, subject.table)
+    report = _conclude(plan, measured, settings, threshold, test)
+    findings = [*plan.findings, *audit_findings(report, counts)]
+    findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
     return replace(report, findings=tuple(findings))
+
+
+def _conclude(
+    plan: Plan, measured: Measurement, settings: Settings, threshold: float | None, test: str
+) -> AuditReport:
+    subject = plan.subject
+    if threshold is None:
+        threshold = constant_loss(subject.loss, subject.table.target, subject.task)
+    tested = conclude_test(measured.test_losses, test, crossed=cross_validates(plan.folds))
+    report = conclude(measured, plan.claim, plan.summaries, settings, threshold, tested, plan.bound)
+    return examine_rows(report, plan.evidence, measured.row_losses, plan.folds, subject.table)
 
 
 def _check(
@@ -311,39 +295,6 @@ def _check(
     check_seed(seed)
     if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
-
-
-def _bound(
-    claim: Claim, table: AuditData, folds: Sequence[Fold], seed: int
-) -> tuple[Claim, P0Bound | None]:
-    """Bound p0 by the rows themselves where nothing else is known about it."""
-    if claim.source not in ("none", "mixture"):
-        return claim, None
-    with without_autologging():
-        bound = bound_folds(table, folds, p0_validation=claim.p0_validation, seed=seed)
-    if claim.source == "mixture":
-        claim = claim.bounded(bound, largest_share(folds, claim.p0_validation))
-    return claim, bound
-
-
-def _check_before_refits(
-    claim: Claim,
-    table: AuditData,
-    folds: tuple[FoldSummary, ...],
-    sizes: FragmentSizes,
-    method: Method,
-    scheme: str,
-    levels: str,
-) -> None:
-    """Refuse what would otherwise show after hours of refits."""
-    if claim.pattern == "rows":
-        claim.shares(claim.high, folds)  # impossible shares
-    if claim.pattern == "fragments":
-        _require_breakable(table, sizes)
-    for fold in folds:  # a method that would be too large or needs more levels
-        leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
-        everything = scheme == "replace" or leaked > fold.n_training
-        check_size(method, DESIGNS[levels], fold.n_training if everything else round(leaked))
 
 
 def _no_distribution(report: AuditReport) -> str:
@@ -405,43 +356,3 @@ def run_leakage_test(
     with without_autologging():
         losses = measure_test(campaign, FitCounts())
     return conclude_test(losses, test, crossed=cross_validates(campaign.folds))
-
-
-def _repeats(
-    table: AuditData,
-    stochastic: bool,
-    folds: Any,
-    repeats: int | None,
-    budget: Any,
-    levels: str,
-    scheme: str,
-) -> int:
-    whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
-    if repeats is not None and (not whole or repeats < 1):
-        raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
-    if not assigns_at_random(table, folds):
-        if repeats is not None and repeats > 1:
-            raise InputError(
-                f"repeats={repeats} would change nothing: these folds are not drawn at random."
-            )
-        return 1
-    if repeats is not None:
-        return int(repeats)
-    return choose_repeats(
-        budget,
-        n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
-        stochastic=stochastic,
-        design=levels,
-        from_zero=scheme == "replace",
-    )
-
-
-def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
-    if not len(breakable(table.clusters, sizes)):
-        largest = int(np.bincount(table.clusters).max())
-        raise InputError(
-            "split clusters can only be measured with clusters of at least two rows; there are none."
-            if largest == 1
-            else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
-            "smaller sizes."
-        )

@@ -91,7 +91,7 @@ def _write_sheet(
 def _check_numbers(rows: int | None, split_rate: float | None) -> int | None:
     """Return how many rows are needed, if that is asked; refuse numbers that cannot be."""
     from mlflow_b3.linkage import rows_needed
-    from mlflow_b3.linkage.percentages import not_percentage
+    from mlflow_b3.wording import not_percentage
 
     problems = []
     if rows is not None and rows < 1:

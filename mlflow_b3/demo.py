@@ -12,8 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from mlflow_b3.datasets import FEATURES, Clinic, make_clinic
 from mlflow_b3.errors import choose
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.wording import number
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.wording import number
 
 #: How the ids of the demonstration's clinic are damaged, by pattern.
 DAMAGE = {"rows": ("cluster_error", 0.1), "fragments": ("split_rate", 0.4)}

@@ -24,6 +24,7 @@ from mlflow_b3.linkage.review import parse_review
 from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.linkage_arguments import LinkageArguments
+from mlflow_b3.wording import not_percentage
 
 QUALITIES = ("recall", "precision", "recall_pairs", "precision_pairs")
 #: The threshold of leak-safe folds that is recommended; lower ones snowball.
@@ -191,6 +192,7 @@ def _reviewer(value: Any) -> tuple[float, float]:
         raise InputError(
             f"reviewer={value!r} must be a pair (sensitivity, specificity) of shares in (0, 1]: of "
             "leaked rows that the reviewer finds, and of others that are left alone."
+            + not_percentage([sensitivity, specificity])
         )
     return sensitivity, specificity
 

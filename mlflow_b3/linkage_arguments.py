@@ -9,6 +9,7 @@ from typing import Any
 from mlflow_b3.claims import MATCH_COLUMN
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.folds import LeakSafeFolds
+from mlflow_b3.wording import not_percentage
 
 TABLES = (".csv", ".parquet", ".pq")
 
@@ -33,7 +34,8 @@ class LinkageArguments:
             if value is None:
                 continue
             if isinstance(value, bool) or not (isinstance(value, Real) and 0 < float(value) <= 1):
-                raise InputError(f"{name}={value!r} must be a match probability in (0, 1].")
+                hint = not_percentage(value) if isinstance(value, Real) else ""
+                raise InputError(f"{name}={value!r} must be a match probability in (0, 1].{hint}")
             if self._folds_given:
                 raise InputError(
                     f"{name} goes with folds that the audit makes, not with given ones."

@@ -8,9 +8,9 @@ from scipy import stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Rows, as_codes
 from mlflow_b3.results import Result
+from mlflow_b3.wording import not_percentage
 
 Counts = tuple[int, int]
 

@@ -10,10 +10,10 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.linkage.folds import MAX_GROUP, LeakSafeFolds, leak_safe_folds, purge
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.percentages import percent
 from mlflow_b3.linkage.splits import Splits, as_codes
 from mlflow_b3.linkage.truth import Leak
 from mlflow_b3.results import Result
+from mlflow_b3.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from mlflow_b3.errors import InputError, choose
-from mlflow_b3.linkage.percentages import percent
 from mlflow_b3.linkage.splits import Floats
 from mlflow_b3.results import Result
+from mlflow_b3.wording import percent
 
 KINDS = ("estimate", "upper", "lower", "uncalibrated")
 SIDES = ("train", "validation")

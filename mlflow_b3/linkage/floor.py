@@ -2,7 +2,7 @@
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
-from mlflow_b3.linkage.percentages import not_percentage
+from mlflow_b3.wording import not_percentage
 
 
 def leak_floor(

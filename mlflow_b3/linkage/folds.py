@@ -10,9 +10,9 @@ from sklearn.model_selection import GroupKFold
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.linkage.joined_clusters import joined_by, joined_up_to
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.percentages import not_percentage, percent
 from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
 from mlflow_b3.results import Result
+from mlflow_b3.wording import not_percentage, percent
 
 MAX_GROUP = 0.05
 

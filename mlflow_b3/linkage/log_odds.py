@@ -16,9 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from mlflow_b3.errors import InputError, check_seed, choose
-from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats
 from mlflow_b3.results import Result
+from mlflow_b3.wording import not_percentage
 
 MODELS = ("logistic", "boosting")
 MOST_FOLDS = 5

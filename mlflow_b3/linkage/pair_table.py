@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats, Rows
+from mlflow_b3.wording import not_percentage
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,10 +8,10 @@ from scipy import stats
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
-from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.row_means import check_level
 from mlflow_b3.linkage.split_counts import check_folds
 from mlflow_b3.linkage.splits import as_codes
+from mlflow_b3.wording import not_percentage
 
 
 def leak_from_quality(

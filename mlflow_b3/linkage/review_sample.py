@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.linkage.percentages import not_percentage
 from mlflow_b3.linkage.splits import Floats, Rows
+from mlflow_b3.wording import not_percentage
 
 #: The strata of rows with positive scores, by rising score.
 SCORED = ("low", "middle", "high")

@@ -3,7 +3,7 @@
 from mlflow_b3.estimation.fragments import seen_share
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.wording import percent
+from mlflow_b3.wording import percent
 
 
 def describe_evidence(report: AuditReport, leak: LeakEstimate) -> str:

@@ -12,7 +12,7 @@ from mlflow_b3.linkage.folds import safe_groups
 from mlflow_b3.linkage.pairs import leak_from_pairs
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.wording import number, percent
+from mlflow_b3.wording import number, percent
 
 #: Leak-safe folds are recommended where they keep at least this much of the match mass together.
 WORTH_IT = 0.2

@@ -5,7 +5,7 @@ from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.hypothesis import LeakageTest
 from mlflow_b3.reporting.linkage import describe_evidence, explain_linkage, explain_regression
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.wording import loss_words, number, percent
+from mlflow_b3.wording import loss_words, number, percent
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2

@@ -9,7 +9,7 @@ from mlflow_b3.reporting.sentences import (
     describe_refit,
     explain,
 )
-from mlflow_b3.reporting.wording import loss_words, number, percent
+from mlflow_b3.wording import loss_words, number, percent
 
 WIDTH = 92
 SUSPICIOUS = "Rows to look at first: likely leaked, and better for it"

@@ -1,4 +1,8 @@
-"""Numbers, shares and losses as a report writes them."""
+"""Numbers, shares and losses in words."""
+
+from typing import Any
+
+import numpy as np
 
 LOSS_WORDS = {
     "zero_one": "error rate",
@@ -17,9 +21,14 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
 
 
-def percent(value: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * value:.3g} %"
+def percent(share: float) -> str:
+    """Return a share as a percentage, without what rounding left of 0."""
+    return f"{round(100 * share, 9) + 0.0:.3g} %"
+
+
+def not_percentage(value: Any) -> str:
+    """Return advice for an error about a share, where it looks like a percentage."""
+    return " Give a share, not a percentage." if np.any(np.asarray(value, dtype=float) > 1) else ""
 
 
 def loss_words(name: str) -> str:

@@ -1,5 +1,6 @@
 """Clusters of rows from pairs: connected components, and correlation clustering."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ LARGEST_INTEGER = 40
 PIVOT_STARTS = 4
 #: Components that are worth a try without any program, and what counts as proven then.
 SMALL = 12
-PROOF = 1e-9
+PROOF = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +145,11 @@ def correlation_cluster(
     check_seed(seed)
     first, second, weight = _scored(n, i, j, w)
     _check_options(w_missing, max_lp)
-    graph = SignedGraph(n=n, first=first, second=second, weight=weight, missing=float(w_missing))
+    unit = _unit(weight, w_missing)
+    weight = weight / unit
+    graph = SignedGraph(
+        n=n, first=first, second=second, weight=weight, missing=float(w_missing) / unit
+    )
     count, parts = _components(n, first[weight > 0], second[weight > 0])
     labels, bound = parts.copy(), 0.0
     tally = dict.fromkeys(("integral", "integer", "heuristic", "large"), 0)
@@ -163,9 +168,9 @@ def correlation_cluster(
     bound = min(bound, cost)
     return CorrelationClusters(
         labels=tuple(labels.tolist()),
-        cost=cost,
-        lp_bound=bound,
-        gap=cost - bound,
+        cost=cost * unit,
+        lp_bound=bound * unit,
+        gap=(cost - bound) * unit,
         n_clusters=int(labels.max()) + 1,
         n_components=count,
         n_contested=len(contested),
@@ -174,6 +179,13 @@ def correlation_cluster(
         n_heuristic=tally["heuristic"] + tally["large"],
         n_large=tally["large"],
     )
+
+
+def _unit(weight: Floats, w_missing: float) -> float:
+    """Return what to measure small weights in: solvers take costs below 1e-7 for none."""
+    largest = max(float(np.abs(weight).max(initial=0)), abs(w_missing))
+    # a power of 2, so that nothing is rounded
+    return 2.0 ** math.frexp(largest)[1] if 0 < largest < 1 else 1.0
 
 
 def _solve(graph: SignedGraph, max_lp: int, rng: np.random.Generator) -> tuple[Rows, float, str]:
@@ -252,7 +264,12 @@ def _row_count(n: Any) -> int:
 
 def _scored(n: int, i: Any, j: Any, w: Any) -> tuple[Rows, Rows, Floats]:
     first, second = (np.atleast_1d(np.asarray(side)) for side in (i, j))
-    weight = np.atleast_1d(np.asarray(w, dtype=float))
+    try:
+        weight = np.atleast_1d(np.asarray(w, dtype=float))
+    except (TypeError, ValueError):
+        raise InputError("w must be numbers: the log-odds of each pair.") from None
+    if weight.ndim != 1:
+        raise InputError(f"w has shape {weight.shape}; one number for each pair is needed.")
     PairTable.of(first, second, np.ones(len(weight)), _row_count(n))
     wrong = ~np.isfinite(weight)
     if wrong.any():

@@ -139,6 +139,26 @@ def test_paths_give_the_value_of_the_program_with_triangles(seed, missing):
     assert (d[:, None, :] <= d[:, :, None] + d[None, :, :] + 1e-5).all()
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-10, 1e-8, 1.0, 1e8])
+def test_the_unit_of_the_weights_does_not_matter(scale):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        i, j, w = random_pairs(7, rng)
+        found = correlation_cluster(7, i, j, w * scale, -0.5 * scale)
+        least = price(7, i, j, w, -0.5, partitions(7)).min()
+        assert found.cost / scale == pytest.approx(least)
+        assert found.lp_bound / scale <= least + 1e-6
+
+
+def test_weights_that_must_be_obeyed_do_not_hide_the_others():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        i, j, _ = random_pairs(6, rng)
+        w = rng.choice([-1e9, -1, 1, 2.5, 1e9], len(i))
+        found = correlation_cluster(6, i, j, w)
+        assert found.cost == pytest.approx(price(6, i, j, w, 0, partitions(6)).min(), abs=0.01)
+
+
 def test_disjoint_cliques_are_found_without_a_gap():
     true = np.repeat(np.arange(30), 5)
     i, j = np.triu_indices(len(true), 1)
@@ -259,6 +279,8 @@ def test_the_result_survives_a_round_trip():
         ({"w": [np.nan]}, "missing or infinite"),
         ({"w": [np.inf]}, "off 0 and 1"),
         ({"w": [1.0, 2.0]}, "equal length"),
+        ({"w": ["high"]}, "must be numbers"),
+        ({"w": [[1.0]]}, "shape"),
         ({"w_missing": 0.1}, "w_missing=0.1"),
         ({"w_missing": np.nan}, "w_missing=nan"),
         ({"max_lp": 2.5}, "max_lp=2.5"),

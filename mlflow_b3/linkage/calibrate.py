@@ -18,6 +18,8 @@ from mlflow_b3.results import Result
 
 #: A line through fewer matches than this is no calibration: five for each coefficient.
 FEWEST_MATCHED_ROWS = 10
+#: Of these, how many each side of the folds needs.
+FEWEST_ON_A_SIDE = 5
 
 
 @dataclass(frozen=True, kw_only=True)

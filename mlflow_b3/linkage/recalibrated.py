@@ -8,7 +8,12 @@ import numpy as np
 from scipy import sparse
 
 from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.linkage.calibrate import Labels, Recalibration, ResolvedSample
+from mlflow_b3.linkage.calibrate import (
+    FEWEST_ON_A_SIDE,
+    Labels,
+    Recalibration,
+    ResolvedSample,
+)
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.linkage.logistic import fit_line, refit_lines
 from mlflow_b3.linkage.pairs import SAME_SCORES, pair_fragments
@@ -92,6 +97,7 @@ def leak_from_recalibrated_pairs(
             (splits.validation, splits.training, splits.validation_weight),
         )
     )
+    _require_matches(train.labels, validation.labels)
     leaked = validation.row_totals() / np.maximum(1, splits.validation.sum(axis=1))
     return LeakEstimate(
         train=train.share(times, level),
@@ -155,7 +161,8 @@ class _Side:
     def share(self, times: Floats, level: float) -> LeakShare:
         """Return the share with an interval from drawing resolved rows so many times."""
         hits, others = self._counted(times)
-        lines = refit_lines(self._line()[0], self.grid, hits, others)
+        told = (hits + others).sum(axis=1) > 0  # a draw may hold no row of this side
+        lines = refit_lines(self._line()[0], self.grid, hits[told], others[told])
         drawn = np.concatenate(
             [self._shares(lines[start : start + BLOCK]) for start in range(0, len(lines), BLOCK)]
         )
@@ -190,6 +197,17 @@ class _Side:
         misses = self._misses(lines)
         means = [-np.expm1(part @ misses).mean(axis=0) for part in self.counts]
         return np.asarray(np.minimum(1.0, np.dot(self.scale, means)))
+
+
+def _require_matches(train: Labels, validation: Labels) -> None:
+    """Refuse folds with a side that resolved rows say too little about."""
+    matched = [len(np.unique(side.sampled[side.match > 0])) for side in (train, validation)]
+    if min(matched) < FEWEST_ON_A_SIDE:
+        raise InputError(
+            f"resolved rows: {matched[0]} in training have a mate in validation among the scored "
+            f"pairs, and {matched[1]} in validation one in training; at least {FEWEST_ON_A_SIDE} of "
+            "either are needed. Resolve more rows, or use leak_from_resolved_rows."
+        )
 
 
 def _rescored(pairs: DirectedPairs, fitted: Recalibration) -> DirectedPairs:

@@ -232,3 +232,38 @@ def test_unusable_arguments_are_refused(linked):
         leak_from_recalibrated_pairs(
             *scores(linked), linked.clusters % 2, linked.clusters, rows, mates, draws=10
         )
+
+
+def split_couples():
+    """Return scored pairs of 300 entities of two rows, all apart, and one split of their rows."""
+    rng = np.random.default_rng(0)
+    first, second = np.triu_indices(600, 1)
+    true = (first // 2 == second // 2) & (first % 2 == 0)
+    keep = true | (rng.random(len(first)) < 0.005)
+    score = rng.normal(np.where(true, 1.0, -1.0)[keep], 1)
+    order = rng.permutation(600)
+    return (first[keep], second[keep], score), order[120:], order[:120]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_side_with_too_few_resolved_rows_is_refused(count):
+    pairs, training, validation = split_couples()
+    rows = np.r_[validation[:count], training[:80]]
+    with pytest.raises(InputError, match="in validation one in training; at least 5"):
+        leak_from_recalibrated_pairs(
+            *pairs, [(training, validation)], np.arange(600), rows, (rows ^ 1)[:, None].tolist()
+        )
+
+
+def test_draws_without_a_row_of_one_side_do_no_harm():
+    pairs, training, validation = split_couples()
+    rows = np.r_[validation[:7], training[:80]]
+    found = leak_from_recalibrated_pairs(
+        *pairs,
+        [(training, validation)],
+        np.arange(600),
+        rows,
+        (rows ^ 1)[:, None].tolist(),
+        draws=2000,
+    )
+    assert 0 < found.validation.low <= found.validation.point <= found.validation.high <= 1

@@ -47,8 +47,8 @@ class MatchModelSummary(Result):
         The same when every pair is given the labelled share.
     calibration_slope, calibration_intercept : float or None
         Of a logistic regression of the labels on the log-odds: 1 and 0 for a calibrated model; a
-        slope below 1 means log-odds too far from 0. None when the log-odds separate the labelled
-        pairs completely: then labels cannot tell how large they should be.
+        slope below 1 means log-odds too far from 0. None when no match has lower log-odds than any
+        other pair, or none higher: then labels cannot tell how large they should be.
     """
 
     model: str
@@ -120,8 +120,9 @@ def learn_log_odds(
         it: half matches, half not, is common, when one pair in thousands is a match. The by-product
         `true_share` of `swoosh_bounds` is an estimate.
     model : {"logistic", "boosting"} or classifier
-        Logistic regression of standardised features (no missing values); gradient boosting, which
-        takes missing values; or a classifier of scikit-learn with `predict_proba`.
+        Logistic regression of standardised features (no missing values); gradient boosting (which
+        takes them); or a scikit-learn classifier with `predict_proba` but no class weights: its
+        probabilities must go with the labelled share.
     seed : int
 
     Notes
@@ -134,7 +135,7 @@ def learn_log_odds(
     The thesis estimates P1 and P0 by kernel densities; a classifier estimates their ratio, which is
     all that is needed, and does not suffer from more than three features.
 
-    Pairs that share rows are not independent, so that the held-out figures look somewhat too good.
+    Pairs that share rows are not independent: the held-out figures look somewhat too good.
     """
     check_seed(seed)
     name = model if isinstance(model, str) else type(model).__name__
@@ -226,11 +227,9 @@ class _LogOdds(BaseEstimator):  # type: ignore[misc]
 
 def _estimator(model: Any, seed: int) -> Any:
     if not isinstance(model, str):
-        if not (hasattr(model, "fit") and hasattr(model, "predict_proba")):
-            raise InputError(
-                f"model={model!r} must have fit and predict_proba, or be one of "
-                f"{', '.join(map(repr, MODELS))}."
-            )
+        if not hasattr(model, "predict_proba") or isinstance(model, type):
+            words = " or ".join(map(repr, MODELS))
+            raise InputError(f"model={model!r} must have fit and predict_proba, or be {words}.")
         return model
     if choose("model", model, MODELS) == "boosting":
         return HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
@@ -251,6 +250,7 @@ def _matrix(features: Any, columns: tuple[str, ...] | None, *, missing: bool) ->
         if absent:
             raise InputError(f"features lacks the columns {absent} that the model was fitted to.")
         features = named[list(columns)] if columns else named
+        features = features.astype(object).where(features.notna(), np.nan)  # None and pd.NA too
     try:
         matrix = np.asarray(features, dtype=float)
     except (TypeError, ValueError):
@@ -287,7 +287,8 @@ def _log_loss(log_odds: Floats, truth: Any, slope: float = 1.0, intercept: float
 
 
 def _calibration(log_odds: Floats, truth: Any) -> tuple[float | None, float | None]:
-    if log_odds[truth].min() > log_odds[~truth].max() or np.ptp(log_odds) == 0:
+    matches, others = log_odds[truth], log_odds[~truth]
+    if matches.min() >= others.max() or matches.max() <= others.min():
         return None, None
 
     def loss(line: Floats) -> float:

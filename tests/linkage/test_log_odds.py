@@ -69,8 +69,11 @@ def test_boosting_takes_missing_values_and_logistic_regression_refuses_them():
     features.iloc[::7, 0] = np.nan
     model = learn_log_odds(features, labels, prior=PRIOR, model="boosting")
     assert np.isfinite(model.log_odds(features)).all()
-    with pytest.raises(InputError, match=r"missing in 143 pairs.*boosting"):
-        learn_log_odds(features, labels, prior=PRIOR)
+    as_gaps = features.astype("Float64").mask(features.isna(), pd.NA)
+    assert (model.log_odds(as_gaps) == model.log_odds(features)).all()
+    for table in (features, as_gaps):
+        with pytest.raises(InputError, match=r"missing in 143 pairs.*boosting"):
+            learn_log_odds(table, labels, prior=PRIOR)
 
 
 def test_an_estimator_of_ones_own():
@@ -81,6 +84,8 @@ def test_an_estimator_of_ones_own():
     assert model.summary.model == "GaussianNB"
     with pytest.raises(InputError, match="predict_proba"):
         learn_log_odds(features, labels, prior=PRIOR, model=LinearSVC())
+    with pytest.raises(InputError, match="must have fit"):
+        learn_log_odds(features, labels, prior=PRIOR, model=GaussianNB)
 
 
 def test_columns_are_found_by_name():
@@ -106,6 +111,21 @@ def test_separated_labels_leave_the_scale_open():
     model = learn_log_odds(x, x[:, 0] > 0, prior=PRIOR)
     assert model.summary.calibration_slope is None
     assert np.isfinite(model.log_odds(x)).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_labels_that_are_separated_but_for_ties_leave_the_scale_open_too(turned):
+    """Of three scores the middle one is a match half of the time; its chance is 1/2 in any fold."""
+    x = np.repeat([0.0, 1.0, 1.0, 2.0], 50)
+    labels = np.repeat([False, False, True, True], 50) != turned
+
+    class Thirds(GaussianNB):
+        def predict_proba(self, X):
+            return np.column_stack([1 - X[:, 0] / 2, X[:, 0] / 2])
+
+    summary = learn_log_odds(x[:, None], labels, prior=PRIOR, model=Thirds()).summary
+    assert summary.calibration_slope is None
+    assert summary.calibration_intercept is None
 
 
 def test_learnt_log_odds_go_straight_into_a_clustering():

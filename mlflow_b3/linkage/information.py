@@ -155,8 +155,9 @@ def collision_error(
     -----
     If the fields that were not lost have together the frequency q = Π θ_ℓ(y_ℓ), the other N - 1
     entities share them with Binomial(N-1, q) many, among which the oracle must guess:
-    ε = E[1 - (1-(1-q)^N)/(N·q)], over lost fields and values. Fields are taken as independent;
-    fields that depend on each other say less, and the error is larger.
+    ε = E[1 - (1-(1-q)^N)/(N·q)], over lost fields and values. Fields are taken as independent.
+    Fields that go together say less, and the error is larger; but where frequent values of one
+    avoid frequent values of another it can be smaller. Combine such fields into one first.
     """
     thetas = check_frequencies(frequencies)
     betas = check_distortion(distortion, len(thetas))
@@ -237,7 +238,8 @@ def _fano(information: float, count: int) -> float:
 
 
 def _guessing_error(q: Floats, count: int) -> Floats:
-    """Return 1 - (1-(1-q)^N)/(N·q), without loss of digits for small q."""
+    """Return 1 - (1-(1-q)^N)/(N·q), to 15 decimals for small q too."""
+    q = np.maximum(q, np.finfo(float).tiny)  # a product over many fields may round to 0
     with np.errstate(divide="ignore"):  # log(0) where all entities are alike
         alone = -np.expm1(count * np.log1p(-q)) / (count * q)
     return np.asarray(1 - alone, dtype=float)

@@ -141,6 +141,19 @@ def test_one_perfect_field_collides_by_birthdays():
     assert collision_error([np.ones(1)], 0.3, N).error == pytest.approx(1 - 1 / N)
 
 
+def test_fields_that_tell_everything_leave_no_error():
+    assert collision_error(uniform(10**5, 10), 0.0, 100).error == pytest.approx(0, abs=1e-12)
+    many = np.arange(1, 301) / np.arange(1, 301).sum()
+    assert collision_error([many] * 200, 0.0, 100, draws=10).error == pytest.approx(0, abs=1e-12)
+
+
+def test_fields_that_avoid_each_other_may_tell_more_than_independent_ones():
+    """Two fields of frequencies 0.9 and 0.1 whose rare values never meet."""
+    together = collision_error([[0.8, 0.1, 0.1]], 0.0, 3).error
+    assert together == pytest.approx(0.66 - 0.514 / 3)
+    assert together < collision_error([[0.9, 0.1]] * 2, 0.0, 3).error
+
+
 def test_drawn_and_summed_collisions_agree(monkeypatch):
     rng = np.random.default_rng(0)
     theta = [rng.dirichlet(np.ones(30)) for _ in range(3)]

@@ -201,7 +201,7 @@ def _counts(name: str, value: Any) -> Counts:
     try:
         part, total = (int(number) for number in value)
         whole = [part, total] == list(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         part, total, whole = 0, 0, False
     if not whole or not 0 <= part <= total or not total:
         raise InputError(
@@ -220,7 +220,7 @@ def _count_matched(matched: Any, labels: Rows, together: int) -> int:
             raise InputError(
                 f"matched={matched!r} must be a number of pairs, or two lists of rows (i, j)."
             ) from None
-        pairs = PairTable.of(first, second, np.ones(len(first)), len(labels))
+        pairs = PairTable.of(first, second, np.ones(np.size(first)), len(labels))
         count = len(pairs)
         apart = int((labels[pairs.first] != labels[pairs.second]).sum())
     if apart or not 0 < count <= together:

@@ -98,7 +98,7 @@ def read_partition_samples(
 
     Parameters
     ----------
-    source : array, DataFrame, or path of a .csv file, a .parquet file or a folder of them
+    source : array, DataFrame, or path of a .csv file, or of a .parquet file or folder
         One of: an array of samples by rows. A wide table, a column for each record id and a row for
         each sample; also with columns V1 … Vn in the order of `ids`, as R's `write.csv` writes the
         matrix of `blink::rl.gibbs`. A long table with columns `sample` or `iteration`, `record` and
@@ -186,9 +186,11 @@ def _dblink(chain: pd.DataFrame) -> pd.DataFrame:
 def _from_long(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Rows:
     if table.isna().any(axis=None):
         raise InputError(f"samples: {int(table.isna().any(axis=1).sum())} lines have gaps.")
-    records = table["record"].astype(str)
-    rows = pd.Index(ids).get_indexer(pd.Index(records))
-    _check_known(records[rows >= 0].unique(), records[rows < 0].unique(), ids, ignore_unknown)
+    codes, names = pd.factorize(table["record"])
+    texts = np.array([id_text(name) for name in names], dtype=object)
+    found = pd.Index(ids).get_indexer(pd.Index(texts))
+    _check_known(texts[found >= 0], texts[found < 0], ids, ignore_unknown)
+    rows = found[codes]
     table, rows = table[rows >= 0], rows[rows >= 0]
     numbers = pd.to_numeric(table["sample"], errors="coerce")  # read from text, 10 is after 9
     order = table["sample"] if numbers.isna().any() else numbers
@@ -207,7 +209,7 @@ def _from_long(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Row
 
 
 def _from_wide(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Rows:
-    names, known = [str(name) for name in table.columns], set(ids)
+    names, known = [id_text(name) for name in table.columns], set(ids)
     kept = [
         place
         for place, name in enumerate(names)

@@ -105,6 +105,15 @@ def test_long_tables_have_a_row_for_each_record_and_sample(tmp_path):
         assert same_partitions(read_partition_samples(source, IDS), SAMPLES)
 
 
+def test_ids_are_compared_without_what_readers_of_files_add():
+    long = pd.DataFrame({"sample": [1, 1], "record": [1.0, 2.0], "entity": [7, 7]})
+    wide = pd.DataFrame([[7, 7]], columns=[1.0, 2.0])
+    for table in (long, wide):
+        assert read_partition_samples(table, [1, 2]).tolist() == [[0, 0]]
+    padded = long.assign(record=["a ", "b"])
+    assert read_partition_samples(padded, ["a ", "b"]).tolist() == [[0, 0]]
+
+
 CHAIN = [
     (0, 0, [["p1", "p2"], ["p3"]]),
     (0, 1, [["p5", "p4"], []]),

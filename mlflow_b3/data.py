@@ -13,10 +13,10 @@ from sklearn.utils.multiclass import type_of_target
 
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.findings import Finding
+from mlflow_b3.table_findings import is_plain, table_findings
+from mlflow_b3.wording import shortened
 
 MINIMUM_ROWS = 20
-#: Share of the rows with mates above which a feature counts as the name of a cluster.
-IDENTIFYING = 0.9
 #: What the cluster column is called when labels are given instead of its name.
 LABELLED = "cluster"
 
@@ -238,7 +238,7 @@ def prepare(
         cluster_name=cluster,
         feature_names=tuple(present),
         digest=digest_table(frame),
-        findings=tuple(_findings(features, codes)),
+        findings=tuple(table_findings(features, codes)),
         ids=ids,
         weight=weight,
         match_probability=matches,
@@ -255,18 +255,13 @@ def _shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]
         if name not in frame.columns:
             problems.append(
                 f"{argument}={name!r} is not a column.{closest(str(name), columns)} "
-                f"The columns are {_shortened(columns)}."
+                f"The columns are {shortened(columns)}."
             )
     if target == cluster:
         problems.append(f"target and cluster are the same column, {target!r}.")
     if len(frame) < MINIMUM_ROWS:
         problems.append(f"{len(frame)} rows are too few to audit; {MINIMUM_ROWS} is the least.")
     return problems
-
-
-def _shortened(names: Sequence[str], most: int = 20) -> str:
-    listed = ", ".join(map(repr, names[:most]))
-    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
 def _feature_names(
@@ -285,7 +280,7 @@ def _feature_names(
     if inputs.count is not None and inputs.count != len(others):
         problems.append(
             f"the model was trained on {inputs.count} unnamed features, but the table has "
-            f"{len(others)} columns beside target and cluster: {_shortened(others)}. Keep just "
+            f"{len(others)} columns beside target and cluster: {shortened(others)}. Keep just "
             "the features, in the order of training."
         )
     if not others:
@@ -333,15 +328,30 @@ def _cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     return []
 
 
-def _weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
-    if name not in frame.columns:
-        columns = [str(column) for column in frame.columns]
-        problems.append(f"sample_weight={name!r} is not a column.{closest(str(name), columns)}")
-        return None
+def _column(
+    frame: pd.DataFrame, argument: str, name: str, problems: list[str], hint: str = ""
+) -> "pd.Series[Any] | None":
+    """Return the column that an argument names; note a problem where it is not there."""
+    if name in frame.columns:
+        return frame[name]
+    columns = [str(column) for column in frame.columns]
+    problems.append(f"{argument}={name!r} is not a column.{closest(str(name), columns)}{hint}")
+    return None
+
+
+def _floats(column: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Return a column as numbers, NaN where it holds none."""
     try:
-        weight = frame[name].to_numpy(dtype=float, na_value=np.nan)
+        return column.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError):
-        weight = np.array([np.nan])
+        return np.full(len(column), np.nan)
+
+
+def _weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
+    column = _column(frame, "sample_weight", name, problems)
+    if column is None:
+        return None
+    weight = _floats(column)
     if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
         problems.append(
             f"sample_weight {name!r} must hold finite numbers from 0, not all of them 0."
@@ -351,34 +361,24 @@ def _weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.
 
 
 def _ids(frame: pd.DataFrame, row_id: str | None, problems: list[str]) -> NDArray[Any]:
-    if row_id is None:
+    column = None if row_id is None else _column(frame, "row_id", row_id, problems)
+    if column is None:
         return frame.index.to_numpy()
-    if row_id not in frame.columns:
-        columns = [str(column) for column in frame.columns]
-        problems.append(f"row_id={row_id!r} is not a column.{closest(str(row_id), columns)}")
-        return frame.index.to_numpy()
-    repeated = int(frame[row_id].duplicated().sum())
-    missing = int(frame[row_id].isna().sum())
+    repeated, missing = int(column.duplicated().sum()), int(column.isna().sum())
     if repeated or missing:
         problems.append(
             f"row_id {row_id!r} is missing in {missing} rows and repeated in {repeated}; each row "
             "needs an id of its own."
         )
-    return frame[row_id].to_numpy()
+    return column.to_numpy()
 
 
 def _matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
-    if name not in frame.columns:
-        columns = [str(column) for column in frame.columns]
-        problems.append(
-            f"match_probability={name!r} is not a column.{closest(str(name), columns)} Tables of "
-            "pairs are given as DataFrame or as a .csv or .parquet file."
-        )
+    hint = " Tables of pairs are given as DataFrame or as a .csv or .parquet file."
+    column = _column(frame, "match_probability", name, problems, hint)
+    if column is None:
         return None
-    try:
-        values = frame[name].to_numpy(dtype=float, na_value=np.nan)
-    except (TypeError, ValueError):
-        values = np.array([np.nan])
+    values = _floats(column)
     wrong = int((~((values >= 0) & (values <= 1))).sum())
     if wrong:
         problems.append(
@@ -386,11 +386,6 @@ def _matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.
             f"id is right; it is missing or outside [0, 1] in {wrong} rows."
         )
     return values
-
-
-def is_plain(column: "pd.Series[Any]") -> bool:
-    """Return whether a column holds single values, not lists or arrays."""
-    return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
 
 
 def _value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -431,69 +426,3 @@ def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
     if pd.api.types.is_integer_dtype(after) and pd.api.types.is_numeric_dtype(before):
         return bool((after.astype(float) == before.astype(float)).all())
     return True
-
-
-def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
-    """Return whether a feature's values repeat within clusters but hardly between them.
-
-    Two clusters may share a value: linkage may have split one in two.
-    """
-    values, _ = pd.factorize(column, use_na_sentinel=True)
-    if values.max() + 1 < MINIMUM_ROWS / 2:
-        return False
-    counts = pd.DataFrame({"value": values, "cluster": clusters}).query("value >= 0")
-    within = counts.groupby(["value", "cluster"])["value"].transform("size")
-    alone = counts.groupby("value")["cluster"].transform("nunique") <= 2
-    large = np.bincount(clusters)[counts["cluster"]] > 1
-    told = ((within > 1) & alone)[large]
-    return len(told) > 0 and float(told.mean()) >= IDENTIFYING
-
-
-def _findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
-    found = []
-    features = features[[name for name in features.columns if is_plain(features[name])]]
-    constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
-    hashes = {
-        str(name): int(pd.util.hash_pandas_object(features[name], index=False).sum())
-        for name in features.columns
-    }
-    first: dict[int, str] = {}
-    repeated = [
-        name
-        for name, value in hashes.items()
-        if first.setdefault(value, name) != name and features[name].equals(features[first[value]])
-    ]
-    if constant or repeated:
-        parts = [f"constant: {_shortened(constant)}"] if constant else []
-        parts += [f"same values as an earlier column: {_shortened(repeated)}"] if repeated else []
-        found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
-    missing = {str(name): int(features[name].isna().sum()) for name in features.columns}
-    missing = {name: count for name, count in missing.items() if count}
-    if missing:
-        found.append(
-            Finding(
-                code="B310",
-                message=f"missing values are passed to the learner as they are: {missing}.",
-            )
-        )
-    identifying = [str(name) for name in features.columns if _identifies(features[name], clusters)]
-    if identifying:
-        found.append(
-            Finding(
-                code="B323",
-                message=f"{_shortened(identifying)}: values repeat within a cluster and hardly ever "
-                "between clusters, as a name or a telephone number does. They tell nothing about "
-                "new clusters and let the learner recognise known ones; consider leaving them out.",
-            )
-        )
-    sizes = np.bincount(clusters)
-    singles = int((sizes == 1).sum())
-    if 2 * singles > len(sizes):
-        found.append(
-            Finding(
-                code="B311",
-                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows tell "
-                "nothing about dependency within clusters.",
-            )
-        )
-    return found

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -15,7 +16,7 @@ from mlflow_b3.errors import InputError, choose
 from mlflow_b3.folds import Fold, summarize_folds
 from mlflow_b3.linkage.adapters import read_pairs
 from mlflow_b3.linkage.estimates import LeakEstimate, uncalibrated_prior
-from mlflow_b3.linkage.folds import purge_mask, safe_groups
+from mlflow_b3.linkage.folds import SafeGroups, purge_mask, safe_groups
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.pairs import leak_from_pairs
 from mlflow_b3.linkage.quality import leak_from_quality
@@ -35,11 +36,12 @@ MOST_ERROR = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What was read of it, by row numbers of the audited table.
+    """What was read of it, by row numbers of the audited table and for its clusters.
 
     The folds being `made_of_scores`, the scored pairs cannot say what still leaks across them.
     """
 
+    clusters: NDArray[np.intp]
     pairs: PairTable | None = None
     resolved: ResolvedRows | None = None
     reviewer: tuple[float, float] = (1.0, 1.0)
@@ -53,6 +55,12 @@ class Evidence:
     def reviewer_is_right(self) -> bool:
         """Whether rows count as resolved without mistakes."""
         return self.reviewer == (1.0, 1.0)
+
+    @cached_property
+    def suspected_groups(self) -> SafeGroups:
+        """Clusters joined with their probable mates, as leak-safe folds would keep them."""
+        assert self.pairs is not None
+        return safe_groups(*self.pairs.arrays, SAFE_THRESHOLD, self.clusters)
 
     def regrouped(self, table: AuditData) -> AuditData:
         """Return the table with the groups that folds must keep together."""
@@ -170,6 +178,7 @@ def read_evidence(
             arguments.partition_samples, table.ids.tolist(), ignore_unknown=True
         )
     return Evidence(
+        clusters=table.clusters,
         pairs=pairs,
         resolved=resolved,
         reviewer=_reviewer(arguments.reviewer),

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.data import AuditData, is_plain
+from mlflow_b3.data import AuditData
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.mixture import LEAST_ROWS, P0Bound, bound_p0
 from mlflow_b3.folds import Fold
+from mlflow_b3.table_findings import is_plain
 
 CONFIDENCE = 0.95
 

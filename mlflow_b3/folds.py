@@ -1,7 +1,7 @@
 """Clusters → folds, with their sizes and what they share."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,9 @@ def make_folds(
                 f"folds={folds} is more than the {data.n_clusters} clusters of "
                 f"{data.cluster_name!r}; use at most {data.n_clusters} folds."
             )
-        splits = [s for r in range(repeats) for s in _balanced(data, int(folds), [seed, r])]
+        splits = [
+            s for r in range(repeats) for s in balanced_splits(data.clusters, int(folds), [seed, r])
+        ]
         return _from_splits(splits, data)
     if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
         return _from_splits(_split(folds, data), data)
@@ -131,7 +133,7 @@ def balanced_count(data: AuditData) -> int:
     (UAI 2017, section 5).
     """
     for count in range(min(data.n_clusters, MOST_BALANCED_FOLDS), 2, -1):
-        sizes = [len(validation) for _, validation in _balanced(data, count, [0, 0])]
+        sizes = [len(validation) for _, validation in balanced_splits(data.clusters, count, [0, 0])]
         if min(sizes) >= data.n_rows / count / 2:
             return count
     return 2
@@ -149,12 +151,14 @@ def _split(splitter: Any, data: AuditData) -> list[Any]:
             ) from error
 
 
-def _balanced(data: AuditData, count: int, seed: list[int]) -> list[tuple[Any, Any]]:
+def balanced_splits(
+    clusters: Rows, count: int, seed: int | Sequence[int]
+) -> list[tuple[Rows, Rows]]:
+    """Return folds of whole clusters, given as whole numbers from 0, balanced by rows."""
     # GroupKFold fills folds greedily by cluster size and breaks ties by label: shuffled labels
     # make the tie-breaking random without losing the balance that its shuffle=True gives up.
-    shuffled = np.random.default_rng(seed).permutation(data.n_clusters)
-    groups = shuffled[data.clusters]
-    return list(GroupKFold(count).split(np.zeros((data.n_rows, 1)), groups=groups))
+    groups = np.random.default_rng(seed).permutation(int(clusters.max()) + 1)[clusters]
+    return list(GroupKFold(count).split(np.zeros((len(clusters), 1)), groups=groups))
 
 
 def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError
-from mlflow_b3.evidence import SAFE_THRESHOLD, Evidence
+from mlflow_b3.evidence import Evidence
 from mlflow_b3.folds import Fold
 from mlflow_b3.linkage.calibrate import recalibrate
-from mlflow_b3.linkage.folds import safe_groups
 from mlflow_b3.linkage.pairs import row_leak_probability
 from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
 from mlflow_b3.linkage.recalibrated import FEWEST_DRAWS, leak_from_recalibrated_pairs
@@ -96,8 +96,7 @@ def _dependent(evidence: Evidence, table: AuditData) -> NDArray[np.intp]:
     """Return groups of rows whose losses go together: clusters, and what may belong with them."""
     if evidence.pairs is None:
         return table.clusters
-    made = safe_groups(*evidence.pairs.arrays, SAFE_THRESHOLD, table.clusters)
-    return np.array(made.groups, dtype=np.intp)
+    return np.array(evidence.suspected_groups.groups, dtype=np.intp)
 
 
 def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> Floats:
@@ -169,5 +168,4 @@ def _by_pairs(evidence: Evidence, splits: Splits, table: AuditData) -> RowLeak:
 
 
 def _logit(probability: Floats) -> Floats:
-    clipped = np.clip(probability, 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(clipped / (1 - clipped)))
+    return np.asarray(logit(np.clip(probability, 1e-12, 1 - 1e-12)))

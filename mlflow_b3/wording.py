@@ -1,5 +1,6 @@
 """Numbers, shares and losses in words."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,9 @@ def not_percentage(value: Any) -> str:
 def loss_words(name: str) -> str:
     """Return what a loss is called in a sentence."""
     return LOSS_WORDS.get(name, f"loss {name!r}")
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """Return names, quoted, and how many more there are."""
+    listed = ", ".join(map(repr, names[:most]))
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -153,15 +153,14 @@ class ResolvedSample:
     ----------
     pairs : DirectedPairs
         Across predicted clusters, scored in log-odds.
-    clusters, rows : array of int
-    mates : tuple of arrays of int
+    clusters : array of int
+    resolved : ResolvedRows
     weights : array of float
     """
 
     pairs: DirectedPairs
     clusters: Rows
-    rows: Rows
-    mates: tuple[Rows, ...]
+    resolved: ResolvedRows
     weights: Floats
 
     @classmethod
@@ -176,14 +175,18 @@ class ResolvedSample:
         checked = PairTable.of(i, j, expit(clipped(scores)), len(codes))
         if len(checked) != len(scores):
             raise InputError("pairs: some occur more than once; list every pair once.")
-        resolved, found, weight = _resolved(rows, mates, weights, len(codes))
+        resolved = ResolvedRows.of(rows, mates, len(codes))
         return cls(
             pairs=DirectedPairs.of(checked.first, checked.second, clipped(scores), codes),
             clusters=codes,
-            rows=resolved,
-            mates=found,
-            weights=weight,
+            resolved=resolved,
+            weights=_checked_weights(weights, len(resolved)),
         )
+
+    @property
+    def rows(self) -> Rows:
+        """The resolved rows."""
+        return self.resolved.rows
 
     def label(self, own: Mask, other: Mask) -> Labels:
         """Return what resolved rows of one side heard from clusters with rows on the other side."""
@@ -234,16 +237,14 @@ class ResolvedSample:
     def _mate_keys(self, other: Mask) -> Rows:
         """Return resolved row times n plus cluster, for other clusters with mates among `other`."""
         n = len(self.clusters)
-        owners = np.repeat(np.arange(len(self.rows)), [len(rows) for rows in self.mates])
-        everyone = np.concatenate([self.rows[:0], *self.mates])
+        owners, everyone = self.resolved.pairs()
         homes = self.clusters[everyone]
         use = other[everyone] & (homes != self.clusters[self.rows][owners])
         return np.unique(owners[use] * n + homes[use])
 
 
-def _resolved(rows: Any, mates: Any, weights: Any, n: int) -> tuple[Rows, tuple[Rows, ...], Floats]:
-    resolved = ResolvedRows.of(rows, mates, n)
-    weight = np.ones(len(resolved)) if weights is None else np.asarray(weights, dtype=float)
-    if weight.shape != (len(resolved),) or not (np.isfinite(weight) & (weight > 0)).all():
+def _checked_weights(weights: Any, count: int) -> Floats:
+    weight = np.ones(count) if weights is None else np.asarray(weights, dtype=float)
+    if weight.shape != (count,) or not (np.isfinite(weight) & (weight > 0)).all():
         raise InputError("weights must be positive numbers, one for each resolved row.")
-    return resolved.rows, resolved.mates, weight
+    return weight

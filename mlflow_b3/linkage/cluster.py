@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.linkage.joined_clusters import joined_by
 from mlflow_b3.linkage.local_moves import improve
 from mlflow_b3.linkage.pair_table import PairTable
 from mlflow_b3.linkage.relaxation import MOST_FRACTIONAL, CoveringProgram
@@ -243,9 +242,8 @@ def _contested(graph: SignedGraph, parts: Rows, count: int) -> list[tuple[Rows, 
 
 
 def _components(n: int, first: Rows, second: Rows) -> tuple[int, Rows]:
-    graph = sparse.csr_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(n, n))
-    count, labels = csgraph.connected_components(graph, directed=False)
-    return int(count), _in_order(labels)
+    labels = _in_order(joined_by(first, second, n))
+    return int(labels.max(initial=-1)) + 1, labels
 
 
 def _in_order(labels: Any) -> Rows:

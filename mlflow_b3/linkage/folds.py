@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GroupKFold
 
 from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.folds import balanced_splits
 from mlflow_b3.linkage.joined_clusters import joined_by, joined_up_to
 from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
+from mlflow_b3.linkage.splits import Mask, Rows, Splits, as_codes
 from mlflow_b3.results import Result
 from mlflow_b3.wording import not_percentage, percent
 
@@ -135,7 +135,9 @@ def leak_safe_folds(
             f"K={K} is more than the {made.n_groups} groups at threshold={threshold}; use fewer "
             "folds or a higher threshold."
         )
-    folds = _balanced(np.array(made.groups), int(K), seed)
+    folds = np.empty(len(made.groups), dtype=np.intp)
+    for fold, (_, rows) in enumerate(balanced_splits(np.array(made.groups), int(K), seed)):
+        folds[rows] = fold
     sizes = np.bincount(folds)
     return LeakSafeFolds(
         **vars(made),
@@ -266,14 +268,3 @@ def purge(
 def _check_share(name: str, value: float) -> None:
     if isinstance(value, bool) or not 0 < value <= 1:  # NaN fails too
         raise InputError(f"{name}={value!r} must lie in (0, 1].{not_percentage(value)}")
-
-
-def _balanced(groups: Rows, K: int, seed: int) -> Rows:
-    # GroupKFold fills folds greedily by size and breaks ties by label: shuffled labels make that
-    # random without losing the balance
-    shuffled = np.random.default_rng(seed).permutation(int(groups.max()) + 1)[groups]
-    folds = np.empty(len(groups), dtype=np.intp)
-    nothing: Floats = np.zeros((len(groups), 1))
-    for fold, (_, rows) in enumerate(GroupKFold(K).split(nothing, groups=shuffled)):
-        folds[rows] = fold
-    return folds

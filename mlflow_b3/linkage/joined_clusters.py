@@ -1,4 +1,4 @@
-"""Predicted clusters joined by links between them."""
+"""Rows or clusters joined by links between them."""
 
 import numpy as np
 from scipy import sparse
@@ -7,7 +7,7 @@ from mlflow_b3.linkage.splits import Rows
 
 
 def joined_by(one: Rows, two: Rows, count: int) -> Rows:
-    """Join all linked clusters: the group of each of `count` clusters."""
+    """Join all that is linked: the group of each of `count` rows or clusters."""
     links = sparse.coo_array((np.ones(len(one), dtype=bool), (one, two)), shape=(count, count))
     _, labels = sparse.csgraph.connected_components(links, directed=False)
     return np.asarray(labels, dtype=np.intp)

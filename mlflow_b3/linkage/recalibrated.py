@@ -17,6 +17,7 @@ from mlflow_b3.linkage.calibrate import (
 from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare
 from mlflow_b3.linkage.logistic import fit_line, refit_lines
 from mlflow_b3.linkage.pairs import SAME_SCORES, pair_fragments
+from mlflow_b3.linkage.row_means import check_level
 from mlflow_b3.linkage.splits import Floats, Mask, Splits
 from mlflow_b3.linkage.votes import DirectedPairs
 
@@ -79,8 +80,7 @@ def leak_from_recalibrated_pairs(
     probabilities of every row.
     """
     check_seed(seed)
-    if not 0 < level < 1:
-        raise InputError(f"level={level!r} must lie between 0 and 1.")
+    check_level(level)
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < FEWEST_DRAWS:
         raise InputError(f"draws={draws!r} must be a whole number from {FEWEST_DRAWS}.")
     sample = ResolvedSample.of(i, j, logit_p, clusters, rows, mates, weights)

@@ -8,7 +8,6 @@ from mlflow_b3.data import AuditData
 from mlflow_b3.evidence import SAFE_THRESHOLD, Evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.folds import Fold, make_folds
-from mlflow_b3.linkage.folds import safe_groups
 from mlflow_b3.linkage.pairs import leak_from_pairs
 from mlflow_b3.linkage.splits import Splits
 from mlflow_b3.reporting.report import AuditReport
@@ -167,7 +166,7 @@ def _safe_folds(
     if evidence.pairs is None or taken:
         return ""
     count = len(folds) // settings.repeats
-    made = safe_groups(*evidence.pairs.arrays, SAFE_THRESHOLD, table.clusters)
+    made = evidence.suspected_groups
     regrouped = table.regrouped(np.array(made.groups, dtype=np.intp))
     if regrouped.n_clusters < count:
         return ""

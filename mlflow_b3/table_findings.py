@@ -1,0 +1,87 @@
+"""The findings that follow from a table alone."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mlflow_b3.findings import Finding
+from mlflow_b3.wording import shortened
+
+#: Share of the rows with mates above which a feature counts as the name of a cluster.
+IDENTIFYING = 0.9
+#: With fewer values than this a feature names no clusters.
+FEWEST_NAMES = 10
+
+
+def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
+    """Return what features and clusters show before any refit."""
+    found = []
+    features = features[[name for name in features.columns if is_plain(features[name])]]
+    constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
+    hashes = {
+        str(name): int(pd.util.hash_pandas_object(features[name], index=False).sum())
+        for name in features.columns
+    }
+    first: dict[int, str] = {}
+    repeated = [
+        name
+        for name, value in hashes.items()
+        if first.setdefault(value, name) != name and features[name].equals(features[first[value]])
+    ]
+    if constant or repeated:
+        parts = [f"constant: {shortened(constant)}"] if constant else []
+        parts += [f"same values as an earlier column: {shortened(repeated)}"] if repeated else []
+        found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
+    missing = {str(name): int(features[name].isna().sum()) for name in features.columns}
+    missing = {name: count for name, count in missing.items() if count}
+    if missing:
+        found.append(
+            Finding(
+                code="B310",
+                message=f"missing values are passed to the learner as they are: {missing}.",
+            )
+        )
+    identifying = [str(name) for name in features.columns if _identifies(features[name], clusters)]
+    if identifying:
+        found.append(
+            Finding(
+                code="B323",
+                message=f"{shortened(identifying)}: values repeat within a cluster and hardly ever "
+                "between clusters, as a name or a telephone number does. They tell nothing about "
+                "new clusters and let the learner recognise known ones; consider leaving them out.",
+            )
+        )
+    sizes = np.bincount(clusters)
+    singles = int((sizes == 1).sum())
+    if 2 * singles > len(sizes):
+        found.append(
+            Finding(
+                code="B311",
+                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows tell "
+                "nothing about dependency within clusters.",
+            )
+        )
+    return found
+
+
+def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
+    """Return whether a feature's values repeat within clusters but hardly between them.
+
+    Two clusters may share a value: linkage may have split one in two.
+    """
+    values, _ = pd.factorize(column, use_na_sentinel=True)
+    if values.max() + 1 < FEWEST_NAMES:
+        return False
+    counts = pd.DataFrame({"value": values, "cluster": clusters}).query("value >= 0")
+    within = counts.groupby(["value", "cluster"])["value"].transform("size")
+    alone = counts.groupby("value")["cluster"].transform("nunique") <= 2
+    large = np.bincount(clusters)[counts["cluster"]] > 1
+    told = ((within > 1) & alone)[large]
+    return len(told) > 0 and float(told.mean()) >= IDENTIFYING
+
+
+def is_plain(column: "pd.Series[Any]") -> bool:
+    """Return whether a column holds single values, not lists or arrays."""
+    return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())

@@ -261,7 +261,7 @@ def audit(
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
-    return replace(report, findings=tuple(findings))
+    return replace(report, findings=tuple(findings), splits=plan.folds)
 
 
 def _conclude(

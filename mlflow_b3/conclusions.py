@@ -22,6 +22,7 @@ from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.estimation.mixture import P0Bound
+from mlflow_b3.estimation.path import ExtrapolationPath, trace_extrapolation
 from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
@@ -45,6 +46,7 @@ class _Headline:
     p0: float | None
     guaranteed: float | None = None
     estimate: Estimate | None = None
+    path: ExtrapolationPath | None = None
 
 
 def conclude(
@@ -101,7 +103,7 @@ def conclude(
         if threshold is None or measured.fragments is None
         else tipping_split_rate(measured.fragments, folds, threshold),
         test=test,
-        folds=folds,
+        folds=_with_losses(folds, measured),
         findings=(),
         settings=settings,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
@@ -109,6 +111,14 @@ def conclude(
         distribution=_distribution(measured, claim, folds, method) if estimate else None,
         p0_bound=p0_bound,
         linkage=claim.leak and replace(claim.leak, row_probability=None),
+        path=headline.path,
+    )
+
+
+def _with_losses(folds: tuple[FoldSummary, ...], measured: Measurement) -> tuple[FoldSummary, ...]:
+    return tuple(
+        replace(fold, loss=float(losses.mean()))
+        for fold, losses in zip(folds, measured.row_losses, strict=True)
     )
 
 
@@ -274,4 +284,10 @@ def _headline(
         p0=result.shares.p0,
         guaranteed=result.guaranteed,
         estimate=result,
+        path=trace_extrapolation(
+            _problem(measured, claim.shares(claim.middle, folds)),
+            result.shares,
+            method=method,
+            bound=settings.loss_bound,
+        ),
     )

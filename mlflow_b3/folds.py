@@ -44,6 +44,8 @@ class FoldSummary(Result):
         Cluster ids with rows on both sides: 0 unless the folds were given by the user.
     shared_rows : float
         Share of the validation rows whose cluster id also has training rows.
+    loss : float or None
+        Mean loss on the validation rows, the fold as it is; None before it was measured.
     """
 
     n_training: int
@@ -52,6 +54,7 @@ class FoldSummary(Result):
     clusters_validation: int
     shared_clusters: int
     shared_rows: float
+    loss: float | None = None
 
 
 def assigns_at_random(data: AuditData, folds: Any) -> bool:

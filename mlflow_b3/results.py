@@ -6,6 +6,9 @@ import types
 import typing
 from typing import Any, Self
 
+#: Metadata of a field that grows with the rows of the table: it is kept in files of its own.
+KEPT_APART = {"kept_apart": True}
+
 
 class Result:
     """Base of the result dataclasses: `to_dict`, `from_dict` and `to_json`."""
@@ -13,7 +16,11 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dictionaries, lists, strings, numbers, booleans and None."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return {field.name: _plain(getattr(self, field.name)) for field in fields}
+        return {
+            field.name: _plain(getattr(self, field.name))
+            for field in fields
+            if not field.metadata.get("kept_apart")
+        }
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return strict JSON: a number that is not finite is an error, never `NaN`."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlflow_b3.data import AuditData, label_clusters, prepare, read_table
@@ -39,6 +40,8 @@ class Subject:
         The `refit_options`, as they can be written down.
     agreement : float or None
         How far a refit on all rows is the logged model; see `measure_agreement`.
+    source : str or None
+        The file that the table was read from.
     """
 
     audited: AuditedModel
@@ -50,6 +53,7 @@ class Subject:
     sample_weight: str | None
     options: dict[str, Any]
     agreement: float | None
+    source: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""
@@ -79,6 +83,7 @@ class Subject:
             "n_rows": self.table.n_rows,
             "n_clusters": self.table.n_clusters,
             "data_digest": self.table.digest,
+            "data_source": self.source,
             "version": __version__,
         }
 
@@ -132,6 +137,7 @@ def load_subject(
         sample_weight=sample_weight,
         options=_plain(refit_options or {}),
         agreement=_agreement(learner, rows),
+        source=str(data) if isinstance(data, (str, Path)) else None,
     )
 
 

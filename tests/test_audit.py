@@ -78,6 +78,30 @@ def test_the_sensitivity_curve_passes_through_the_estimate(report):
     assert report.sensitivity.e0[at] == pytest.approx(report.e0, abs=1e-6)
 
 
+def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(report):
+    path = report.path
+    assert path.loss[0] == pytest.approx(report.e0)
+    assert (path.low[0], path.high[0]) == pytest.approx(report.e0_interval)
+    assert path.exposure[-1] == 0.0
+    assert path.loss[-1] == pytest.approx(path.measured_loss[0], abs=report.curve.stderr[1])
+    assert list(path.loss) == sorted(path.loss, reverse=True)
+    assert path.measured_exposure == pytest.approx(report.curve.exposure)
+
+
+def test_the_losses_of_the_folds_make_up_the_score(report):
+    rows = [fold.n_validation for fold in report.folds]
+    assert np.average([fold.loss for fold in report.folds], weights=rows) == pytest.approx(
+        report.loco
+    )
+
+
+def test_the_rows_of_the_folds_are_kept_but_not_in_the_dictionary(report):
+    assert [len(fold.validation) for fold in report.splits] == [
+        fold.n_validation for fold in report.folds
+    ]
+    assert "splits" not in report.to_dict()
+
+
 def test_the_tipping_point_is_where_guessing_is_as_good(clinic, report):
     guessing = 1 - clinic.frame["disease"].value_counts(normalize=True).max()
     assert report.threshold == pytest.approx(guessing)

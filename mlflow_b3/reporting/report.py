@@ -7,15 +7,16 @@ from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.distribution import LossDistribution
 from mlflow_b3.estimation.leakage_share import P0Search
 from mlflow_b3.estimation.mixture import P0Bound
+from mlflow_b3.estimation.path import ExtrapolationPath
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.findings import Finding
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3.folds import Fold, FoldSummary
 from mlflow_b3.hypothesis import LeakageTest
 from mlflow_b3.linkage.estimates import LeakEstimate
 from mlflow_b3.linkage.ranking import SuspiciousRow
 from mlflow_b3.linkage.regression import LossRegression
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
-from mlflow_b3.results import Result
+from mlflow_b3.results import KEPT_APART, Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,9 @@ class Settings(Result):
     fits : int
         Refits that were made, failed ones included.
     data_digest, version : str
+    data_source : str or None
+        The file that the table was read from; None for a table in memory. Equal tables make equal
+        reports wherever they came from.
     method_options : dict
         The options of the method, with their values.
     fold_threshold, purge_threshold : float or None
@@ -98,6 +102,7 @@ class Settings(Result):
     n_validated: int
     data_digest: str
     version: str
+    data_source: str | None = field(default=None, compare=False)
     method_options: dict[str, Any] = field(default_factory=dict)
     fragments: str = "uniform"
     refit_strength: str = "full"
@@ -180,6 +185,11 @@ class AuditReport(Result):
         tells rows apart.
     regression : LossRegression or None
         The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
+    path : ExtrapolationPath or None
+        For pattern `rows`: the loss curve extrapolated to the point without leakage.
+    splits : tuple of Fold or None
+        The rows on either side of every fold. `to_dict` leaves them out, `record` writes them to a
+        table of their own.
     """
 
     e0: float | None
@@ -215,6 +225,10 @@ class AuditReport(Result):
     linkage: LeakEstimate | None = None
     suspicious: tuple[SuspiciousRow, ...] = ()
     regression: LossRegression | None = None
+    path: ExtrapolationPath | None = None
+    splits: tuple[Fold, ...] | None = field(
+        default=None, compare=False, repr=False, metadata=KEPT_APART
+    )
 
     def __str__(self) -> str:
         """Return the report in plain words."""

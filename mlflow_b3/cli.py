@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlflow_b3.cli_errors import input_errors
+from mlflow_b3.cli_errors import input_errors, saved_if_not_recorded
 from mlflow_b3.cli_linkage import LINKAGE_NAMES, linkage_options
 from mlflow_b3.cli_review import review_command
 from mlflow_b3.cli_types import FOLDS, NAMED_VALUES, NUMBER, TEXT, WHOLE, YES_NO, Share
@@ -35,7 +35,11 @@ SHARED_OPTIONS = [
         type=TEXT,
         help="zero_one, log, brier or hinge for classifiers; squared or absolute for regressors.",
     ),
-    click.option("--folds", type=FOLDS, help="Number of folds of whole clusters, or balanced."),
+    click.option(
+        "--folds",
+        type=FOLDS,
+        help="Number of folds of whole clusters, balanced, or the folds.csv of another audit.",
+    ),
     click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
     click.option(
         "--refit",
@@ -174,7 +178,8 @@ def audit_command(
         _announce(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         if record:
-            report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
+            with saved_if_not_recorded():
+                report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
         else:
             report = audit(model, data, **subject, **given, progress=True)
         click.echo(str(report))

@@ -55,6 +55,8 @@ class Settings(Result):
         As given with `p0`; None means as many rows leak back as leak into training.
     folds_given : bool
         The folds came from a splitter or as lists of rows, which the report does not repeat.
+    folds_digest : str
+        Changes with any row of any fold: equal ones are the same folds of the same number of rows.
     n_validated : int
         Clusters with rows in a validation fold.
     repeats : int
@@ -102,6 +104,7 @@ class Settings(Result):
     n_validated: int
     data_digest: str
     version: str
+    folds_digest: str = ""
     data_source: str | None = field(default=None, compare=False)
     method_options: dict[str, Any] = field(default_factory=dict)
     fragments: str = "uniform"

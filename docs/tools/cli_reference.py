@@ -19,7 +19,10 @@ nothing given. Exit codes: 0 done, 2 usage or input error.
 def cli_reference() -> str:
     """Return the page: every command with its options."""
     context = click.Context(main, info_name="mlflow-b3")
-    parts = [INTRODUCTION, *(_command(name, main.commands[name]) for name in main.list_commands(context))]
+    parts = [
+        INTRODUCTION,
+        *(_command(name, main.commands[name]) for name in main.list_commands(context)),
+    ]
     return "\n".join(parts)
 
 

@@ -13,7 +13,10 @@ FORMULA = re.compile(
 
 def on_page_content(content: str, **_: Any) -> str:
     """Replace every formula of a page."""
-    return FORMULA.sub(_mathml, content)
+    made = FORMULA.sub(_mathml, content)
+    if 'class="arithmatex"' in made:
+        raise ValueError("a formula was not recognised")
+    return made
 
 
 def _mathml(formula: re.Match[str]) -> str:

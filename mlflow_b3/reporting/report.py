@@ -1,6 +1,7 @@
 """`AuditReport`: everything one audit found, as plain numbers."""
 
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
@@ -248,3 +249,24 @@ class AuditReport(Result):
         from mlflow_b3.reporting.text import to_text
 
         return to_text(self)
+
+    def to_html(self, path: str | PathLike[str] | None = None) -> str:
+        """Return the report as one HTML page that needs nothing else, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file to write; an existing one is replaced.
+
+        Returns
+        -------
+        str
+        """
+        from mlflow_b3.reporting.files import checked_path, write_text
+        from mlflow_b3.reporting.html import to_html
+
+        file = None if path is None else checked_path("path", path)
+        page = to_html(self)
+        if file is not None:
+            write_text("path", file, page)
+        return page

@@ -12,25 +12,26 @@ INTRODUCTION = """# The command line
 <!-- Written by docs/tools/cli_reference.py from the commands themselves; do not edit. -->
 
 Options that take a SHARE want a number between 0 and 1, or a range as LOW,HIGH. An empty text counts as
-nothing given. Exit codes: 0 done, 2 usage or input error.
+nothing given. `mlflow-b3 --version` prints the version.
 """
 
 
 def cli_reference() -> str:
     """Return the page: every command with its options."""
-    context = click.Context(main, info_name="mlflow-b3")
-    parts = [
-        INTRODUCTION,
-        *(_command(name, main.commands[name]) for name in main.list_commands(context)),
-    ]
-    return "\n".join(parts)
+    commands = [_command(name, main.commands[name]) for name in sorted(main.commands)]
+    return "\n".join([INTRODUCTION, f"{_prose(main)}\n", *commands])
 
 
 def _command(name: str, command: click.Command) -> str:
     rows = [_row(option) for option in command.params if isinstance(option, click.Option)]
-    about = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    context = click.Context(command, info_name=f"mlflow-b3 {name}")
     table = "| option | value | what it does |\n|---|---|---|\n" + "\n".join(rows)
-    return f"## mlflow-b3 {name}\n\n{about}\n\n{table}\n"
+    usage = f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
+    return f"## mlflow-b3 {name}\n\n{_prose(command)}\n\n{usage}\n\n{table}\n"
+
+
+def _prose(command: click.Command) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
 
 
 def _row(option: click.Option) -> str:

@@ -142,6 +142,11 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
     """Return the table and the name of its cluster column, which labels given as such become."""
     if isinstance(cluster, str):
         return frame, cluster
+    if isinstance(cluster, pd.Series) and not cluster.index.equals(frame.index):
+        raise InputError(
+            "cluster is a Series whose index is not that of the table, so that its labels may belong "
+            "to other rows; give cluster.to_numpy() if they are in the order of the rows."
+        )
     labels = np.asarray(getattr(cluster, "labels", cluster))
     if labels.shape != (len(frame),):
         raise InputError(

@@ -474,3 +474,13 @@ def test_labels_of_clusters_stay_with_their_rows():
         label_clusters(shuffled, frame["patient"])
     labelled, name = label_clusters(shuffled, frame["patient"].to_numpy())
     assert labelled[name].tolist() == frame["patient"].tolist()
+
+
+def test_clusters_may_be_a_level_of_the_index():
+    frame = table()
+    labelled, name = label_clusters(frame.set_index("patient"), "patient")
+    assert (name, labelled["patient"].tolist()) == ("patient", frame["patient"].tolist())
+    both, _ = label_clusters(frame.set_index(["patient", frame.index + 7]), "patient")
+    assert both.index.tolist() == (frame.index + 7).tolist()
+    as_column, _ = label_clusters(frame.set_index("patient", drop=False), "patient")
+    assert as_column["patient"].tolist() == frame["patient"].tolist()

@@ -447,6 +447,7 @@ def test_the_result_has_the_known_metrics_and_the_files(result, tmp_path):
     assert all(np.isfinite(value) for value in result.metrics.values())
     assert isinstance(result.artifacts["b3/curves.csv"].content, pd.DataFrame)
     assert "# " in result.artifacts["b3/report.md"].content
+    assert "</html>" in result.artifacts["b3/report.html"].content
 
     result.save(str(tmp_path / "result"))
     again = EvaluationResult.load(str(tmp_path / "result"))
@@ -539,18 +540,23 @@ def test_the_audit_is_a_child_of_the_evaluation_which_shows_it(logged_alone, eva
     assert (run.info.status, child.info.status) == ("FINISHED", "FINISHED")
     assert run.data.tags["b3.audit_run_id"] == child.info.run_id
     files = {file.path for file in MlflowClient().list_artifacts(result.run_id, "b3")}
-    assert files >= result.artifacts.keys() >= {"b3/audit.json", "b3/report.md", "b3/curves.csv"}
+    assert files >= result.artifacts.keys() >= {"b3/audit.json", "b3/report.html", "b3/report.md"}
     model = MlflowClient().get_logged_model(logged_alone.model_id)
     assert model.tags["b3.audit_run_id"] == child.info.run_id
 
 
 @MLFLOW_WARNS
-def test_mlflows_own_evaluators_run_beside_it(logged_alone, evaluate, clinic):
-    """They hand all columns to scikit-learn's classifiers, so that the ids are given apart."""
-    ours = {**SMALL, "cluster": clinic.frame["patient_id"]}
+@pytest.mark.parametrize("ids", ["in the index", "apart"])
+def test_mlflows_own_evaluators_run_beside_it(logged_alone, evaluate, clinic, ids):
+    """They hand all columns to scikit-learn's models, so that the ids must not be one of them."""
+    records = clinic.frame.set_index("patient_id")
+    ours = SMALL
+    if ids == "apart":
+        ours = {**SMALL, "cluster": records.index.tolist()}
+        records = records.reset_index(drop=True)
     result = evaluate(
         logged_alone.model_uri,
-        data=clinic.frame.drop(columns="patient_id"),
+        data=records,
         evaluators=["default", "b3"],
         evaluator_config={"default": {"log_model_explainability": False}, "b3": ours},
     )

@@ -59,9 +59,10 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
     key of `OWN`, or is nested under `b3`, and no otherwise, which MLflow passes over in silence if
     another evaluator says yes.
 
-    MLflow's own evaluator of classifiers hands all columns to scikit-learn models, also the cluster
-    ids, whatever the signature says. Beside it, leave that column out of the data and give the ids
-    themselves: `{"cluster": frame["patient_id"]}`.
+    MLflow's own evaluators hand all columns to the native model, whatever its signature says, and
+    scikit-learn refuses columns that it was not trained with. Beside them, keep the cluster ids in
+    the index, `data=frame.set_index("patient_id")`, or give the ids themselves,
+    `{"cluster": frame["patient_id"]}`.
     """
 
     @classmethod

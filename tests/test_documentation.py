@@ -215,7 +215,9 @@ def slug(heading: str) -> str:
 
 @cache
 def anchors(path: Path) -> set[str]:
-    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose_of(path), re.MULTILINE)}
+    headings = re.findall(r"^#+ (.*)$", prose_of(path), re.MULTILINE)
+    shown = re.findall(r"^::: (\S+)$", prose_of(path), re.MULTILINE)  # names from docstrings
+    return {*map(slug, headings), *shown}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -55,7 +55,7 @@ class Axis:
         if not value:
             return "0"
         if largest >= 1e5 or decimals > 4:
-            return f"{value:.{max(1, min(9, math.ceil(math.log10(largest / step)) + 1))}g}"
+            return f"{value:.{max(1, min(9, math.ceil(math.log10(largest / step)) + 2))}g}"
         halves = abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6  # a step of 2.5
         return f"{value:.{decimals + halves}f}"
 

@@ -178,6 +178,16 @@ def test_shares_of_other_units_are_shown_on_the_axis_of_the_curve():
     assert claimed_errors(seen, seen.fragment_sensitivity) == pytest.approx((0.2, 0.3, 0.4))
 
 
+def test_what_is_known_may_lie_beyond_the_axis():
+    """The curve ends at a split rate of 50 %; evidence of more than that has no place on it."""
+    audit = linked("resolved_rows")
+    audit = replace(audit, settings=replace(audit.settings, claim=(0.55, 0.7)))
+    svg = charts_of(audit)["sensitivity_split"]
+    assert "taken as known: 55 % to 70 % (beyond this axis)" in texts(svg)
+    assert len(drawn(svg, "shade")) == 1  # the sample in the legend
+    assert not [e for e in drawn(svg, "fill") if "blue" in e.get("class")]
+
+
 def test_lower_bounds_have_no_band():
     for svg in charts_of(lower_bound()).values():
         assert not drawn(svg, "area")

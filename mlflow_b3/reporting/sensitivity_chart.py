@@ -1,9 +1,5 @@
 """The chart of a sensitivity curve: what each rate of wrong ids would mean."""
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.reporting.axes import Axis, axis_for
 from mlflow_b3.reporting.report import AuditReport
@@ -29,8 +25,9 @@ def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, floa
     if settings.claim is None or settings.pattern != curve.pattern or curve.error is None:
         return None
     values = [settings.claim[0], settings.middle, settings.claim[1]]
-    if report.p0_source not in ("cluster_error", "split_rate", "match_column"):
-        values = np.interp(values, curve.p0, curve.error).tolist()
+    if report.p0_source not in ("cluster_error", "split_rate", "match_column") and curve.p0[-1] > 0:
+        # shares are proportional to the rate that they belong to
+        values = [value * curve.error[-1] / curve.p0[-1] for value in values]
     low, middle, high = values
     return low, middle, high
 
@@ -53,7 +50,7 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
     tip = report.tipping_cluster_error if rows else report.tipping_split_rate
     unit = "cluster error" if rows else "split rate"
     description = (
-        f"e0 rises from {number(curve.e0[0])} at a {unit} of {percent(error[0])} to "
+        f"e0 goes from {number(curve.e0[0])} at a {unit} of {percent(error[0])} to "
         f"{number(curve.e0[-1])} at {percent(error[-1])}."
     )
     if tip is not None:
@@ -81,21 +78,20 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
         plot.entry("and at least this with 95 % confidence", "blue", "dashed")
         plot.line(zip(error, curve.low, strict=True), "blue", dashed=True)
     if claimed is not None:
-        _claim(plot, report, claimed, error)
+        _claim(plot, report, claimed)
     plot.line(zip(error, curve.e0, strict=True), "blue")
     if report.threshold is not None:
         _threshold(plot, report, tip)
     return plot
 
 
-def _claim(
-    plot: Plot, report: AuditReport, claimed: tuple[float, float, float], error: Sequence[float]
-) -> None:
+def _claim(plot: Plot, report: AuditReport, claimed: tuple[float, float, float]) -> None:
     low, middle, high = claimed
-    beyond = " or more" if high >= error[-1] else ""
-    taken = percent(low) if low == high else f"{percent(low)} to {percent(high)}{beyond}"
-    plot.span(low, high)
-    plot.entry(f"taken as known: {taken}", "", "shade")
+    taken = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    beyond = " (beyond this axis)" if high > plot.x.high else ""
+    plot.entry(f"taken as known: {taken}{beyond}", "", "shade")
+    if plot.x.holds(low):
+        plot.span(low, high)
     ends = report.e0_interval
     if report.e0 is not None and ends[1] is not None:
         plot.error_bar(middle, ends[0], ends[1], "blue")

@@ -148,7 +148,9 @@ class Plot:
         self.text(self._x(x), self.top - 4, label, anchor="middle")
 
     def error_bar(self, x: float, low: float, high: float, kind: str) -> None:
-        """Draw a vertical interval."""
+        """Draw a vertical interval, where the horizontal axis holds it."""
+        if not self.x.holds(x):
+            return
         at, top, end = self._x(x), self._y(high), self._y(low)
         self._add("line", f"line {kind}", x1=at, y1=top, x2=at, y2=end)
         for value, place in ((high, top), (low, end)):

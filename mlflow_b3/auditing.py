@@ -13,6 +13,7 @@ from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
 from mlflow_b3.findings import Finding
+from mlflow_b3.fold_table import digest_folds, load_folds
 from mlflow_b3.folds import cross_validates, make_folds
 from mlflow_b3.hypothesis import TESTS, LeakageTest
 from mlflow_b3.linkage_arguments import LinkageArguments
@@ -128,9 +129,10 @@ def audit(
     purge_threshold : number, optional
         With a pair table: leave training rows out whose cluster has this match probability with a
         validation row of the fold.
-    folds : int, "balanced", splitter, list of splits or of the fold of each row, optional
+    folds : int, "balanced", splitter, list of splits or of the fold of each row, or path, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters;
-        "balanced" leaves out several at a time where their sizes differ much.
+        "balanced" leaves out several at a time where their sizes differ much. The path is that of
+        the folds.csv that another audit of the same rows has left in MLflow.
     repeats : int, optional
         How many times clusters are assigned to folds anew, for folds that are made here: three
         times where the budget allows it.
@@ -182,6 +184,7 @@ def audit(
     -------
     AuditReport
     """
+    folds = load_folds(folds)
     linkage = LinkageArguments(
         match_probability=match_probability,
         resolved_rows=resolved_rows,
@@ -251,6 +254,7 @@ def audit(
         measured, counts = campaign.measure()
     settings = replace(
         plan.settings(fits=counts.done),
+        folds_digest=digest_folds(plan.folds),
         folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
         threshold_given=threshold is not None,
         fold_threshold=linkage.safe_threshold,
@@ -345,7 +349,7 @@ def run_leakage_test(
         data=subject.rows,
         learner=subject.learner,
         loss=subject.loss,
-        folds=make_folds(subject.table, folds, seed=seed),
+        folds=make_folds(subject.table, load_folds(folds), seed=seed),
         seed=seed,
         budget=budget,
         n_jobs=n_jobs,

@@ -70,9 +70,13 @@ def _number_or_text(text: str) -> bool | int | float | str:
     return text
 
 
+def _folds(text: str) -> int | str:
+    return text if text == "balanced" or text.endswith(".csv") else int(text)
+
+
 TEXT = Optional(str, "TEXT")
 YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
-FOLDS = Optional(lambda text: text if text == "balanced" else int(text), "NUMBER|balanced")
+FOLDS = Optional(_folds, "NUMBER|balanced|FILE")
 NUMBER = Optional(float, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
 NAMED_VALUES = Optional(_named_values, "NAME=VALUE")

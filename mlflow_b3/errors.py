@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral
+from typing import Any
 
 
 class B3Error(Exception):
@@ -38,7 +39,11 @@ class SolverError(B3Error):
 
 
 class TrackingError(B3Error):
-    """An audit could not be written to MLflow."""
+    """An audit could not be written to MLflow; where it was complete, `report` holds it."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:

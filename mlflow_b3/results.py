@@ -27,6 +27,11 @@ class Result:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
 
     @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Build the result from what `to_json` returned."""
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Build the result from what `to_dict` returned; unknown keys are an error."""
         hints = typing.get_type_hints(cls)

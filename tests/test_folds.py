@@ -217,6 +217,7 @@ def test_overlap_table_counts_what_the_two_sides_share():
         "clusters_validation": 2,
         "shared_clusters": 1,
         "shared_rows": 0.5,
+        "loss": None,
     }
 
 

@@ -85,7 +85,7 @@ def measure(data, fragments="uniform", refits=4, **options):
     for outcome in run_fits(refitter, tasks, FitCounts()):
         folds[outcome.task.fold].add(outcome, resampler)
     seen = [fold.seen for fold in folds]
-    return fragment_losses(seen, data.clusters, data.clusters, resampler.fragments)
+    return fragment_losses(seen, data.clusters, data.clusters, resampler.fragments)[0]
 
 
 def split_in(first, rows):

@@ -127,6 +127,11 @@ def test_a_distribution_of_the_loss_has_its_table():
     assert "30 % – 50 %" in page
 
 
+def test_the_digest_of_the_folds_is_among_the_settings():
+    assert "folds digest f0" in Page(to_html(report(settings={"folds_digest": "f0"}))).text
+    assert "folds digest" not in Page(to_html(REPORT)).text
+
+
 def test_the_bound_from_the_rows_is_told():
     assert BOUND.statement in Page(to_html(MIXTURE)).text
 

@@ -18,7 +18,7 @@ from mlflow_b3.folds import make_folds
 from mlflow_b3.linkage import LeakEstimate, LeakShare, ResolvedRows, leak_truth, sample_rows
 from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.subject import load_subject
-from mlflow_b3.tracking.recording import metrics_of
+from mlflow_b3.tracking.metrics import metrics_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "row_id": "record_id"}
 MODEL = KNeighborsClassifier(5)

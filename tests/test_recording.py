@@ -24,7 +24,9 @@ from mlflow_b3.datasets import FEATURES
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.text import to_markdown
-from mlflow_b3.tracking.recording import audit_and_record, curves_of, curves_table, metrics_of
+from mlflow_b3.tracking.files import curves_table
+from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
+from mlflow_b3.tracking.recording import audit_and_record
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 EXPERIMENT = "recording"
@@ -51,7 +53,12 @@ METRICS = {
     "b3/tipping_split_rate",
     "b3/fits",
 }
-ARTIFACTS = ["b3/audit.json", "b3/curves.csv", "b3/report.md", "b3/report.txt"]
+FOLDS = "b3/folds.csv"
+INFLUENCE = "b3/influence.csv"
+ARTIFACTS = [
+    *("b3/audit.json", "b3/curves.csv", FOLDS, INFLUENCE, "b3/plots"),
+    *("b3/report.html", "b3/report.md", "b3/report.txt"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +201,14 @@ def test_the_audit_is_a_finished_child_of_the_audited_run(audited):
     assert child.info.status == "FINISHED"
     assert child.info.end_time >= child.info.start_time
     assert child.info.experiment_id == audited.run.info.experiment_id
-    assert child.info.run_name == "b3-audit"
+    assert child.info.run_name == f"{audited.run.info.run_name} (b3)"
     assert child.data.tags["mlflow.source.name"] == "mlflow-b3"
     assert child.data.tags["mlflow.user"] == audited.run.data.tags["mlflow.user"]
 
 
 def test_the_child_names_the_audited_table_and_model_as_its_inputs(audited):
     (given,) = audited.child.inputs.dataset_inputs
-    assert given.dataset.digest == audited.report.settings.data_digest
+    assert given.dataset.digest == audited.report.settings.data_digest[:12]
     assert json.loads(given.dataset.profile) == {"num_rows": 120, "num_clusters": 30}
     assert {tag.key: tag.value for tag in given.tags} == {"mlflow.data.context": "audit"}
     (model,) = audited.child.inputs.model_inputs
@@ -260,7 +267,9 @@ def test_the_logged_model_has_the_metrics_of_the_child_run_with_the_table(audite
     assert {metric.key: metric.value for metric in metrics} == pytest.approx(expected)
     assert len(metrics) == len(expected)
     assert {metric.run_id for metric in metrics} == {audited.child.info.run_id}
-    assert {metric.dataset_digest for metric in metrics} == {audited.report.settings.data_digest}
+    assert {metric.dataset_digest for metric in metrics} == {
+        audited.report.settings.data_digest[:12]
+    }
 
 
 def test_the_audited_run_has_no_curves(audited):
@@ -327,6 +336,14 @@ def test_the_report_is_there_to_read(audited):
     assert read(audited.run, "b3/report.md") == to_markdown(audited.report)
 
 
+def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
+    assert read(audited.run, "b3/report.html") == audited.report.to_html()
+    plots = [file.path for file in tracking.list_artifacts(audited.run.info.run_id, "b3/plots")]
+    assert plots == [
+        f"b3/plots/{name}.svg" for name in ("loss_curve", "residual", "scores", "sensitivity")
+    ]
+
+
 def test_curves_csv_is_a_table_of_all_curves(audited):
     rows = list(csv.DictReader(io.StringIO(read(audited.run, "b3/curves.csv"))))
     report = audited.report
@@ -349,7 +366,8 @@ def test_curves_csv_is_a_table_of_all_curves(audited):
 def test_run_child_and_model_have_the_same_tags(audited, where):
     place = getattr(audited, where)
     tags = place.tags if where == "model" else place.data.tags
-    assert {name: value for name, value in tags.items() if name.startswith("b3.")} == {
+    own = ("b3.status", "b3.supersedes") if where == "child" else ()
+    assert {n: v for n, v in tags.items() if n.startswith("b3.") and n not in own} == {
         "b3.audit_run_id": audited.child.info.run_id,
         "b3.p0_source": "cluster_error",
         "b3.pattern": "rows",
@@ -361,7 +379,74 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
     }
 
 
+def test_the_audits_run_has_what_was_audited_and_how_as_parameters(audited):
+    """They cannot be changed later, so the audited run, which newer audits share, has none."""
+    params = audited.child.data.params
+    assert params == parameters_of(audited.report)
+    assert audited.run.data.params == audited.before.data.params
+    shown = {
+        "b3/cluster": "patient_id",
+        "b3/target": "disease",
+        "b3/claim": "0.1",
+        "b3/p0_source": "cluster_error",
+        "b3/loss": "zero_one",
+        "b3/folds": "5",
+        "b3/seed": "0",
+    }
+    assert shown.items() <= params.items()
+
+
+def test_a_range_is_a_parameter_with_both_ends(complete):
+    settings = replace(complete.settings, claim=(0.05, 0.15))
+    assert parameters_of(replace(complete, settings=settings))["b3/claim"] == "0.05 to 0.15"
+
+
+def test_the_folds_can_be_repeated_from_their_table(audited, clinic, tmp_path):
+    path = tmp_path / "folds.csv"
+    path.write_text(read(audited.child, FOLDS))
+    again = mlflow_b3.audit(
+        GaussianNB(), clinic.frame, **COLUMNS, folds=path, budget=100, n_jobs=1, progress=False
+    )
+    assert again.settings.folds_digest == audited.report.settings.folds_digest
+    assert again.loco == pytest.approx(audited.report.loco)
+
+
+def test_a_report_that_was_read_back_has_no_table_of_folds(tracking, trained, complete):
+    read_back = AuditReport.from_json(complete.to_json())
+    child = record(trained.own(read_back))
+    assert FOLDS not in artifacts(tracking, child)
+
+
+def test_the_table_keeps_the_name_of_its_file(trained, complete):
+    settings = replace(complete.settings, data_source="rows/visits.parquet")
+    child = record(trained.own(replace(complete, settings=settings)))
+    (given,) = trained.client.get_run(child).inputs.dataset_inputs
+    assert given.dataset.name == "visits.parquet"
+    assert json.loads(given.dataset.source) == {"uri": "rows/visits.parquet"}
+
+
 # --- a second audit -------------------------------------------------------------------------------
+
+
+def test_an_older_audit_says_by_which_one_it_was_superseded(trained, complete):
+    first = record(trained.own(complete))
+    second = record(trained.own(complete))
+    old, new = (trained.client.get_run(run_id) for run_id in (first, second))
+    assert old.data.tags["b3.status"] == "superseded"
+    assert old.data.tags["b3.superseded_by"] == second
+    assert old.data.tags["mlflow.note.content"].startswith(
+        f"**Superseded** by the audit of run `{second}`"
+    )
+    assert old.info.run_name.endswith(" superseded")
+    assert new.data.tags["b3.status"] == "current"
+    assert new.data.tags["b3.supersedes"] == first
+    assert not new.info.run_name.endswith(" superseded")
+
+
+def test_a_deleted_older_audit_is_no_obstacle(trained, complete):
+    trained.client.delete_run(record(trained.own(complete)))
+    child = record(trained.own(complete))
+    assert trained.client.get_run(child).info.status == "FINISHED"
 
 
 def test_a_second_audit_shows_on_the_run_and_keeps_the_first_in_its_child(trained, complete):

@@ -16,10 +16,11 @@ from example_report import (
 )
 
 from mlflow_b3 import AuditReport, Finding
+from mlflow_b3.reporting.layout import WIDTH
 from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.sentences import explain, explain_test, loss_words, number, percent
 from mlflow_b3.reporting.tables import score_rows
-from mlflow_b3.reporting.text import WIDTH, to_markdown, to_text
+from mlflow_b3.reporting.text import to_markdown, to_text
 
 
 def said(audit: AuditReport) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from mlflow_b3.errors import InputError
@@ -166,7 +167,7 @@ def weigh_fragments(
     if not len(values):
         raise InputError("shares is empty; give equally likely values of the seen share.")
     middles = np.array([_solve(losses, share, losses.gain, None) for share in values])
-    errors = np.array([_standard_error(losses, share) for share in values])
+    errors = np.array([mixture_error(losses, share) for share in values])
     errors = np.maximum(errors, 1e-12)
     freedom = losses.degrees_of_freedom or math.inf
 
@@ -250,10 +251,16 @@ def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | Non
     return e0 if bound is None else min(max(e0, 0.0), bound)
 
 
-def _standard_error(losses: FragmentLosses, share: float) -> float:
+def mixture_weights(losses: FragmentLosses, share: float) -> NDArray[np.float64]:
+    """Return how far e_0 changes with LOCO, e_seen and the loss of clusters broken twice."""
     odds, again = share / (1 - share), losses.again_loss is not None
     kept = 1 - share * (1 - losses.again_rows)
-    weights = np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
+    return np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
+
+
+def mixture_error(losses: FragmentLosses, share: float) -> float:
+    """Return the standard error of e_0 over clusters and refits."""
+    weights = mixture_weights(losses, share)
     covariance = np.diag([losses.stderr**2, losses.seen_stderr**2, 0.0])
     if losses.covariance is not None:
         size = len(losses.covariance)
@@ -263,7 +270,7 @@ def _standard_error(losses: FragmentLosses, share: float) -> float:
 
 def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:
     freedom = losses.degrees_of_freedom or math.inf
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * _standard_error(losses, share)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * mixture_error(losses, share)
     middle = _solve(losses, share, losses.gain, bound)
     if bound is None:
         return middle - reach, middle + reach

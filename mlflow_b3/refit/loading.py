@@ -57,9 +57,10 @@ def load_model(
         source = Source(options=options or {}, route=route)
         learner = _bare_learner(model, source, trainer)
         return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
-    info = model_info(model)
+    uri = _pinned(model)
+    info = model_info(uri)
     source = Source(
-        uri=model,
+        uri=uri,
         flavours=info.flavors,
         params=_logged_parameters(info),
         options=options or {},
@@ -73,7 +74,7 @@ def load_model(
         learner=learner,
         inputs=_with_signature(learner.inputs, info.signature),
         name=f"{model} ({learner.name})",
-        uri=model,
+        uri=uri,
         run_id=info.run_id or None,
         model_id=info.model_id,
     )
@@ -134,6 +135,28 @@ def _trainer_learner(trainer: Any, source: Source) -> Learner:
         raise InputError(f"trainer and refit={source.route!r} contradict each other; give one.")
     source.require_options()
     return TrainerLearner(trainer)
+
+
+def registered_version(uri: str | None) -> tuple[str, str] | None:
+    """Return the registered model and version that a URI stands for now; None for other URIs."""
+    from mlflow import MlflowClient
+    from mlflow.store.artifact.utils.models import get_model_name_and_version
+
+    if uri is None or not uri.startswith("models:/"):
+        return None
+    found = get_model_name_and_version(MlflowClient(), uri)
+    return (str(found[0]), str(found[1])) if len(found) == 2 else None
+
+
+def _pinned(uri: str) -> str:
+    """Return the URI of the version that an alias or a stage points to now; it may move later."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        version = registered_version(uri)
+    except (MlflowException, OSError):
+        return uri  # reading the model says better what is wrong
+    return uri if version is None else "models:/" + "/".join(version)
 
 
 def model_info(uri: str) -> Any:

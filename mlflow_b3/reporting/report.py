@@ -6,6 +6,7 @@ from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.distribution import LossDistribution
+from mlflow_b3.estimation.influence import Influence, Reading
 from mlflow_b3.estimation.leakage_share import P0Search
 from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.path import ExtrapolationPath
@@ -56,6 +57,8 @@ class Settings(Result):
         As given with `p0`; None means as many rows leak back as leak into training.
     folds_given : bool
         The folds came from a splitter or as lists of rows, which the report does not repeat.
+    folds_digest : str
+        Changes with any row of any fold: equal ones are the same folds of the same number of rows.
     n_validated : int
         Clusters with rows in a validation fold.
     repeats : int
@@ -103,6 +106,7 @@ class Settings(Result):
     n_validated: int
     data_digest: str
     version: str
+    folds_digest: str = ""
     data_source: str | None = field(default=None, compare=False)
     method_options: dict[str, Any] = field(default_factory=dict)
     fragments: str = "uniform"
@@ -188,6 +192,11 @@ class AuditReport(Result):
         The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
     path : ExtrapolationPath or None
         For pattern `rows`: the loss curve extrapolated to the point without leakage.
+    readings : tuple of Reading
+        e0 at the ends and in the middle of what is known about the leakage.
+    influence : Influence or None
+        How far each cluster moves the scores, for comparing audits of the same clusters. Like
+        `splits` it is kept in a table of its own.
     splits : tuple of Fold or None
         The rows on either side of every fold. `to_dict` leaves them out, `record` writes them to a
         table of their own.
@@ -227,6 +236,10 @@ class AuditReport(Result):
     suspicious: tuple[SuspiciousRow, ...] = ()
     regression: LossRegression | None = None
     path: ExtrapolationPath | None = None
+    readings: tuple[Reading, ...] = ()
+    influence: Influence | None = field(
+        default=None, compare=False, repr=False, metadata=KEPT_APART
+    )
     splits: tuple[Fold, ...] | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )

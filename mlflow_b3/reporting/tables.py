@@ -213,6 +213,7 @@ def settings_table(report: AuditReport) -> Table:
         "rows": str(s.n_rows),
         "clusters": f"{s.n_clusters}, of which {s.n_validated} were validated on",
         "folds": fold_words(report),
+        "folds digest": s.folds_digest or None,
         "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}",
         "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
         "seed": str(s.seed),

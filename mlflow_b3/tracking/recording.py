@@ -1,14 +1,13 @@
 """Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
 
-import csv
-import io
 import json
 import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,45 @@ from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
-from mlflow_b3.reporting.text import to_markdown
+from mlflow_b3.tracking.files import files_of
+from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
+from mlflow_b3.tracking.versions import show_on_version
+from mlflow_b3.tracking.views import add_view
 from mlflow_b3.version import __version__
 
 FOLDER = "b3"
 LONGEST_TAG = 5000
+CURRENT, SUPERSEDED = "current", "superseded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    """Where an audit is written.
+
+    Attributes
+    ----------
+    child : str
+        The audit's own run.
+    shown_on : sequence of str
+        The runs that show the newest audit.
+    on_model : bool
+        The audited model itself shows it: its LoggedModel, and the version it was named by.
+    logged_by_mlflow : bool
+        MLflow writes the metrics of the first of these runs and of the LoggedModel itself.
+    """
+
+    child: str
+    shown_on: Sequence[str]
+    on_model: bool = True
+    logged_by_mlflow: bool = False
 
 
 def audit_and_record(
     model: Any,
     data: Any,
     *,
+    run_id: str | None = None,
+    mlflow_logs: bool = False,
     trainer: Any = None,
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
@@ -36,12 +63,18 @@ def audit_and_record(
     """Audit a logged model and write the result to MLflow.
 
     The audit has a child run from its first second on. If it fails, that run ends as failed with
-    the error in its tag `b3.error`, and the audited run stays as it was.
+    the error in its tag `b3.error`, and the audited run stays as it was. Where only writing fails,
+    the error carries the report as `error.report`.
 
     Parameters
     ----------
     model, data, trainer, refit, refit_options, **arguments
         As in `mlflow_b3.audit`.
+    run_id : str, optional
+        The run that the audit is a child of; by default that of the model. The model's run shows
+        the audit in any case.
+    mlflow_logs : bool
+        MLflow will write the metrics to that run and to the LoggedModel itself.
 
     Returns
     -------
@@ -49,9 +82,15 @@ def audit_and_record(
         The report and the id of the run that holds it.
     """
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
-    with _audit_run(audited.run_id) as child:
+    shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
+    with _audit_run(shown_on[0] if shown_on else None) as child:
         report = audit(audited, data, refit_options=refit_options, **arguments)
-        _write(report, audited.run_id, child)
+        places = _Places(
+            child=child,
+            shown_on=shown_on,
+            logged_by_mlflow=mlflow_logs,
+        )
+        _write(report, places)
     return report, child
 
 
@@ -63,90 +102,24 @@ def record(report: AuditReport, run_id: str | None = None) -> str:
     report : AuditReport
     run_id : str, optional
         The run it belongs to; by default the run of the audited model. An audit of a bare
-        estimator without a run gets a run of its own in the current experiment.
+        estimator without a run gets a run of its own in the current experiment. Written to another
+        run than the model's, it leaves the model and its run alone.
 
     Returns
     -------
     str
         The id of the audit's own run.
     """
-    parent = run_id or report.settings.run_id
+    settings = report.settings
+    parent = run_id or settings.run_id
     with _audit_run(parent) as child:
-        _write(report, parent, child)
+        places = _Places(
+            child=child,
+            shown_on=[] if parent is None else [parent],
+            on_model=parent == settings.run_id,
+        )
+        _write(report, places)
     return child
-
-
-def metrics_of(report: AuditReport) -> dict[str, float | None]:
-    """Return the scalar metrics of a report; None where there is no value."""
-    low, high = report.e0_interval
-    split = report.settings.pattern == "fragments"
-    seen = report.settings.claim if report.linkage is not None else None
-    values = {
-        # a lower bound must not pass for the loss itself where a threshold is set on this metric
-        "e0": report.e0 if report.settings.refit_strength == "full" else None,
-        "e0_low": low,
-        "e0_high": high,
-        "e0_guaranteed": report.e0_guaranteed,
-        # shares of split clusters must not be held against tipping_p0, which counts misplaced rows
-        "p0": None if split else report.p0,
-        "seen_share": report.p0 if split else None,
-        "seen_share_low": seen and seen[0],
-        "seen_share_high": seen and seen[1],
-        "p0_star": report.search.p0_star,
-        "residual": report.residual,
-        "loco": report.loco,
-        "iid": report.iid,
-        "inflation": report.inflation,
-        "test_statistic": report.test.statistic,
-        "test_pvalue": report.test.pvalue,
-        "tipping_p0": report.tipping_p0,
-        "tipping_cluster_error": report.tipping_cluster_error,
-        "tipping_split_rate": report.tipping_split_rate,
-        "fits": float(report.settings.fits),
-        "refit_full": float(report.settings.refit_strength == "full"),
-        "refit_agreement": report.settings.refit_agreement,
-    }
-    return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
-
-
-def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
-    """Return the stepped metrics of a report: (permille of the axis, value).
-
-    The axis of the loss is the exposure, which is the same for all folds and data; that of the
-    residual is p0, that of the sensitivity curves the cluster error or split rate.
-    """
-    axis = report.sensitivity.error or report.sensitivity.p0
-    series = {
-        "loss": zip(report.curve.exposure, report.curve.loss, strict=True),
-        "residual": zip(report.search.p0, report.search.residual, strict=True),
-        "sensitivity": zip(axis, report.sensitivity.e0, strict=True),
-    }
-    split = report.fragment_sensitivity
-    if split is not None and split.error is not None:
-        series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
-    return {
-        f"b3_curve/{name}": [(round(1000 * x), float(y)) for x, y in points]
-        for name, points in series.items()
-    }
-
-
-def curves_table(report: AuditReport) -> str:
-    """Return all curves of a report as one CSV table."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["curve", "axis", "x", "value", "low", "high"])
-    for x, y, error in zip(
-        report.curve.injected, report.curve.loss, report.curve.stderr or (), strict=True
-    ):
-        writer.writerow(["loss", "injected", x, y, y - 1.96 * error, y + 1.96 * error])
-    for x, y in zip(report.search.p0, report.search.residual, strict=True):
-        writer.writerow(["residual", "p0", x, y, "", ""])
-    for curve in (report.sensitivity, report.fragment_sensitivity):
-        if curve is not None and curve.error is not None:
-            axis = "cluster_error" if curve.pattern == "rows" else "split_rate"
-            for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True):
-                writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
-    return file.getvalue()
 
 
 @contextmanager
@@ -163,7 +136,7 @@ def _audit_run(parent: str | None) -> Iterator[str]:
     try:
         yield child
         if own:
-            with _tracking_errors():
+            with tracking_errors("the audit"):
                 client.set_terminated(child)
     except BaseException as error:
         _mark_failed(client, child, error)
@@ -171,13 +144,16 @@ def _audit_run(parent: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def _tracking_errors() -> Iterator[None]:
+def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[None]:
+    """Turn what goes wrong in MLflow into a `TrackingError` that says what was not written."""
     from mlflow.exceptions import MlflowException
 
     try:
         yield
     except (MlflowException, OSError) as error:
-        raise TrackingError(f"the audit could not be written to MLflow: {error}") from error
+        raise TrackingError(
+            f"{what} could not be written to MLflow: {error}", report=report
+        ) from error
 
 
 def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
@@ -197,10 +173,11 @@ def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
             raise TrackingError(f"run {parent} is deleted; restore it before auditing its model.")
         experiment = run.info.experiment_id
         tags["mlflow.parentRunId"] = parent
+        tags["mlflow.runName"] = f"{run.info.run_name} (b3)"
         if user := run.data.tags.get("mlflow.user"):
             tags["mlflow.user"] = user
-    project = os.environ.get("MLFLOW_RUN_ID")
-    if project and "mlflow.project.entryPoint" in client.get_run(project).data.tags:
+    project = project_run(client, "audit")
+    if project is not None:
         for name, value in tags.items():
             if name != "mlflow.source.name":
                 client.set_tag(project, name, value)
@@ -210,6 +187,15 @@ def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
 
         experiment = _get_experiment_id()
     return client.create_run(experiment, tags=tags).info.run_id, True
+
+
+def project_run(client: Any, entry_point: str) -> str | None:
+    """Return the run that `mlflow run` has made for an entry point of ours, and ends itself."""
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    if not run_id:
+        return None
+    tags = client.get_run(run_id).data.tags
+    return run_id if tags.get("mlflow.project.entryPoint") == entry_point else None
 
 
 def _mark_failed(client: Any, child: str, error: BaseException) -> None:
@@ -225,49 +211,77 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
         return  # the first error is the one to report
 
 
-def _write(report: AuditReport, parent: str | None, child: str) -> None:
+def _write(report: AuditReport, places: _Places) -> None:
     """Write what can fail first and what others see last, so that nothing is half-written."""
     from mlflow import MlflowClient
 
-    client = MlflowClient()
-    settings = report.settings
-    model_id = settings.model_id if parent == settings.run_id else None
-    tags = {
-        "b3.audit_run_id": child,
-        "b3.p0_source": report.p0_source,
-        "b3.pattern": settings.pattern,
-        "b3.refit": settings.refit,
-        "b3.refit_strength": settings.refit_strength,
-        "b3.version": settings.version,
-        "b3.data_digest": settings.data_digest,
-        # MLflow keeps the values of older audits on the LoggedModel; these are not of this one
-        "b3.not_known": ", ".join(n for n, v in metrics_of(report).items() if v is None) or "none",
-    }
-    with _tracking_errors():
+    client, child = MlflowClient(), places.child
+    tags = tags_of(report, child)
+    model_id = report.settings.model_id if places.on_model else None
+    with tracking_errors("the audit", report):
+        earlier = _earlier_audits(client, places, model_id)
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
         _log_artifacts(client, child, report)
-        # these show on the LoggedModel as well
-        _log_scalars(
-            client, child, report, {**tags, "mlflow.note.content": _note(report)}, model_id
-        )
-        if parent is not None:
-            _log_artifacts(client, parent, report)
-            _log_scalars(client, parent, report, tags, None)
+        own = {
+            **tags,
+            "b3.status": CURRENT,
+            "b3.supersedes": ", ".join(earlier) or "none",
+            "mlflow.note.content": "\n\n".join(explain(report)),
+        }
+        linked = None if places.logged_by_mlflow else model_id
+        _log_scalars(client, child, report, own, model_id=linked)
+        for number, run_id in enumerate(places.shown_on):
+            _log_artifacts(client, run_id, report)
+            known_elsewhere = places.logged_by_mlflow and number == 0
+            _log_scalars(client, run_id, report, tags, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
+        if places.on_model:
+            show_on_version(client, report, child, tags)
+        for run_id in earlier:
+            _supersede(client, run_id, child)
+        add_view(client, client.get_run(child).info.experiment_id)
+
+
+def _earlier_audits(client: Any, places: _Places, model_id: str | None) -> list[str]:
+    """Return the audits that are shown now where this one is going to be shown."""
+    tagged = [client.get_run(run_id).data.tags for run_id in places.shown_on]
+    if model_id is not None:
+        tagged.append(client.get_logged_model(model_id).tags)
+    shown = dict.fromkeys(tags.get("b3.audit_run_id") for tags in tagged)
+    return [run_id for run_id in shown if run_id not in (None, places.child)]
+
+
+def _supersede(client: Any, run_id: str, successor: str) -> None:
+    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
+    from mlflow.exceptions import MlflowException
+
+    with suppress(MlflowException):  # somebody has deleted it
+        run = client.get_run(run_id)
+        if run.data.tags.get("b3.status") != CURRENT:
+            return
+        client.set_tag(run_id, "b3.status", SUPERSEDED)
+        client.set_tag(run_id, "b3.superseded_by", successor)
+        note = run.data.tags.get("mlflow.note.content", "")
+        told = f"**Superseded** by the audit of run `{successor}`.\n\n{note}"
+        client.set_tag(run_id, "mlflow.note.content", told)
+        client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}")
 
 
 def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
 
     settings = report.settings
+    source = settings.data_source
     profile = {"num_rows": settings.n_rows, "num_clusters": settings.n_clusters}
     dataset = Dataset(
-        name="b3-audit",
-        digest=settings.data_digest,
-        source_type="code",
-        source=json.dumps({"tags": {"mlflow.source.name": "mlflow-b3"}}),
+        name=_dataset_name(report),
+        digest=_dataset_digest(report),
+        source_type="code" if source is None else "local",
+        source=json.dumps(
+            {"tags": {"mlflow.source.name": "mlflow-b3"}} if source is None else {"uri": source}
+        ),
         profile=json.dumps(profile),
     )
     client.log_inputs(
@@ -277,11 +291,27 @@ def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | N
     )
 
 
+def _dataset_name(report: AuditReport) -> str:
+    source = report.settings.data_source
+    return "b3-audit" if source is None else Path(source).name
+
+
+def _dataset_digest(report: AuditReport) -> str:
+    """Return as much of the digest as MLflow's tables have room for; a tag has all of it."""
+    return report.settings.data_digest[:12]
+
+
 def _log_scalars(
-    client: Any, run_id: str, report: AuditReport, tags: dict[str, str], model_id: str | None
+    client: Any,
+    run_id: str,
+    report: AuditReport,
+    tags: dict[str, str],
+    *,
+    model_id: str | None = None,
+    unknown_only: bool = False,
 ) -> None:
-    """Write the metrics and tags of a run in one request."""
-    from mlflow.entities import Metric, RunTag
+    """Write the metrics and tags of a run in one request, and to its own run the parameters."""
+    from mlflow.entities import Metric, Param, RunTag
 
     now = _now()
     earlier = client.get_run(run_id).data.metrics
@@ -291,18 +321,25 @@ def _log_scalars(
             if name not in earlier:
                 continue
             value = math.nan  # an older audit's value must not pass for this one's
+        elif unknown_only:
+            continue
         linked = model_id if math.isfinite(value) else None  # MLflow stores a model's NaN as 0
         extra = {}
         if linked is not None:
             extra = {
                 "model_id": linked,
-                "dataset_name": "b3-audit",
-                "dataset_digest": report.settings.data_digest,
+                "dataset_name": _dataset_name(report),
+                "dataset_digest": _dataset_digest(report),
                 "run_id": run_id,
             }
         metrics.append(Metric(name, value, now, 0, **extra))
+    # parameters cannot be changed later, so they are the audit's own
+    own = parameters_of(report) if tags.get("b3.status") == CURRENT else {}
     client.log_batch(
-        run_id, metrics=metrics, tags=[RunTag(name, value) for name, value in tags.items()]
+        run_id,
+        metrics=metrics,
+        params=[Param(name, value) for name, value in own.items()],
+        tags=[RunTag(name, value) for name, value in tags.items()],
     )
 
 
@@ -319,20 +356,12 @@ def _log_curves(client: Any, child: str, report: AuditReport) -> None:
 
 
 def _log_artifacts(client: Any, run_id: str, report: AuditReport) -> None:
-    files = {
-        "audit.json": report.to_json(),
-        "curves.csv": curves_table(report),
-        "report.md": to_markdown(report),
-        "report.txt": str(report) + "\n",
-    }
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in files.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
+        for name, text in files_of(report).items():
+            path = Path(folder) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         client.log_artifacts(run_id, folder, FOLDER)
-
-
-def _note(report: AuditReport) -> str:
-    return "\n\n".join(explain(report))
 
 
 def _now() -> int:

@@ -1,0 +1,136 @@
+"""What an audit of a registered model version leaves in the registry, and where others run."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from sklearn.naive_bayes import GaussianNB
+
+import mlflow_b3
+from mlflow_b3 import TrackingError, record
+from mlflow_b3.cli_errors import saved_if_not_recorded
+from mlflow_b3.datasets import FEATURES
+from mlflow_b3.refit import load_model
+from mlflow_b3.tracking.recording import audit_and_record
+
+COLUMNS = {"target": "disease", "cluster": "patient_id"}
+SMALL = {"cluster_error": 0.1, "budget": 100, "n_jobs": 1, "progress": False}
+
+
+@pytest.fixture
+def registered(mlflow_store: str) -> SimpleNamespace:
+    """Log and register a model twice; the alias points to the first version."""
+    assert mlflow_store
+    clinic = mlflow_b3.make_clinic(patients=30, records=4, cluster_error=0.1)
+    X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
+    for _ in range(2):
+        with mlflow.start_run():
+            info = mlflow.sklearn.log_model(
+                GaussianNB().fit(X, y), name="model", pip_requirements=["scikit-learn"]
+            )
+        mlflow.register_model(info.model_uri, "clinic")
+    client = MlflowClient()
+    client.set_registered_model_alias("clinic", "champion", "1")
+    return SimpleNamespace(client=client, frame=clinic.frame)
+
+
+def test_the_version_page_shows_the_audit(registered):
+    report, child = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    version = registered.client.get_model_version("clinic", "1")
+    assert version.tags["b3.audit_run_id"] == child
+    assert version.tags["b3.e0"] == f"{report.e0:.3f}"
+    assert version.tags["b3.e0_interval"] == "{:.3f} to {:.3f}".format(*report.e0_interval)
+    assert version.tags["b3.loco"] == f"{report.loco:.3f}"
+    assert version.description.startswith("**Leakage audit.** If 10 % of the rows carry a wrong")
+    assert f"/runs/{child}/artifacts/b3/report." in version.description
+    assert registered.client.get_model_version("clinic", "2").tags == {}
+
+
+def test_an_audit_by_alias_belongs_to_the_version_that_was_audited(registered):
+    """The alias may have moved on by the time that the audit is written."""
+    audited = load_model("models:/clinic@champion")
+    registered.client.set_registered_model_alias("clinic", "champion", "2")
+    report, _ = audit_and_record(audited, registered.frame, **COLUMNS, **SMALL)
+    assert report.settings.uri == "models:/clinic/1"
+    assert "b3.e0" in registered.client.get_model_version("clinic", "1").tags
+    assert registered.client.get_model_version("clinic", "2").tags == {}
+
+
+def test_a_second_audit_replaces_tags_and_our_description_but_nobody_elses(registered):
+    client = registered.client
+    report, _ = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    record(replace(report, e0=0.123))
+    assert client.get_model_version("clinic", "1").tags["b3.e0"] == "0.123"
+    client.update_model_version("clinic", "1", description="approved by the board")
+    child = record(report)
+    version = client.get_model_version("clinic", "1")
+    assert version.description == "approved by the board"
+    assert version.tags["b3.audit_run_id"] == child
+
+
+def test_a_lower_bound_is_not_shown_as_the_loss_of_a_version(registered):
+    report, _ = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    settings = replace(report.settings, refit_strength="lower-bound")
+    record(replace(report, settings=settings, e0_interval=(0.2, None)))
+    tags = registered.client.get_model_version("clinic", "1").tags
+    assert tags["b3.e0"] == "unknown"
+    assert tags["b3.e0_interval"] == "0.200 or more"
+
+
+def test_an_audit_within_another_run_is_its_child_and_shows_on_both(registered):
+    """As in `mlflow.models.evaluate`, whose run is not the one that trained the model."""
+    with mlflow.start_run() as evaluation:
+        report, child = audit_and_record(
+            "models:/clinic/1",
+            registered.frame,
+            run_id=evaluation.info.run_id,
+            **COLUMNS,
+            **SMALL,
+        )
+    client = registered.client
+    assert client.get_run(child).data.tags["mlflow.parentRunId"] == evaluation.info.run_id
+    for run_id in (evaluation.info.run_id, report.settings.run_id):
+        run = client.get_run(run_id)
+        assert run.data.metrics["b3/e0"] == pytest.approx(report.e0)
+        assert run.data.tags["b3.audit_run_id"] == child
+    model = client.get_logged_model(report.settings.model_id)
+    assert {m.run_id for m in model.metrics} == {child}
+
+
+def test_what_mlflow_logs_itself_is_not_logged_twice(registered):
+    with mlflow.start_run() as evaluation:
+        report, child = audit_and_record(
+            "models:/clinic/1",
+            registered.frame,
+            run_id=evaluation.info.run_id,
+            mlflow_logs=True,
+            **COLUMNS,
+            **SMALL,
+        )
+    client = registered.client
+    run = client.get_run(evaluation.info.run_id)
+    assert run.data.metrics == {}
+    assert run.data.tags["b3.audit_run_id"] == child
+    assert not client.get_logged_model(report.settings.model_id).metrics
+    assert client.get_run(child).data.metrics["b3/e0"] == pytest.approx(report.e0)
+
+
+def test_an_audit_that_mlflow_does_not_take_is_not_lost(registered, monkeypatch, tmp_path, capsys):
+    def refuse(*_, **__):
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", refuse)
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(TrackingError, match="connection refused") as caught,
+        saved_if_not_recorded(),
+    ):
+        audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    (saved,) = tmp_path.glob("b3-audit-*.json")
+    assert saved.name in str(caught.value)
+    report = mlflow_b3.AuditReport.from_json(saved.read_text())
+    assert str(report) in capsys.readouterr().out
+    monkeypatch.undo()
+    assert MlflowClient().get_run(record(report)).info.status == "FINISHED"

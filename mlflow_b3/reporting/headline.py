@@ -134,8 +134,9 @@ def inflation_of(report: AuditReport) -> Headline:
     if profits and shares_clusters(report):
         why = "Known clusters sit on both sides of the folds, and the model profits from that."
         return Headline(word=INFLATED, sentence=f"{start} {why}{unsure(report)}")
-    # both are of the same rows, so that the noise of their difference is smaller than that of one
-    if report.iid < report.loco_interval[0]:
+    # of the same rows, so that the noise of their difference is smaller than that of one of them
+    same = report.settings.n_validated == report.settings.n_clusters
+    if same and report.iid < report.loco_interval[0]:
         start += " The first is too good."
     whole = report.settings.refit_strength == "full"
     if known and whole and (not profits or gap <= 0 or high == 0):

@@ -95,6 +95,7 @@ def _evidence(report: AuditReport) -> str:
     middle = f"{percent(s.middle)} (95 % interval {rate}) {seen}"
     leak = report.linkage
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
+    sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
     stated = "That was stated, not estimated from these data."
     back = "with as many rows leaking back"
     if s.p0_validation is not None:
@@ -114,7 +115,7 @@ def _evidence(report: AuditReport) -> str:
         f"were looked up by hand; by these, {middle}.",
         "partition_samples": f"By posterior samples of the record linkage, {middle}.",
         "linkage_quality": "By the published quality of the record linkage, at most "
-        f"{percent(high)} {seen}.",
+        f"{percent(high)} {seen}{sure}.",
         "match_probability": "By match probabilities of the record linkage that nobody checked, "
         f"about {percent(s.middle)} {seen}; {rate} was allowed for.",
         "match_column": "By match probabilities of the rows that nobody checked, about "
@@ -144,7 +145,11 @@ def _estimation(report: AuditReport) -> str:
             f"measured by {BREAKING} ({refits})."
         )
     else:
-        how = "for every share of wrong identifiers up to 50 % " if s.pattern == "unknown" else ""
+        how = ""
+        if report.e0 is None:
+            how = "for every share of wrong identifiers up to 50 % "
+            if s.claim is not None and s.p0_validation is not None:
+                how = f"for every such share up to {percent(s.claim[1])} "
         text = (
             f"The performance on new clusters was estimated {how}with {_bootstrap(report)}: increasing "
             "shares of validation rows were put into training, the performance on the others was "

@@ -44,7 +44,7 @@ def premise_of(report: AuditReport) -> str:
         if report.e0 is None:
             known = "The rows do not tell how many of them leaked. If"
             if settings.p0_validation is None:
-                return f"{known} at most half of them {wrong}, one by one"
+                return f"{known} at most half of them {wrong} and no cluster was split"
     back = "as many rows leaked back"
     if settings.p0_validation is not None:
         back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"

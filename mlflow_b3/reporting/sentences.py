@@ -143,7 +143,7 @@ def explain_inflation(report: AuditReport) -> str:
         return f"{start}, which by this estimate leakage has not made too good {gap_words}."
     half = ", if half of that limit leaked" if is_half(report) else ""
     return f"{start}, by this estimate {number(report.inflation)} too good{half}." + {
-        NOT_SHOWN: " The noise does not exclude that it is not too good at all.",
+        NOT_SHOWN: " The noise allows that it is not too good at all.",
         UNKNOWN: " Whether it is too good at all is not known.",
     }.get(answer, "")
 

@@ -280,7 +280,9 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
 
 def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
     """40 % of the 80.4 % that five folds put apart, and 32 % of them where that is estimated."""
-    assert "of split rates below that is at most 49.8 %." in said(linked("linkage_quality", "upper"))
+    assert "of split rates below that is at most 49.8 %." in said(
+        linked("linkage_quality", "upper")
+    )
     assert "of split rates below that is 39.8 %." in said(linked("resolved_rows"))
 
 

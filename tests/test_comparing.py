@@ -6,13 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.comparing import Comparison, compare_reports
-from mlflow_b3.estimation.differences import Uncertain, difference_interval
+from mlflow_b3.estimation.differences import (
+    Uncertain,
+    corrected_influence,
+    difference_interval,
+    effective_freedom,
+)
 from mlflow_b3.estimation.influence import Influence, curve_gradient
 from mlflow_b3.estimation.methods import as_method
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
@@ -54,6 +60,7 @@ def test_what_clusters_add_to_the_score_makes_up_its_interval(reports):
     assert error**2 == pytest.approx(report.curve.covariance[0][0])
     assert report.influence.loco.sum() == pytest.approx(0, abs=1e-12)
     assert len(report.influence.ids) == 80
+    assert report.influence.share.sum() == pytest.approx(1)
 
 
 def test_a_cluster_moves_e0_more_than_the_score_it_is_extrapolated_from(reports):
@@ -100,6 +107,7 @@ def test_what_clusters_add_survives_its_table(reports):
     influence = reports["nearest"].influence
     again = Influence.from_csv(influence.to_csv())
     assert again.unit == "clusters"
+    assert np.array_equal(again.share, influence.share)
     assert np.array_equal(again.ids, influence.ids)
     assert np.array_equal(again.loco, influence.loco)
     assert np.array_equal(again.e0, influence.e0)
@@ -108,62 +116,106 @@ def test_what_clusters_add_survives_its_table(reports):
 # --- the interval of a difference -----------------------------------------------------------------
 
 
-def known(value, reach, influence=None, noise=0.0):
+def known(value, reach, influence=None, noise=0.0, freedom=59.0):
     return Uncertain(
-        value=value, low=value - reach, high=value + reach, influence=influence, noise=noise
+        value=value,
+        low=value - reach,
+        high=value + reach,
+        influence=influence,
+        noise=noise,
+        freedom=freedom,
     )
 
 
+def cluster_noise(seed=0, clusters=60):
+    """What each cluster adds, and the half width of the 95 % interval that follows from it."""
+    psi = np.random.default_rng(seed).normal(size=clusters) / clusters
+    return psi, 2.001 * math.sqrt(1.4 * psi @ psi)
+
+
 def test_independent_estimates_add_their_variances():
-    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), freedom=50)
+    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), paired=False)
     assert (low, high) == pytest.approx((0.3 - 0.05, 0.3 + 0.05))
 
 
 def test_several_pairs_at_once_have_wider_intervals():
-    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), freedom=50, widening=1.4)
-    assert high - low == pytest.approx(1.4 * 0.1)
+    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), paired=False, pairs=10)
+    wider = stats.t.ppf(1 - 0.025 / 10, 59) / stats.t.ppf(1 - 0.025, 59)
+    assert high - low == pytest.approx(wider * 0.1)
 
 
 def test_noise_that_is_shared_cancels():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    reach = 2.001 * math.sqrt(robust_covariance(shared[:, None])[0, 0])
-    same = known(0.4, reach, shared)
-    assert difference_interval(same, same, freedom=59) == pytest.approx((0, 0), abs=1e-3)
+    psi, reach = cluster_noise()
+    same = known(0.4, reach, psi)
+    assert difference_interval(same, same, paired=True) == pytest.approx((0, 0), abs=1e-3)
+
+
+def test_noise_of_different_clusters_does_not_cancel():
+    psi, reach = cluster_noise()
+    same = known(0.4, reach, psi)
+    _, high = difference_interval(same, same, paired=False)
+    assert high == pytest.approx(math.sqrt(2) * reach, rel=1e-3)
 
 
 def test_noise_of_refits_is_not_shared():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    variance = robust_covariance(shared[:, None])[0, 0]
-    reach = 2.001 * math.sqrt(variance + 0.01**2)
-    same = known(0.4, reach, shared, noise=0.01)
-    _, high = difference_interval(same, same, freedom=59)
+    psi, reach = cluster_noise()
+    same = known(0.4, math.hypot(reach, 2.001 * 0.01), psi, noise=0.01)
+    _, high = difference_interval(same, same, paired=True)
     assert high == pytest.approx(2.001 * 0.01 * math.sqrt(2), rel=1e-3)
 
 
 def test_what_extrapolation_adds_to_an_interval_is_not_taken_to_be_shared():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    reach = 2.001 * math.sqrt(robust_covariance(shared[:, None])[0, 0])
-    wide = known(0.4, 2 * reach, shared)
-    _, high = difference_interval(wide, wide, freedom=59)
+    psi, reach = cluster_noise()
+    wide = known(0.4, 2 * reach, psi)
+    _, high = difference_interval(wide, wide, paired=True)
     assert high == pytest.approx(reach * math.sqrt(2 * 4 - 2), rel=1e-3)
 
 
-def test_a_paired_interval_holds_the_true_difference_in_nineteen_of_twenty_cases():
-    """Two means of correlated cluster values, 2000 times; ±1.5 % is three Monte-Carlo errors."""
+def test_equal_clusters_have_as_many_degrees_of_freedom_as_clusters_less_one():
+    assert effective_freedom(np.full(40, 1 / 40)) == pytest.approx(39)
+
+
+def test_a_cluster_with_half_of_the_rows_leaves_few_degrees_of_freedom():
+    """As the definition has it: (tr B)²/tr(B²) of the quadratic form that the variance is."""
+    share = np.r_[0.5, np.full(11, 0.5 / 11)]
+    deviation = (np.eye(12) - share) * (share / np.sqrt(1 - share))[:, None]
+    form = deviation @ np.diag(1 / share) @ deviation.T
+    freedom = effective_freedom(share)
+    assert freedom == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form))
+    assert 3 < freedom < 4
+
+
+def false_rate(share, times=2000):
+    """How often two models that are equally good over all clusters differ beyond the noise."""
     rng = np.random.default_rng(1)
-    n, held = 40, 0
-    for _ in range(2000):
-        common = rng.normal(size=n)
-        values = [common + 0.5 * rng.normal(size=n), 0.3 + common + 0.5 * rng.normal(size=n)]
-        estimates = []
-        for x in values:
-            psi = (x - x.mean()) / n / math.sqrt(1.4)  # without the factor for cross-validation
-            reach = 2.0227 * math.sqrt(robust_covariance(psi[:, None])[0, 0])
-            estimates.append(known(x.mean(), reach, psi))
-        low, high = difference_interval(estimates[1], estimates[0], freedom=n - 1)
-        held += low <= 0.3 <= high
-        assert high - low < 0.75
-    assert held / 2000 == pytest.approx(0.95, abs=0.015)
+    freedom = effective_freedom(share)
+    usual = stats.t.ppf(0.975, len(share) - 1) * math.sqrt(len(share) / (len(share) - 1))
+    false = 0
+    for _ in range(times):
+        common, estimates = rng.normal(size=len(share)), []
+        for _ in range(2):
+            losses = common + rng.normal(size=len(share))
+            psi = share * (losses - share @ losses)
+            reach = usual * math.sqrt(1.4 * psi @ psi)
+            psi = corrected_influence(psi, share)
+            estimates.append(known(share @ losses, reach, psi, freedom=freedom))
+        low, high = difference_interval(*estimates, paired=True)
+        false += low > 0 or high < 0
+    return false / times
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        np.full(12, 1 / 12),
+        np.full(40, 1 / 40),
+        np.r_[0.5, np.full(11, 0.5 / 11)],
+        np.r_[0.5, np.full(29, 0.5 / 29)],
+    ],
+    ids=["12 equal", "40 equal", "half of the rows in 1 of 12", "half of the rows in 1 of 30"],
+)
+def test_at_most_one_in_twenty_equal_pairs_differs_beyond_the_noise(share):
+    assert false_rate(share) < 0.05
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -287,7 +339,9 @@ def test_a_lower_bound_has_no_place(reports):
     comparison = compare_reports({**reports, "stump": bound})
     last = comparison.contenders[-1]
     assert (last.name, last.e0, last.rank_e0) == ("stump", None, None)
-    assert any("lower bound only" in note for note in comparison.notes)
+    assert (last.rank_iid, last.rank_loco) == (None, None)
+    assert not [d for d in comparison.differences if "stump" in (d.better, d.worse)]
+    assert any("lower bounds only" in note for note in comparison.notes)
 
 
 def test_without_any_e0_the_scores_by_noisy_ids_are_compared(reports):

@@ -147,7 +147,14 @@ def comparison_notes(reports: Reports, by: str, compared: Sequence[str]) -> tupl
         Those between which differences are taken.
     """
     among = {name: reports[name] for name in compared}
-    return (*_left_out(reports), *_by_ids(by), *_noise(among), *_questions(among, by))
+    notes = _left_out(reports)
+    if by == "loco":
+        notes.append("Fewer than two models have a known e0, so none is best on new clusters.")
+    if len(among) < 2:
+        return tuple(notes)
+    if by == "loco":
+        notes.append("Differences are of the score by noisy ids, which leakage makes too good.")
+    return (*notes, *_noise(among), *_questions(among, by))
 
 
 def _left_out(reports: Reports) -> list[str]:
@@ -169,15 +176,6 @@ def _left_out(reports: Reports) -> list[str]:
             "a part of the model was not trained again."
         )
     return notes
-
-
-def _by_ids(by: str) -> list[str]:
-    if by == "e0":
-        return []
-    return [
-        "Fewer than two models have a known e0, so none is best on new clusters. Differences are of the "
-        "score by noisy ids, which leakage makes too good."
-    ]
 
 
 def _noise(reports: Reports) -> list[str]:

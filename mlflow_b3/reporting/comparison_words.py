@@ -22,7 +22,7 @@ def explain_comparison(comparison: Comparison) -> list[str]:
     naive = min(compared, key=lambda c: c.iid)
     sentences = [_best(comparison, best, all_known=len(compared) == len(comparison.contenders))]
     sentences += _apart(comparison, best)
-    if naive.iid < best.iid:
+    if any(d.flips_iid for d in comparison.differences if d.worse == naive.name):
         place = naive.rank_e0 if comparison.by == "e0" else naive.rank_loco
         sentences.append(
             f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); "

@@ -1,5 +1,6 @@
 """The command line: `mlflow-b3 audit | compare | test | review | demo`."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ def main() -> None:
 
     Exit codes: 0 done, 2 usage or input error.
     """
+    # one bar for each of many small files says nothing
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
 main.add_command(compare_command)

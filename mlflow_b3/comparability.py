@@ -51,13 +51,18 @@ def leakage_words(report: AuditReport) -> str:
     return f"{report.p0_source} {ends}"
 
 
+def _rows(report: AuditReport) -> str:
+    """Return by what the audited rows are known; models may use different columns of them."""
+    return report.settings.rows_digest or report.settings.data_digest
+
+
 def same_rows(a: AuditReport, b: AuditReport) -> bool:
     """Whether what each cluster adds is known of both, and the clusters are the same."""
     ours, theirs = a.influence, b.influence
     return (
         ours is not None
         and theirs is not None
-        and a.settings.data_digest == b.settings.data_digest
+        and _rows(a) == _rows(b)
         and a.settings.cluster == b.settings.cluster
         and ours.unit == theirs.unit
         and np.array_equal(ours.ids, theirs.ids)
@@ -194,7 +199,7 @@ def _noise(reports: Reports) -> list[str]:
             "those of independent audits, with wide intervals."
         )
     pairs = list(combinations(reports.values(), 2))
-    if len({report.settings.data_digest for report in reports.values()}) > 1:
+    if len({_rows(report) for report in reports.values()}) > 1:
         notes.append(
             "Not all audits are of the same rows. Differences between audits of other rows are those of "
             "independent audits; the rows are a part of them."

@@ -128,6 +128,12 @@ class Comparison(Result):
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Return the comparison in plain words."""
+        from mlflow_b3.reporting.comparison import comparison_text
+
+        return comparison_text(self)
+
 
 def compare_reports(
     reports: Mapping[str, AuditReport], audit_runs: Mapping[str, str] | None = None

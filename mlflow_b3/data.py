@@ -94,6 +94,15 @@ class AuditData:
         """Number of distinct cluster ids."""
         return len(self.names)
 
+    @property
+    def rows_digest(self) -> str:
+        """16 digits that change with any target, cluster or order: what pairs of audits share."""
+        numeric = np.issubdtype(self.target.dtype, np.number) or self.target.dtype == bool
+        target = self.target.astype(float).tolist() if numeric else self.target.tolist()
+        sha = hashlib.sha256(np.asarray(self.clusters, dtype="<i8").tobytes())
+        sha.update("\x1f".join(map(str, target)).encode())
+        return sha.hexdigest()[:16]
+
     def take(self, rows: NDArray[np.intp]) -> Any:
         """Return the features of some rows, in the given order."""
         return self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]

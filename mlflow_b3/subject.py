@@ -99,6 +99,7 @@ class Subject:
             "n_rows": self.table.n_rows,
             "n_clusters": self.table.n_clusters,
             "data_digest": self.table.digest,
+            "rows_digest": self.table.rows_digest,
             "data_source": self.source,
             "version": __version__,
         }

@@ -19,6 +19,8 @@ def number(value: float | None) -> str:
     """Return a loss or share with three decimals, or three digits where that says nothing."""
     if value is None:
         return "unknown"
+    if 100 <= abs(value) < 1e6:
+        return f"{value:.0f}"
     return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
 
 

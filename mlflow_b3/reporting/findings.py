@@ -129,7 +129,11 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
         )
     agreement = settings.refit_agreement
     if agreement is not None and agreement < LEAST_AGREEMENT:
-        what = "of its predictions" if settings.task == "classification" else "of their variance"
+        what = (
+            "of its predictions"
+            if settings.task == "classification"
+            else "of the variance of its predictions"
+        )
         found.append(
             (
                 "B322",

@@ -41,7 +41,9 @@ def describe_refit(report: AuditReport) -> str:
     if s.sample_weight is not None:
         parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
     if s.refit_agreement is not None:
-        equal = "its predictions" if s.task == "classification" else "their variance"
+        equal = (
+            "its predictions" if s.task == "classification" else "the variance of its predictions"
+        )
         parts.append(
             f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
             f"{equal}"

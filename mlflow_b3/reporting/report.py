@@ -59,6 +59,9 @@ class Settings(Result):
         The folds came from a splitter or as lists of rows, which the report does not repeat.
     folds_digest : str
         Changes with any row of any fold: equal ones are the same folds of the same number of rows.
+    rows_digest : str
+        Changes with any target, cluster or order of rows, not with features: equal ones can be
+        compared in pairs.
     n_validated : int
         Clusters with rows in a validation fold.
     repeats : int
@@ -107,6 +110,7 @@ class Settings(Result):
     data_digest: str
     version: str
     folds_digest: str = ""
+    rows_digest: str = ""
     data_source: str | None = field(default=None, compare=False)
     method_options: dict[str, Any] = field(default_factory=dict)
     fragments: str = "uniform"

@@ -36,7 +36,8 @@ def where_to_compare(comparison: Comparison, run_id: str) -> str:
     places = {"this comparison": f"{page}/artifacts/b3/comparison.html"}
     if len(audits) > 1:
         places["side by side"] = compare_link(audits, list(experiments))
-    places |= {f"all audits, {what}": link for what, link in view_links(experiment).items()}
+    home = next(iter(experiments), experiment)  # of the audits; `mlflow run` may be elsewhere
+    places |= {f"all audits, {what}": link for what, link in view_links(home).items()}
     return _listed(places)
 
 
@@ -47,7 +48,9 @@ def _listed(places: dict[str, str]) -> str:
     lines = ["Where to look in MLflow"]
     width = max(map(len, [*places, "start the UI"])) + 1
     if not uri.startswith("http"):
-        lines.append(f"  {'start the UI:':<{width}}  mlflow ui --backend-store-uri {uri}")
+        lines.append(
+            f"  {'start the UI:':<{width}}  mlflow ui --port 5000 --backend-store-uri {uri}"
+        )
         uri = "http://127.0.0.1:5000"
     lines += [f"  {what + ':':<{width}}  {uri.rstrip('/')}/{link}" for what, link in places.items()]
     return "\n".join(lines)

@@ -211,6 +211,7 @@ def record_comparison(comparison: Comparison) -> str:
         run_id = project or str(client.create_run(experiment, tags=tags).info.run_id)
         try:
             client.set_tag(run_id, "b3.compared", ", ".join(runs))
+            client.set_tag(run_id, "mlflow.runName", tags["mlflow.runName"])
             with tempfile.TemporaryDirectory() as folder:
                 write_files(Path(folder), comparison_files(comparison))
                 client.log_artifacts(run_id, folder, FOLDER)

@@ -36,6 +36,8 @@ ELSEWHERE = {"model": "model", "data": "data", "target": "targets"}
 NOT_OURS = (*ELSEWHERE, "progress")
 #: The losses that an audit takes for the model types by itself, if the model does not contradict.
 LOSSES = {"classifier": "zero_one", "regressor": "squared"}
+#: Findings that the audited model may not be the logged one, which a threshold does not see.
+OTHER_MODEL = ("B322", "B329")
 #: How like "cluster" a key must be to be taken for a slip of the pen; others' "n_clusters" is not.
 NEARLY = 0.85
 _LOG = logging.getLogger(__name__)
@@ -122,6 +124,9 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
                 mlflow_logs=model_id is not None,  # MLflow logs what it can link to a model
                 **arguments,
             )
+            for finding in report.findings:
+                if finding.code in OTHER_MODEL:
+                    _LOG.warning("%s", finding)
             return EvaluationResult(
                 metrics={
                     name: value

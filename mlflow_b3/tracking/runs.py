@@ -96,6 +96,8 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
     text = f"{type(error).__name__}: {error}"[:LONGEST_TAG]
     try:
         client.set_tag(child, "b3.error", text)
+        name = f"{client.get_run(child).info.run_name} failed"
+        client.set_tag(child, "mlflow.runName", name[:LONGEST_NAME])
         client.set_terminated(
             child, status="KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
         )

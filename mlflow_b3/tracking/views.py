@@ -17,6 +17,7 @@ TAG = f"mlflow.sharedViewState.{KEY}"
 NAME = "b3 audits"
 FILTER = "tags.`b3.status` = 'current'"
 COLUMNS = ("e0", "e0_low", "e0_high", "loco", "iid", "inflation")
+SETTINGS = ("loss", "claim")
 LINES = ("b3_curve/loss", "b3_curve/sensitivity")
 BARS = ("b3/e0", "b3/loco", "b3/iid")
 MOST_RUNS = 20
@@ -46,6 +47,7 @@ def compare_link(run_ids: list[str], experiment_ids: list[str]) -> str:
 
 def _state() -> dict[str, Any]:
     columns = [f"metrics.`b3/{name}`" for name in COLUMNS]
+    columns += [f"params.`b3/{name}`" for name in SETTINGS]
     charts = [_line(number, key) for number, key in enumerate(LINES)]
     charts += [_bar(number + len(LINES), key) for number, key in enumerate(BARS)]
     return {

@@ -8,15 +8,13 @@ from scipy import stats
 
 from mlflow_b3.claims import Claim, mean_shares, mean_validation_share, shares_by_fold
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.bounds import check_shape
+from mlflow_b3.estimation.bounds import ShapeCheck, check_shape
 from mlflow_b3.estimation.distribution import LossDistribution, distribution_of
 from mlflow_b3.estimation.estimates import Estimate, estimate_range, solve
 from mlflow_b3.estimation.fragments import (
-    FragmentEstimate,
     estimate_fragments,
     seen_share,
     tipping_split_rate,
-    weigh_fragments,
 )
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE, search_p0
@@ -28,14 +26,11 @@ from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
-from mlflow_b3.measurement.curve import FragmentLosses
-from mlflow_b3.readings import take_readings
+from mlflow_b3.readings import solve_fragments, take_readings
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
 ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
-#: How many equally likely shares stand for what evidence says about the leaked share.
-PRIOR_NODES = 400
 #: The candidates of the search for p0.
 SEARCHED = tuple(np.linspace(0, LARGEST_SHARE, 51).round(4).tolist())
 
@@ -70,11 +65,6 @@ def conclude(
     if claim.vacuous:
         headline = _Headline(e0=None, interval=headline.interval, p0=None)
     e0 = None if headline.e0 is None else _floored(headline.e0, settings)
-    freedom = measured.curve.degrees_of_freedom
-    assert freedom is not None
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-    reach = quantile * measured.loco_stderr
-    no_leak = shares_by_fold(0.0, folds)
     estimate = headline.estimate
     search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
     readings, influence = take_readings(measured, claim, folds, method, settings.loss_bound)
@@ -85,14 +75,14 @@ def conclude(
         p0=headline.p0,
         p0_source=claim.source,
         loco=measured.loco,
-        loco_interval=_not_below((measured.loco - reach, measured.loco + reach), settings),
+        loco_interval=_loco_interval(measured, settings),
         iid=measured.iid,
         inflation=None if e0 is None else e0 - measured.loco,
         curve=measured.curve,
         leaked=estimate.leaked if estimate else None,
         losses=estimate.losses if estimate else None,
         residual=estimate.residual if estimate else None,
-        shape=estimate.shape if estimate else check_shape(_problem(measured, no_leak)),
+        shape=estimate.shape if estimate else _shape(measured, folds),
         search=search,
         sensitivity=by_rows,
         fragments=measured.fragments,
@@ -213,6 +203,17 @@ def _rows_sensitivity(
     return replace(trace(point, shares, pattern="rows", error=error), accurate=all(accurate))
 
 
+def _loco_interval(measured: Measurement, settings: Settings) -> tuple[float, float]:
+    freedom = measured.curve.degrees_of_freedom
+    assert freedom is not None
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * measured.loco_stderr
+    return _not_below((measured.loco - reach, measured.loco + reach), settings)
+
+
+def _shape(measured: Measurement, folds: tuple[FoldSummary, ...]) -> ShapeCheck:
+    return check_shape(_problem(measured, shares_by_fold(0.0, folds)))
+
+
 def _headline_interval(
     headline: _Headline, claim: Claim, settings: Settings
 ) -> tuple[float, float | None]:
@@ -246,22 +247,6 @@ def _fragment_sensitivity(
 
     shares = [seen_share(rate, folds).share for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)
-
-
-def solve_fragments(
-    losses: FragmentLosses,
-    claim: Claim,
-    *,
-    folds: Sequence[FoldSummary],
-    bound: float | None,
-) -> FragmentEstimate:
-    """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
-    prior = None if claim.leak is None else claim.leak.to_prior()
-    if prior is None or prior.law == "range":
-        ends = claim.seen(claim.low, folds), claim.seen(claim.high, folds)
-        return estimate_fragments(losses, seen_share=ends, bound=bound)
-    chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
-    return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=bound)
 
 
 def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:

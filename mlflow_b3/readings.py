@@ -1,12 +1,19 @@
 """e_0 at the ends and in the middle of what is known about the leakage, cluster by cluster."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from mlflow_b3.claims import Claim, mean_shares
 from mlflow_b3.estimation.estimates import solve
-from mlflow_b3.estimation.fragments import estimate_fragments, mixture_error, mixture_weights
+from mlflow_b3.estimation.fragments import (
+    FragmentEstimate,
+    estimate_fragments,
+    mixture_error,
+    mixture_weights,
+    weigh_fragments,
+)
 from mlflow_b3.estimation.influence import (
     Array,
     Influence,
@@ -19,8 +26,27 @@ from mlflow_b3.estimation.unmixing import unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.measurement.accumulation import robust_covariance
 from mlflow_b3.measurement.assembly import Measurement
+from mlflow_b3.measurement.curve import FragmentLosses
 
 Read = tuple[Reading, Array]
+#: How many equally likely shares stand for what evidence says about the leaked share.
+PRIOR_NODES = 400
+
+
+def solve_fragments(
+    losses: FragmentLosses,
+    claim: Claim,
+    *,
+    folds: Sequence[FoldSummary],
+    bound: float | None,
+) -> FragmentEstimate:
+    """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
+    prior = None if claim.leak is None else claim.leak.to_prior()
+    if prior is None or prior.law == "range":
+        ends = claim.seen(claim.low, folds), claim.seen(claim.high, folds)
+        return estimate_fragments(losses, seen_share=ends, bound=bound)
+    chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
+    return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=bound)
 
 
 def take_readings(

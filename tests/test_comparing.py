@@ -439,7 +439,7 @@ def test_with_few_clusters_noise_between_them_cannot_be_told():
         LogisticRegression(), clinic.frame, cluster_error=0.1, budget=140, repeats=1, **COLUMNS
     )
     assert report.influence.unit == "rows"
-    comparison = compare_reports({"logistic": report, "worse": shifted(report)})
+    comparison = compare_reports({"logistic": report, "worse": shifted(report, 2.0)})
     (found,) = comparison.differences
     assert found.interval[0] > 0
     assert not found.noise_known

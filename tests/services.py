@@ -16,7 +16,9 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import mlflow
 import pytest
+from mlflow import MlflowClient
 
 REQUIRED = "MLFLOW_B3_REQUIRE_SERVICES"
 PATIENCE = 120  # seconds; a server needs ten of them on a machine with nothing else to do
@@ -70,6 +72,20 @@ def mlflow_server(folder: Path, backend: str, port: int | None = None) -> Iterat
         yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def tracked_by(url: str, experiment: str) -> Iterator[MlflowClient]:
+    """Send everything to a server, as MLFLOW_TRACKING_URI does, into an experiment of its own."""
+    before = mlflow.get_tracking_uri()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", url)
+        mlflow.set_tracking_uri(url)
+        made = mlflow.create_experiment(experiment)
+        patch.setenv("MLFLOW_EXPERIMENT_ID", made)
+        patch.setattr("mlflow.tracking.fluent._active_experiment_id", made)
+        yield MlflowClient()
+        mlflow.set_tracking_uri(before)
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 
 import mlflow
 import pytest
 from logged_models import Logged, log_model
 from mlflow import MlflowClient
-from services import Server, absent, mlflow_server, postgresql
+from services import Server, absent, mlflow_server, postgresql, tracked_by
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
@@ -35,20 +34,6 @@ def server(request: pytest.FixtureRequest) -> Server:
     """Return one server after the other."""
     found: Server = request.getfixturevalue(f"{request.param}_server")
     return found
-
-
-@contextmanager
-def tracked_by(url: str, experiment: str) -> Iterator[MlflowClient]:
-    """Send everything to a server, as MLFLOW_TRACKING_URI does, into an experiment of its own."""
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", url)
-        mlflow.set_tracking_uri(url)
-        made = mlflow.create_experiment(experiment)
-        patch.setenv("MLFLOW_EXPERIMENT_ID", made)
-        patch.setattr("mlflow.tracking.fluent._active_experiment_id", made)
-        yield MlflowClient()
-        mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture

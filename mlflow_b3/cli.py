@@ -152,7 +152,9 @@ main.add_command(review_command)
     show_default=True,
     help="Also estimate how the losses of single rows are distributed.",
 )
-@click.option("--output", type=TEXT, help="Also write the report to this .json, .md or .txt file.")
+@click.option(
+    "--output", type=TEXT, help="Also write the report to this .html, .json, .md or .txt file."
+)
 @click.option("--record/--no-record", default=True, help="Write the audit to MLflow (the default).")
 def audit_command(
     *, record: bool, output: str | None, env_manager: str | None, **options: Any
@@ -323,25 +325,22 @@ def _require(subject: dict[str, Any]) -> None:
 def _writer(output: str | None) -> Callable[[Any], None]:
     if not output:
         return lambda _: None
-    path = Path(output)
-    if path.suffix not in (".json", ".md", ".txt"):
-        raise InputError(f"output={output!r} must end in .json, .md or .txt.")
-    if path.is_dir():
-        raise InputError(f"output={output!r} is a folder.")
-    if not path.parent.is_dir():
-        raise InputError(f"output={output!r}: the folder {str(path.parent)!r} does not exist.")
+    from mlflow_b3.reporting.files import checked_path, write_text
+
+    ending = Path(output).suffix
+    if ending not in (".html", ".json", ".md", ".txt"):
+        raise InputError(f"output={output!r} must end in .html, .json, .md or .txt.")
+    path = checked_path("output", output)
 
     def write(report: Any) -> None:
         from mlflow_b3.reporting.text import to_markdown
 
         texts = {
+            ".html": report.to_html,
             ".json": report.to_json,
             ".md": lambda: to_markdown(report),
             ".txt": lambda: str(report),
         }
-        try:
-            path.write_text(texts[path.suffix]() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"output={output!r} cannot be written: {error}") from error
+        write_text("output", path, texts[ending]().rstrip("\n") + "\n")
 
     return write

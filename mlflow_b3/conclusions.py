@@ -29,6 +29,7 @@ from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
 from mlflow_b3.measurement.curve import FragmentLosses
+from mlflow_b3.readings import take_readings
 from mlflow_b3.reporting.report import AuditReport, Settings
 
 #: The cluster errors and split rates of the sensitivity curves.
@@ -77,6 +78,7 @@ def conclude(
     no_leak = shares_by_fold(0.0, folds)
     estimate = headline.estimate
     search = search_p0(measured.curve, method, p0=SEARCHED, bound=settings.loss_bound)
+    readings, influence = take_readings(measured, claim, folds, method, settings.loss_bound)
     return AuditReport(
         e0=e0,
         e0_interval=_headline_interval(headline, settings),
@@ -112,6 +114,8 @@ def conclude(
         p0_bound=p0_bound,
         linkage=claim.leak and replace(claim.leak, row_probability=None),
         path=headline.path,
+        readings=readings,
+        influence=influence,
     )
 
 

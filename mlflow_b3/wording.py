@@ -41,3 +41,27 @@ def shortened(names: Sequence[str], most: int = 20) -> str:
     """Return names, quoted, and how many more there are."""
     listed = ", ".join(map(repr, names[:most]))
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def visible(text: str) -> str:
+    """Return text on one line in which nothing is hidden.
+
+    Characters that cannot be seen, or that change the direction of others, are named as `[U+202E]`;
+    line breaks and other white space become spaces.
+    """
+    return "".join(
+        character
+        if character.isprintable()
+        else " "
+        if character.isspace()
+        else f"[U+{ord(character):04X}]"
+        for character in text
+    )
+
+
+def interval_words(ends: tuple[float, float | None] | None) -> str:
+    """Return the ends of an interval; the upper one may not be known."""
+    if ends is None:
+        return ""
+    low, high = ends
+    return f"{number(low)} or more" if high is None else f"{number(low)} – {number(high)}"

@@ -191,12 +191,17 @@ def test_output_json_holds_the_whole_report(shop, report):
     assert json.loads(text) == report.to_dict()
 
 
-@pytest.mark.parametrize("ending", ["json", "md", "txt"])
+@pytest.mark.parametrize("ending", ["html", "json", "md", "txt"])
 def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tmp_path, ending):
     path = tmp_path / f"audit.{ending}"
     result = run("audit", *subject(shop), "--no-record", "--output", str(path))
     assert result.exit_code == 0, result.output
-    expected = {"json": report.to_json(), "md": to_markdown(report), "txt": str(report)}
+    expected = {
+        "html": report.to_html(),
+        "json": report.to_json(),
+        "md": to_markdown(report),
+        "txt": str(report),
+    }
     assert path.read_text(encoding="utf-8").rstrip("\n") == expected[ending].rstrip("\n")
     assert len(called) == 1
 
@@ -337,7 +342,7 @@ def test_all_missing_options_are_named_at_once(shop):
         (["--threshold", "nan"], "threshold=nan must be a finite number"),
         (["--seed", "-1"], "seed=-1 must be a whole number from 0"),
         (["--n-jobs", "0"], "n_jobs=0 is not usable"),
-        (["--output", "report.pdf"], "must end in .json, .md or .txt"),
+        (["--output", "report.pdf"], "must end in .html, .json, .md or .txt"),
         (["--output", "nowhere/report.md"], "the folder 'nowhere' does not exist"),
         (["--colour", "blue"], "No such option"),
     ],

@@ -26,7 +26,8 @@ from mlflow_b3.measurement.levels import exposures
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.refit.sklearn import CloneLearner
 from mlflow_b3.reporting.sentences import explain
-from mlflow_b3.reporting.text import sensitivity_tables, to_text
+from mlflow_b3.reporting.tables import sensitivity_rows
+from mlflow_b3.reporting.text import to_text
 
 # --- a learner whose loss is a known function of the dose -----------------------------------------
 
@@ -84,7 +85,7 @@ def measure(data, fragments="uniform", refits=4, **options):
     for outcome in run_fits(refitter, tasks, FitCounts()):
         folds[outcome.task.fold].add(outcome, resampler)
     seen = [fold.seen for fold in folds]
-    return fragment_losses(seen, data.clusters, data.clusters, resampler.fragments)
+    return fragment_losses(seen, data.clusters, data.clusters, resampler.fragments)[0]
 
 
 def split_in(first, rows):
@@ -579,9 +580,9 @@ def test_an_audit_breaks_clusters_as_it_is_told_and_says_so(clinic):
 
 def test_when_nothing_is_known_both_patterns_are_shown_with_intervals_and_tipping_points(clinic):
     report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget=120, **COLUMNS)
-    axes = [axis for axis, _ in sensitivity_tables(report)]
+    axes = [axis for axis, _ in sensitivity_rows(report)]
     assert axes == ["cluster error", "split rate"]
-    for _, rows in sensitivity_tables(report):
+    for _, rows in sensitivity_rows(report):
         assert all(low <= e0 <= high for _, e0, low, high in rows)
     text = to_text(report)
     assert "What each cluster error would mean" in text

@@ -9,17 +9,17 @@ from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCur
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.report import Settings
 from mlflow_b3.reporting.sentences import (
-    describe_method,
-    describe_refit,
     explain,
     explain_test,
     loss_words,
     number,
     percent,
 )
-from mlflow_b3.reporting.text import WIDTH, score_rows, to_markdown, to_text
+from mlflow_b3.reporting.tables import score_rows
+from mlflow_b3.reporting.text import WIDTH, to_markdown, to_text
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
 SETTINGS = Settings(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from mlflow_b3.errors import InputError
@@ -250,10 +251,15 @@ def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | Non
     return e0 if bound is None else min(max(e0, 0.0), bound)
 
 
-def _standard_error(losses: FragmentLosses, share: float) -> float:
+def mixture_weights(losses: FragmentLosses, share: float) -> NDArray[np.float64]:
+    """Return how far e_0 changes with LOCO, e_seen and the loss of clusters broken twice."""
     odds, again = share / (1 - share), losses.again_loss is not None
     kept = 1 - share * (1 - losses.again_rows)
-    weights = np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
+    return np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
+
+
+def _standard_error(losses: FragmentLosses, share: float) -> float:
+    weights = mixture_weights(losses, share)
     covariance = np.diag([losses.stderr**2, losses.seen_stderr**2, 0.0])
     if losses.covariance is not None:
         size = len(losses.covariance)

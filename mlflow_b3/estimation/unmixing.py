@@ -88,6 +88,8 @@ class Extrapolation:
     sharpness : int
     leakable : int
         Rows of the validation clusters that could leak: the largest j of e_j.
+    own, other : float
+        ℓ_V = own · ℓ_V̂ - other · ℓ_T̂, on average over the folds.
     """
 
     exposure: Array
@@ -98,6 +100,8 @@ class Extrapolation:
     freedom: float
     sharpness: int
     leakable: int
+    own: float = 1.0
+    other: float = 0.0
 
 
 def unmix(
@@ -165,6 +169,8 @@ def unmix(
         freedom=np.inf if curve.degrees_of_freedom is None else float(curve.degrees_of_freedom),
         sharpness=curve.sharpness,
         leakable=max(1, min(curve.n_train, round(total * curve.n_train))),
+        own=own,
+        other=other,
     )
 
 

@@ -35,6 +35,28 @@ class Tail:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnitLosses:
+    """What each unit that varies from sample to sample adds to the measured losses.
+
+    Attributes
+    ----------
+    unit : {"clusters", "rows"}
+        Rows, where clusters are few.
+    ids : array of int
+        The number of each cluster or row that was validated on.
+    curve : array
+        Its part in the deviation of the losses of the curve, and of those of held-back rows.
+    fragments : array
+        The same for the losses of broken clusters, as many as their covariance has.
+    """
+
+    unit: str
+    ids: NDArray[np.intp]
+    curve: Array
+    fragments: Array
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """All that was measured in one audit.
 
@@ -55,6 +77,8 @@ class Measurement:
         One, and for the permutation test those of the rearranged rows after it.
     row_losses : tuple of array
         For each fold, the loss of each of its validation rows on the fold as it is.
+    units : UnitLosses
+        What each cluster adds to the losses.
     tails : tuple of Tail
         Where the distribution of the loss was asked for.
     """
@@ -68,6 +92,7 @@ class Measurement:
     iid: float
     test_losses: tuple[TestLosses, ...]
     row_losses: tuple[Array, ...]
+    units: UnitLosses
     tails: tuple[Tail, ...] = ()
 
 
@@ -148,27 +173,41 @@ def assemble(
     parts = assemble_curve(folds, resampler, repeats)
     clusters = resampler.clusters
     units = np.arange(len(clusters)) if parts.few else clusters
+    fragments, broken = fragment_losses(
+        [fold.seen for fold in folds], clusters, units, resampler.fragments
+    )
     return Measurement(
         curve=parts.curve,
         fold_curves=parts.fold_curves,
         weights=tuple(float(weight) for weight in parts.weights),
-        fragments=fragment_losses([f.seen for f in folds], clusters, units, resampler.fragments),
+        fragments=fragments,
         loco=float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds])),
         loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
         test_losses=(gather_test_losses(folds, clusters),),
         row_losses=tuple(fold.loco.means[:, 0] for fold in folds),
+        units=UnitLosses(
+            unit="rows" if parts.few else "clusters",
+            ids=parts.used,
+            curve=parts.influence,
+            fragments=broken[parts.used],
+        ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """The pooled loss curve and those of the folds; `few` clusters were validated on."""
+    """The pooled loss curve and those of the folds.
+
+    `few` clusters were validated on, or not; `influence` is what each of the units `used` adds.
+    """
 
     curve: LossCurve
     fold_curves: tuple[LossCurve, ...]
     weights: Array
     few: bool
+    used: NDArray[np.intp]
+    influence: Array
 
 
 def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: int) -> Curves:
@@ -184,16 +223,24 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
         _fold_curve(fold, line, resampler) for fold, line in zip(folds, lines, strict=True)
     )
     mean = np.array(pooled([curve.loss for curve in curves], list(weights)))
-    influence = sum(
+    parts = sum(
         _influence(fold, line, weight, units, None if few else mean)
         for fold, line, weight in zip(folds, lines, weights, strict=True)
     )
     used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
-    covariance = robust_covariance(np.asarray(influence)[used])
+    influence = np.asarray(parts)[used]
+    covariance = robust_covariance(influence)
     curve = _pool(
         curves, weights, covariance, max(1, len(used) - 1), sharpness_of(clusters), repeats
     )
-    return Curves(curve=curve, fold_curves=curves, weights=weights, few=few)
+    return Curves(
+        curve=curve,
+        fold_curves=curves,
+        weights=weights,
+        few=few,
+        used=used,
+        influence=influence,
+    )
 
 
 def sharpness_of(clusters: NDArray[np.intp]) -> int:

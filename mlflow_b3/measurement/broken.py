@@ -63,8 +63,10 @@ def fragment_losses(
     clusters: NDArray[np.intp],
     units: NDArray[np.intp],
     sizes: FragmentSizes,
-) -> FragmentLosses | None:
+) -> tuple[FragmentLosses | None, Array]:
     """Return what breaking clusters did to the loss; None when none could be broken.
+
+    The second part is what each unit adds to the losses of its covariance, as deviations.
 
     With δ_i the change of the loss of row i when its cluster is broken, e_seen is LOCO plus the mean
     of δ over the rows that were scored: every row counts once, as in the score by noisy ids, and
@@ -82,7 +84,7 @@ def fragment_losses(
     changes = [np.column_stack([fold.change(arm) for arm in range(len(arms))]) for fold in folds]
     scored = np.sum([np.isfinite(change).sum(axis=0) for change in changes], axis=0)
     if not scored[0]:
-        return None
+        return None, np.zeros((int(units.max()) + 1, 0))
     rows = sum(len(fold.loco.rows) for fold in folds)
     loss = sum(float(fold.loco.means.sum()) for fold in folds) / rows
     known = np.maximum(scored, 1)
@@ -105,7 +107,7 @@ def fragment_losses(
     covariance[1 + AGAIN, 1 + AGAIN] += refits[AGAIN]
     seen = loss + mean
     kept = [0, 1, 2] if scored[AGAIN] else [0, 1]
-    return FragmentLosses(
+    losses = FragmentLosses(
         loss=loss,
         seen_loss=float(seen[0]),
         stderr=float(np.sqrt(sum((len(f.loco.rows) / rows) ** 2 * f.loco_variance for f in folds))),
@@ -126,6 +128,7 @@ def fragment_losses(
         fits=min(fold.fits(0) for fold in folds if fold.fits(0)),
         broken_rows=float(broken / rows),
     )
+    return losses, influence[:, kept]
 
 
 def _filled(variances: list[list[float]]) -> Array:

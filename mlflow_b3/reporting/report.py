@@ -1,10 +1,12 @@
 """`AuditReport`: everything one audit found, as plain numbers."""
 
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.distribution import LossDistribution
+from mlflow_b3.estimation.influence import Influence, Reading
 from mlflow_b3.estimation.leakage_share import P0Search
 from mlflow_b3.estimation.mixture import P0Bound
 from mlflow_b3.estimation.path import ExtrapolationPath
@@ -190,6 +192,11 @@ class AuditReport(Result):
         The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
     path : ExtrapolationPath or None
         For pattern `rows`: the loss curve extrapolated to the point without leakage.
+    readings : tuple of Reading
+        e0 at the ends and in the middle of what is known about the leakage.
+    influence : Influence or None
+        How far each cluster moves the scores, for comparing audits of the same clusters. Like
+        `splits` it is kept in a table of its own.
     splits : tuple of Fold or None
         The rows on either side of every fold. `to_dict` leaves them out, `record` writes them to a
         table of their own.
@@ -229,6 +236,10 @@ class AuditReport(Result):
     suspicious: tuple[SuspiciousRow, ...] = ()
     regression: LossRegression | None = None
     path: ExtrapolationPath | None = None
+    readings: tuple[Reading, ...] = ()
+    influence: Influence | None = field(
+        default=None, compare=False, repr=False, metadata=KEPT_APART
+    )
     splits: tuple[Fold, ...] | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
@@ -238,3 +249,24 @@ class AuditReport(Result):
         from mlflow_b3.reporting.text import to_text
 
         return to_text(self)
+
+    def to_html(self, path: str | PathLike[str] | None = None) -> str:
+        """Return the report as one HTML page that needs nothing else, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file to write; an existing one is replaced.
+
+        Returns
+        -------
+        str
+        """
+        from mlflow_b3.reporting.files import checked_path, write_text
+        from mlflow_b3.reporting.html import to_html
+
+        file = None if path is None else checked_path("path", path)
+        page = to_html(self)
+        if file is not None:
+            write_text("path", file, page)
+        return page

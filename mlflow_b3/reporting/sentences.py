@@ -9,37 +9,27 @@ from mlflow_b3.wording import loss_words, number, percent
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
-MOST_FEATURES = 20
 DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
     "singles": "with one row breaking off",
 }
 
-ROUTE_WORDS = {
-    "clone": "an untrained copy with the same parameters was trained on other rows",
-    "parameters": "a model with the recovered parameters was trained on other rows",
-    "trainer": "the training function was called with other rows",
-    "fresh": "the network was initialised anew and trained by its recipe on other rows",
-    "hot-start": "training went on from the logged weights on other rows",
-    "last-layer": "the network's last layer was trained again on other rows, its features kept",
-    "head": "a linear model on the model's outputs was trained on other rows",
-}
-
 
 def explain(report: AuditReport) -> list[str]:
     """Return the audit's answer in sentences that need no statistics to read."""
     sentences = [
-        _answer(report),
-        _inflation(report),
+        explain_answer(report),
+        explain_inflation(report),
         *explain_linkage(report),
         *explain_regression(report),
     ]
-    sentences += [explain_test(report.test), _tipping(report)]
+    sentences += [explain_test(report.test), explain_tipping(report)]
     return sentences + ([report.p0_bound.statement] if report.p0_bound else [])
 
 
-def _answer(report: AuditReport) -> str:
+def explain_answer(report: AuditReport) -> str:
+    """Return the loss on new clusters, under what it is known."""
     settings = report.settings
     word = loss_words(settings.loss)
     if settings.refit_strength != "full":
@@ -47,13 +37,13 @@ def _answer(report: AuditReport) -> str:
     low, high = (number(end) for end in report.e0_interval)
     if report.e0 is None:
         return (
-            f"How well this model does on new clusters is not known. {_premise(report)}, its {word} there "
+            f"How well this model does on new clusters is not known. {premise_of(report)}, its {word} there "
             f"lies between {low} and {high} (95 %). The tables below say what each rate would mean. "
             + _search(report)
             + (_doses(report) if settings.pattern == "unknown" else "")
         )
     return (
-        f"{_premise(report)}, this model's {word} on clusters it has never seen is about "
+        f"{premise_of(report)}, this model's {word} on clusters it has never seen is about "
         f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
         "is less certain than the uncorrected one, not more."
         + (_doses(report) if settings.pattern == "fragments" else "")
@@ -78,7 +68,7 @@ def _lower_bound(report: AuditReport) -> str:
     if report.e0 is not None:
         found = f"is at least about {number(report.e0)} (at least {low} with 95 % confidence)"
     return (
-        f"{_premise(report)}, this model's {word} on clusters it has never seen {found}. How much "
+        f"{premise_of(report)}, this model's {word} on clusters it has never seen {found}. How much "
         "more it is cannot be told, because part of the model was not trained again and keeps what "
         "it learned from all rows."
     )
@@ -119,7 +109,8 @@ def _search(report: AuditReport) -> str:
     )
 
 
-def _premise(report: AuditReport) -> str:
+def premise_of(report: AuditReport) -> str:
+    """Return what is known about the ids, as the condition of everything that follows."""
     settings = report.settings
     if settings.claim is None:
         return (
@@ -147,7 +138,8 @@ def _premise(report: AuditReport) -> str:
     return f"If {rate} of the training rows of a fold belong to its validation clusters, and {back}"
 
 
-def _inflation(report: AuditReport) -> str:
+def explain_inflation(report: AuditReport) -> str:
+    """Return how much too good the uncorrected scores are."""
     word = loss_words(report.settings.loss)
     ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
     if report.e0 is None or report.inflation is None:
@@ -213,7 +205,8 @@ def _form(test: LeakageTest) -> str:
     return f"It is the paired form, on {units}{scope}"
 
 
-def _tipping(report: AuditReport) -> str:
+def explain_tipping(report: AuditReport) -> str:
+    """Return how wrong the ids would have to be before the model fails."""
     if report.threshold is None:
         return "No threshold was given for this loss, so there is no tipping point."
     full = report.settings.refit_strength == "full"
@@ -236,71 +229,3 @@ def _tips(condition: str, value: float | None, most: str, full: bool) -> str:
     if value is None:
         return f"not even if {most} {condition}"
     return f"{'' if full else 'at the latest '}if {percent(value)} {condition}"
-
-
-def describe_method(report: AuditReport) -> str:
-    """Return how the numbers were made, for the record."""
-    s = report.settings
-    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
-    return (
-        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {_features(report)}, "
-        f"{_folds(report)}, "
-        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
-        f"{_estimator(report)}, curve sharpness at most "
-        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
-    )
-
-
-def _features(report: AuditReport) -> str:
-    names = report.settings.features
-    shown = ", ".join(map(repr, names[:MOST_FEATURES]))
-    more = f" and {len(names) - MOST_FEATURES} more" if len(names) > MOST_FEATURES else ""
-    return f"features {shown}{more}" if names else "no features"
-
-
-def describe_refit(report: AuditReport) -> str:
-    """Return how the model was trained again, and what that means for the result."""
-    s = report.settings
-    meaning = (
-        "so that all of the bias can show"
-        if s.refit_strength == "full"
-        else "so that only part of the bias can show: losses are lower bounds"
-    )
-    what = ROUTE_WORDS.get(s.refit, "the model was trained again by another package's flavour")
-    parts = [f"Route '{s.refit}': {what}, {meaning}", *s.refit_notes]
-    if s.sample_weight is not None:
-        parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
-    if s.refit_agreement is not None:
-        equal = "its predictions" if s.task == "classification" else "their variance"
-        parts.append(
-            f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
-            f"{equal}"
-        )
-    return "; ".join(parts) + "."
-
-
-def _estimator(report: AuditReport) -> str:
-    s = report.settings
-    if s.pattern == "fragments":
-        return "mixture"
-    options = [f"{name} {value}" for name, value in s.method_options.items()]
-    if report.sketch_error is not None:
-        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
-    return f"{s.method} ({', '.join(options)})" if options else s.method
-
-
-def _folds(report: AuditReport) -> str:
-    settings = report.settings
-    count = f"{len(report.folds) // settings.repeats} folds"
-    if settings.repeats > 1:
-        count += f" assigned anew {settings.repeats} times"
-    if settings.fold_threshold is not None:
-        count += (
-            f" that keep rows with a match probability from {settings.fold_threshold:g} together"
-        )
-    if settings.purge_threshold is not None:
-        count += (
-            " without training rows whose cluster has a match probability from "
-            f"{settings.purge_threshold:g} with validation rows"
-        )
-    return count

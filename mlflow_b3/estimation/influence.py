@@ -1,0 +1,89 @@
+"""How far each cluster moves e_0: what two audits of the same clusters need to be compared."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.estimation.methods import Method, fit_curve
+from mlflow_b3.estimation.unmixing import Extrapolation
+from mlflow_b3.results import Result
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Result):
+    """e_0 at one value of the leakage.
+
+    Attributes
+    ----------
+    leakage : float
+        In the units of the claim: cluster error, split rate, p0 or seen share.
+    e0, low, high : float
+        With its 95 % interval at this value.
+    noise : float
+        Standard error of e_0 that has nothing to do with which clusters were drawn: refits, and
+        which rows happened to leak.
+    """
+
+    leakage: float
+    e0: float
+    low: float
+    high: float
+    noise: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Influence:
+    """What each cluster adds to the error of the scores, to first order.
+
+    Attributes
+    ----------
+    unit : {"clusters", "rows"}
+        Rows, where clusters are too few.
+    ids : array of int
+        Clusters by the order in which they first occur in the table, or rows by their number.
+    loco : array
+        ψ of the score by noisy ids, one for each unit.
+    e0 : array
+        ψ of e_0, a column for each reading.
+    """
+
+    unit: str
+    ids: NDArray[np.intp]
+    loco: Array
+    e0: Array
+
+
+def curve_influence(problem: Extrapolation, gradient: Array, units: Array) -> Array:
+    """Return ψ_g = Σ_l (∂e_0/∂ℓ_l)·d_gl, with d_gl what unit g adds to the loss ℓ_V at level l.
+
+    Parameters
+    ----------
+    problem : Extrapolation
+    gradient : array
+        As `curve_gradient` returns it.
+    units : array
+        What each unit adds to the losses on V̂ at every level and, behind them, on T̂.
+    """
+    levels = len(problem.loss)
+    own = problem.own * units[:, :levels] - problem.other * units[:, levels:]
+    return np.asarray(own @ gradient)
+
+
+def curve_gradient(problem: Extrapolation, method: Method) -> Array:
+    """Return ∂e_0/∂ℓ_l for each level l.
+
+    It is a central difference over one standard error of the refits at each level, because the
+    average over curves is not linear in the losses.
+    """
+    slopes = []
+    for level, step in enumerate(problem.stderr):
+        ends = []
+        for sign in (1, -1):
+            loss = problem.loss.copy()
+            loss[level] += sign * step
+            ends.append(fit_curve(replace(problem, loss=loss), method).e0)
+        slopes.append((ends[0] - ends[1]) / (2 * step))
+    return np.array(slopes)

@@ -1,0 +1,69 @@
+"""What the charts of a report show, in words."""
+
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.wording import loss_words, number, percent
+
+
+def score_caption(report: AuditReport) -> str:
+    """Return how to read the chart of the scores."""
+    word = loss_words(report.settings.loss)
+    text = f"The {word} of the same learner under three ways of validating it; smaller is better."
+    if report.e0 is None:
+        text += " Of the last only a range is known."
+    elif report.settings.refit_strength != "full":
+        text += " The last is a lower bound; the bar has no upper end."
+    if report.e0_guaranteed is not None:
+        text += " The lower bound needs a decreasing and convex loss curve only."
+    return text
+
+
+def curve_title(report: AuditReport) -> str:
+    """Return the heading over the chart of the loss curve."""
+    if _is_mixture(report):
+        return "From seen to new clusters"
+    return "The measured loss curve" + (" and its extrapolation" if report.path else "")
+
+
+def curve_caption(report: AuditReport) -> str:
+    """Return how e0 follows from what was measured, or why it does not."""
+    word = loss_words(report.settings.loss)
+    if _is_mixture(report):
+        return (
+            f"With s the share of validation rows whose true cluster also has rows in training, the "
+            f"{word} on the folds is LOCO = (1−s)·e0 + s·e_seen. e_seen was measured by breaking "
+            "clusters in two on purpose and giving one part to training; the line is solved for e0 "
+            "at s = 0. Its right end differs from what was measured where clusters that are "
+            "fragments already gain less from being broken again."
+        )
+    text = (
+        f"More and more validation rows were put into training on purpose, and the {word} on the "
+        "others was measured. At 0 % the folds are as they are."
+    )
+    if report.path is not None:
+        return (
+            f"{text} Rows that leaked by wrong ids are in there already, so the point without leakage "
+            f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
+        )
+    if report.settings.pattern == "fragments":
+        return f"{text} So many rows may have been seen that e0 cannot be solved for."
+    return (
+        f"{text} The point without leakage lies to the left of it; how far is not known, because "
+        "nothing is known about how many ids are wrong. So nothing is extrapolated here."
+    )
+
+
+def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
+    """Return how to read a sensitivity curve."""
+    rate = "share of rows whose cluster was split" if split else "share of rows with a wrong id"
+    text = f"The loss on new clusters for every {rate}: the one thing that the data cannot tell."
+    if report.threshold is not None and not report.settings.threshold_given:
+        text += (
+            f" No threshold was given; {number(report.threshold)} is the loss of the best constant "
+            "answer, which needs no features."
+        )
+    return text
+
+
+def _is_mixture(report: AuditReport) -> bool:
+    known = report.e0 is not None and report.fragments is not None
+    return report.settings.pattern == "fragments" and known

@@ -1,0 +1,163 @@
+"""The answer of an audit in a word and a sentence."""
+
+import math
+from dataclasses import dataclass
+
+from mlflow_b3.claims import MATCH_COLUMN
+from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.reporting.findings import LEAST_AGREEMENT
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.sentences import premise_of
+from mlflow_b3.results import Result
+from mlflow_b3.wording import loss_words, number
+
+BELOW = "Below the threshold"
+ABOVE = "Above the threshold"
+UNDECIDED = "Undecided"
+INFLATED = "Score inflated"
+NOT_SHOWN = "No inflation shown"
+UNKNOWN = "Not known"
+WORDS = (BELOW, ABOVE, UNDECIDED, INFLATED, NOT_SHOWN, UNKNOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline(Result):
+    """The answer to the question that an audit was asked.
+
+    Attributes
+    ----------
+    word : str
+        One of `WORDS`. It compares the loss on new clusters with the threshold that was given; where
+        none was, it says whether the score by the cluster ids as they are is too good. It is not a
+        verdict of a policy.
+    sentence : str
+        The loss on new clusters, under which condition it holds, and what makes it so.
+    """
+
+    word: str
+    sentence: str
+
+
+def headline_of(report: AuditReport) -> Headline:
+    """Return the answer of an audit in a word and a sentence.
+
+    `Below the threshold` needs e0 *and* all of its interval below it, and evidence that can show
+    that a loss is small: refits of the whole model, shares that somebody checked or stated, enough
+    clusters to speak of others, folds that keep known clusters together. `Above the threshold` needs
+    e0 and all of its interval at or above it. A number that is not finite decides nothing.
+    """
+    if not _finite(report):
+        return Headline(
+            word=UNKNOWN,
+            sentence="Some of the numbers of this audit are not finite, so they say nothing.",
+        )
+    if report.settings.threshold_given and report.threshold is not None:
+        return _against_threshold(report, report.threshold)
+    return _inflation(report)
+
+
+def _finite(report: AuditReport) -> bool:
+    numbers = (report.e0, *report.e0_interval, report.threshold, report.loco, report.iid)
+    return all(math.isfinite(value) for value in numbers if value is not None)
+
+
+def _against_threshold(report: AuditReport, threshold: float) -> Headline:
+    low, high = report.e0_interval
+    point = low if report.e0 is None else report.e0
+    start = f"{premise_of(report)}, the {_loss(report)}"
+    limit = f"the threshold of {number(threshold)}"
+    if low >= threshold and point >= threshold:
+        return Headline(word=ABOVE, sentence=f"{start}, all of it at or above {limit}.")
+    doubt = _doubt(report)
+    small = high is not None and high < threshold and point < threshold
+    if small and not doubt:
+        return Headline(word=BELOW, sentence=f"{start}, all of it below {limit}.")
+    if small or high is None:
+        sentence = f"{start}. That it stays below {limit} is not shown, because {doubt}."
+        return Headline(word=UNKNOWN if high is None else UNDECIDED, sentence=sentence)
+    return Headline(
+        word=UNKNOWN if report.e0 is None else UNDECIDED,
+        sentence=f"{start}, which leaves open whether it is below {limit}.",
+    )
+
+
+def _doubt(report: AuditReport) -> str:
+    """Return why an interval cannot show that the loss is small; nothing where it can."""
+    settings = report.settings
+    if settings.refit_strength != "full" or report.e0_interval[1] is None:
+        return "part of the model was not trained again and keeps what it learned from all rows"
+    if _unchecked(report):
+        return "nobody has checked the match probabilities that it rests on"
+    if _shared(report):
+        return "known clusters sit on both sides of the folds"
+    if settings.n_validated < FEW_CLUSTERS:
+        return f"{settings.n_validated} clusters are too few to speak of others"
+    if settings.refit_agreement is not None and not settings.refit_agreement >= LEAST_AGREEMENT:
+        return "the refits are unlike the logged model"
+    if not report.accurate and settings.pattern != "fragments":
+        return "the solver was not sure of its numbers"
+    if report.e0 is None and report.linkage is not None and settings.loss_bound is None:
+        return "the evidence leaves open that all validation rows were seen"
+    if settings.pattern == "unknown" and report.fragment_sensitivity is None:
+        return "what split clusters would do could not be measured"
+    return ""
+
+
+def _inflation(report: AuditReport) -> Headline:
+    settings = report.settings
+    ids = "by the cluster ids as they are"
+    start = (
+        f"{premise_of(report)}, the {_loss(report)}; cross-validation reports "
+        f"{number(report.iid)} when it ignores clusters and {number(report.loco)} {ids}."
+    )
+    known = report.e0 is not None and not _unchecked(report)
+    low, high = settings.claim or (0.0, 1.0)
+    gap = report.inflation or 0.0
+    profits = report.test.rejected
+    if report.e0_interval[0] > report.loco or (profits and known and low > 0 and gap > 0):
+        return Headline(word=INFLATED, sentence=start)
+    if profits and _shared(report):
+        why = "Known clusters sit on both sides of the folds, and the model profits from that."
+        return Headline(word=INFLATED, sentence=f"{start} {why}")
+    whole = settings.refit_strength == "full"
+    if known and whole and (not profits or gap <= 0 or high == 0):
+        why = "It was not shown that this model profits from leaked rows; that is no proof that it does not."
+        if profits:
+            why = (
+                "The model profits from leaked rows, but by this premise the score is not too good."
+            )
+        return Headline(word=NOT_SHOWN, sentence=f"{start} {why}")
+    why = "how many ids are wrong is not known" if whole else _doubt(report)
+    if known and whole:
+        why = "it is not known that any row leaked"
+    return Headline(word=UNKNOWN, sentence=f"{start} Whether the last is too good is open: {why}.")
+
+
+def _loss(report: AuditReport) -> str:
+    """Return the loss on new clusters with what is known of it."""
+    low, high = report.e0_interval
+    word = f"{loss_words(report.settings.loss)} on new clusters"
+    if high is None:
+        return f"{word} is {at_least(report)}"
+    ends = f"{number(low)} to {number(high)}"
+    if report.e0 is None:
+        return f"{word} lies somewhere from {ends} (95 %)"
+    return f"{word} is about {number(report.e0)} (95 % interval {ends})"
+
+
+def at_least(report: AuditReport) -> str:
+    """Return the loss on new clusters where the refits give a lower bound only."""
+    low = f"at least {number(report.e0_interval[0])}"
+    if report.e0 is None:
+        return f"{low} with 95 % confidence"
+    return f"at least about {number(report.e0)} ({low} with 95 % confidence)"
+
+
+def _unchecked(report: AuditReport) -> bool:
+    leak = report.linkage
+    scores = leak is not None and leak.kind == "uncalibrated"
+    return scores or report.p0_source in (MATCH_COLUMN, "match_probability")
+
+
+def _shared(report: AuditReport) -> bool:
+    return any(fold.shared_clusters for fold in report.folds)

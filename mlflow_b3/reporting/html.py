@@ -1,0 +1,101 @@
+"""An audit report as one HTML file: no scripts, no links, nothing from elsewhere."""
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from mlflow_b3.reporting.captions import (
+    curve_caption,
+    curve_title,
+    score_caption,
+    sensitivity_caption,
+)
+from mlflow_b3.reporting.charts import plots_of
+from mlflow_b3.reporting.headline import ABOVE, BELOW, INFLATED, headline_of
+from mlflow_b3.reporting.limitations import LIMITS, open_questions
+from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
+from mlflow_b3.reporting.method import describe_method, describe_refit
+from mlflow_b3.reporting.palette import COLOURS
+from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
+from mlflow_b3.reporting.readable import readable
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.sentences import (
+    explain_answer,
+    explain_inflation,
+    explain_test,
+    explain_tipping,
+)
+from mlflow_b3.reporting.svg import STYLE
+from mlflow_b3.reporting.tables import (
+    distribution_tables,
+    fold_tables,
+    score_table,
+    sensitivity_tables,
+    settings_table,
+    suspicious_tables,
+)
+
+FOLDER = "mlflow_b3.reporting"
+#: Signs that repeat what the word says, for the eye.
+SIGNS = {BELOW: "▼", ABOVE: "▲", INFLATED: "▲"}
+
+
+def to_html(report: AuditReport) -> str:
+    """Return the report as one HTML page.
+
+    It needs no network and contains no scripts and no links, so that it reads the same in MLflow's
+    artifact view, in a browser and on paper. Every name that others chose is text in it.
+    """
+    report = readable(report)
+    headline = headline_of(report)
+    plots = plots_of(report)
+    bound = [report.p0_bound.statement] if report.p0_bound else []
+    return _template().render(
+        settings=report.settings,
+        style=Markup(_style()),
+        headline=headline,
+        sign=SIGNS.get(headline.word, "◆"),
+        charts={name: Markup(plot.inline()) for name, plot in plots.items()},
+        score_caption=score_caption(report),
+        score_table=score_table(report),
+        answer=[explain_answer(report), explain_inflation(report)],
+        curve_title=curve_title(report),
+        curve_caption=curve_caption(report),
+        tipping=explain_tipping(report),
+        sensitivity=[
+            (name, sensitivity_caption(report, split=name.endswith("split")))
+            for name in plots
+            if name.startswith("sensitivity")
+        ],
+        sensitivity_tables=sensitivity_tables(report),
+        search=report.search.statement,
+        evidence=[*bound, *explain_linkage(report), *explain_regression(report)],
+        test=explain_test(report.test),
+        fold_tables=fold_tables(report),
+        findings=report.findings,
+        other_tables=[*suspicious_tables(report), *distribution_tables(report)],
+        method=[describe_method(report), describe_refit(report)],
+        settings_table=settings_table(report),
+        paragraph=describe_for_paper(report),
+        references=REFERENCES,
+        open_questions=open_questions(report),
+        limits=LIMITS,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader(FOLDER, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+@cache
+def _style() -> str:
+    return COLOURS + STYLE + files(FOLDER).joinpath("report.css").read_text(encoding="utf-8")

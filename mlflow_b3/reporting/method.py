@@ -1,0 +1,78 @@
+"""How the numbers of an audit were made, in words."""
+
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.wording import percent, shortened
+
+ROUTE_WORDS = {
+    "clone": "an untrained copy with the same parameters was trained on other rows",
+    "parameters": "a model with the recovered parameters was trained on other rows",
+    "trainer": "the training function was called with other rows",
+    "fresh": "the network was initialised anew and trained by its recipe on other rows",
+    "hot-start": "training went on from the logged weights on other rows",
+    "last-layer": "the network's last layer was trained again on other rows, its features kept",
+    "head": "a linear model on the model's outputs was trained on other rows",
+}
+
+
+def describe_method(report: AuditReport) -> str:
+    """Return how the numbers were made, for the record."""
+    s = report.settings
+    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
+    features = f"features {shortened(s.features)}" if s.features else "no features"
+    return (
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {features}, "
+        f"{fold_words(report)}, "
+        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
+        f"{estimator_words(report)}, curve sharpness at most "
+        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
+    )
+
+
+def describe_refit(report: AuditReport) -> str:
+    """Return how the model was trained again, and what that means for the result."""
+    s = report.settings
+    meaning = (
+        "so that all of the bias can show"
+        if s.refit_strength == "full"
+        else "so that only part of the bias can show: losses are lower bounds"
+    )
+    what = ROUTE_WORDS.get(s.refit, "the model was trained again by another package's flavour")
+    parts = [f"Route '{s.refit}': {what}, {meaning}", *s.refit_notes]
+    if s.sample_weight is not None:
+        parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
+    if s.refit_agreement is not None:
+        equal = "its predictions" if s.task == "classification" else "their variance"
+        parts.append(
+            f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
+            f"{equal}"
+        )
+    return "; ".join(parts) + "."
+
+
+def estimator_words(report: AuditReport) -> str:
+    """Return the estimator of the loss on new clusters, with its options."""
+    s = report.settings
+    if s.pattern == "fragments":
+        return "mixture"
+    options = [f"{name} {value}" for name, value in s.method_options.items()]
+    if report.sketch_error is not None:
+        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
+    return f"{s.method} ({', '.join(options)})" if options else s.method
+
+
+def fold_words(report: AuditReport) -> str:
+    """Return how many folds there were, and what they kept together."""
+    settings = report.settings
+    count = f"{len(report.folds) // settings.repeats} folds"
+    if settings.repeats > 1:
+        count += f" assigned anew {settings.repeats} times"
+    if settings.fold_threshold is not None:
+        count += (
+            f" that keep rows with a match probability from {settings.fold_threshold:g} together"
+        )
+    if settings.purge_threshold is not None:
+        count += (
+            " without training rows whose cluster has a match probability from "
+            f"{settings.purge_threshold:g} with validation rows"
+        )
+    return count

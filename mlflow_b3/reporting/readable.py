@@ -1,0 +1,55 @@
+"""A report whose names can be shown: nothing in them is hidden, and none floods the page."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.wording import visible
+
+LONGEST_NAME = 100
+LONGEST_TEXT = 2000
+#: Fields with names that others chose; all other text is sentences.
+NAMES = frozenset(
+    {
+        *("model", "uri", "run_id", "model_id", "refit", "loss", "target", "cluster", "features"),
+        *("sample_weight", "data_source", "id", "mate_id", "method_options", "refit_options"),
+    }
+)
+
+
+def readable(report: AuditReport) -> AuditReport:
+    """Return the report with visible and short names, for people; the numbers are the same.
+
+    Names come from tables, models and run tags. They may be long, span lines, or contain characters
+    that are invisible or turn the direction of what follows.
+    """
+    shown = _readable(report, LONGEST_TEXT)
+    assert isinstance(shown, AuditReport)
+    return shown
+
+
+def _readable(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return _short(visible(value), longest)
+    if isinstance(value, tuple) and value and not isinstance(value[0], float):
+        return tuple(_readable(item, longest) for item in value)
+    if isinstance(value, dict):
+        return {_readable(key, longest): _readable(item, longest) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        texts = {
+            field.name: _readable(
+                getattr(value, field.name), LONGEST_NAME if field.name in NAMES else longest
+            )
+            for field in fields(value)
+            if not field.metadata.get("kept_apart")
+        }
+        return replace(value, **texts)
+    return value
+
+
+def _short(text: str, longest: int) -> str:
+    """Keep the beginning and the end, where names differ."""
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end]} … {text[-end:]}"

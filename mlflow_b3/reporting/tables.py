@@ -1,0 +1,221 @@
+"""The tables of a report, as text in cells, for every form of it."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.wording import interval_words, loss_words, number, percent
+
+SHOWN_ROWS = 10
+SHOWN_FOLDS = 20
+SHOWN_RATES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+INTERVAL = "95 % interval"
+#: What is counted in a fold, by the name of its column.
+COUNTS: dict[str, Callable[[FoldSummary], int]] = {
+    "training rows": lambda fold: fold.n_training,
+    "validation rows": lambda fold: fold.n_validation,
+    "training clusters": lambda fold: fold.clusters_training,
+    "validation clusters": lambda fold: fold.clusters_validation,
+    "clusters on both sides": lambda fold: fold.shared_clusters,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    title : str
+    head : tuple of str
+    rows : tuple of tuple of str
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def score_rows(
+    report: AuditReport,
+) -> list[tuple[str, float | None, tuple[float, float | None] | None]]:
+    """Return the scores of a report with their names and intervals."""
+    word = loss_words(report.settings.loss)
+    at_least = "" if report.settings.refit_strength == "full" else ", at least"
+    rows: list[tuple[str, float | None, tuple[float, float | None] | None]] = [
+        (f"{word} ignoring clusters (IID)", report.iid, None),
+        (f"{word} on noisy clusters (LOCO)", report.loco, report.loco_interval),
+        (f"{word} on new clusters (e0){at_least}", report.e0, report.e0_interval),
+    ]
+    if report.e0_guaranteed is not None:
+        rows.append(("e0 is at least, up to noise", report.e0_guaranteed, None))
+    return rows
+
+
+def score_table(report: AuditReport) -> Table:
+    """Return the scores from naive to corrected."""
+    rows = [(name, number(value), interval_words(ends)) for name, value, ends in score_rows(report)]
+    return Table(title="Scores", head=("score", "value", INTERVAL), rows=tuple(rows))
+
+
+def sensitivity_rows(
+    report: AuditReport,
+) -> list[tuple[str, list[tuple[float, float, float, float | None]]]]:
+    """Return (axis, rows of error, e0, low, high) for the pattern, or for both when unknown.
+
+    There is no high where the refits give lower bounds only.
+    """
+    pattern, full = report.settings.pattern, report.settings.refit_strength == "full"
+    curves = {"cluster error": report.sensitivity, "split rate": report.fragment_sensitivity}
+    if pattern != "unknown":
+        del curves["cluster error" if pattern == "fragments" else "split rate"]
+    tables = []
+    for axis, curve in curves.items():
+        if curve is not None and curve.error is not None:
+            high = curve.high if full else [None] * len(curve.high)
+            rows = zip(curve.error, curve.e0, curve.low, high, strict=True)
+            tables.append((axis, [row for row in rows if row[0] in SHOWN_RATES]))
+    return tables
+
+
+def sensitivity_tables(report: AuditReport) -> list[Table]:
+    """Return what each cluster error, or split rate, would mean."""
+    return [
+        Table(
+            title=f"What each {axis} would mean",
+            head=(axis, "e0", INTERVAL),
+            rows=tuple(
+                (percent(error), number(e0), interval_words((low, high)))
+                for error, e0, low, high in rows
+            ),
+        )
+        for axis, rows in sensitivity_rows(report)
+    ]
+
+
+def distribution_tables(report: AuditReport) -> list[Table]:
+    """Return the distribution of the loss, where it was estimated."""
+    d = report.distribution
+    if d is None:
+        return []
+    rows = zip(d.thresholds, d.uncorrected, d.exceeding, d.low, d.high, strict=True)
+    return [
+        Table(
+            title="Share of rows with a loss above a threshold",
+            head=("loss above", "rows on the folds", "rows of new clusters", INTERVAL),
+            rows=tuple(
+                (number(t), percent(before), percent(after), f"{percent(low)} – {percent(high)}")
+                for t, before, after, low, high in rows
+            ),
+        )
+    ]
+
+
+def suspicious_tables(report: AuditReport) -> list[Table]:
+    """Return the rows to review first, where the evidence tells rows apart."""
+    if not report.suspicious:
+        return []
+    rows = [
+        (
+            row.id,
+            percent(row.leak_probability),
+            number(row.loss),
+            number(row.influence),
+            ""
+            if row.mate_id is None
+            else f"{row.mate_id} ({percent(row.mate_probability or 0.0)})",
+        )
+        for row in report.suspicious[:SHOWN_ROWS]
+    ]
+    return [
+        Table(
+            title="Rows to look at first: likely leaked, and better for it",
+            head=("row", "leak chance", "loss", "score better by", "likely mate"),
+            rows=tuple(rows),
+        )
+    ]
+
+
+def fold_tables(report: AuditReport) -> list[Table]:
+    """Return the folds one by one; of many, how they vary and those with the largest loss."""
+    folds, repeats = report.folds, report.settings.repeats
+    each = max(1, len(folds) // repeats)
+    names = [
+        f"{place // each + 1}.{place % each + 1}" if repeats > 1 else str(place + 1)
+        for place in range(len(folds))
+    ]
+    rows = list(zip(names, folds, strict=True))
+    if len(folds) <= SHOWN_FOLDS:
+        name = "Folds (assignment.fold)" if repeats > 1 else "Folds"
+        return [_fold_table(name, rows)]
+    worst = sorted(rows, key=lambda row: -(row[1].loss or 0.0))[:SHOWN_ROWS]
+    return [
+        _spread_table(folds),
+        _fold_table(f"The {len(worst)} folds with the largest loss, of {len(folds)}", worst),
+    ]
+
+
+def _fold_table(title: str, rows: list[tuple[str, FoldSummary]]) -> Table:
+    return Table(
+        title=title,
+        head=("fold", *COUNTS, "loss"),
+        rows=tuple(
+            (name, *(str(count(fold)) for count in COUNTS.values()), number(fold.loss))
+            for name, fold in rows
+        ),
+    )
+
+
+def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
+    spread: dict[str, Callable[[list[float]], float]] = {
+        "smallest": min,
+        "median": statistics.median,
+        "largest": max,
+    }
+    losses = [fold.loss for fold in folds if fold.loss is not None]
+    return Table(
+        title=f"How the {len(folds)} folds vary",
+        head=("of all folds", *COUNTS, "loss"),
+        rows=tuple(
+            (
+                name,
+                *(f"{value([count(fold) for fold in folds]):g}" for count in COUNTS.values()),
+                number(value(losses) if losses else None),
+            )
+            for name, value in spread.items()
+        ),
+    )
+
+
+def settings_table(report: AuditReport) -> Table:
+    """Return what was audited and how, for repeating it."""
+    s = report.settings
+    claim = None if s.claim is None else " to ".join(dict.fromkeys(map(percent, s.claim)))
+    values = {
+        "model": s.model,
+        "URI": s.uri,
+        "run": s.run_id,
+        "logged model": s.model_id,
+        "data": s.data_source,
+        "data digest": s.data_digest,
+        "target": s.target,
+        "cluster": s.cluster,
+        "task": s.task,
+        "loss": s.loss,
+        "threshold": number(report.threshold) if s.threshold_given else None,
+        "leaked share by": report.p0_source,
+        "leaked share": claim,
+        "pattern": s.pattern,
+        "clusters broken": s.fragments if report.fragments is not None else None,
+        "rows": str(s.n_rows),
+        "clusters": f"{s.n_clusters}, of which {s.n_validated} were validated on",
+        "refits": f"{s.fits}, by route {s.refit}",
+        "draws": s.scheme,
+        "estimator": s.method,
+        "seed": str(s.seed),
+        "mlflow-b3": s.version,
+    }
+    rows = tuple((name, value) for name, value in values.items() if value is not None)
+    return Table(title="Settings", head=("setting", "value"), rows=rows)

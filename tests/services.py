@@ -33,11 +33,15 @@ def absent(what: str) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """MLflow's server: its address, its process and what it has said."""
+    """MLflow's server: its port, its process and what it has said."""
 
-    url: str
+    port: int
     process: subprocess.Popen[bytes]
     log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def kill(self) -> None:
         """End the server and its workers at once, as a crash does."""
@@ -66,7 +70,7 @@ def mlflow_server(folder: Path, backend: str, port: int | None = None) -> Iterat
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that its workers can be ended with it
         )
-    server = Server(f"http://127.0.0.1:{port}", process, log)
+    server = Server(port, process, log)
     try:
         _wait(lambda: _healthy(server.url), process, log)
         yield server

@@ -8,6 +8,7 @@ from mlflow_b3.version import __version__
 if TYPE_CHECKING:
     from mlflow_b3 import linkage
     from mlflow_b3.auditing import audit
+    from mlflow_b3.comparing import Comparison
     from mlflow_b3.datasets import Clinic, make_clinic
     from mlflow_b3.errors import (
         B3Error,
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
     from mlflow_b3.refit.stored_code import log_trainer
     from mlflow_b3.reporting.report import AuditReport
+    from mlflow_b3.tracking.comparison import compare
     from mlflow_b3.tracking.recording import record
 
 __all__ = [
     "AuditReport",
     "B3Error",
     "Clinic",
+    "Comparison",
     "DoseEstimate",
     "DoseLoss",
     "Estimate",
@@ -65,6 +68,7 @@ __all__ = [
     "__version__",
     "audit",
     "bound_p0",
+    "compare",
     "estimate",
     "estimate_distribution",
     "estimate_fragments",
@@ -84,6 +88,7 @@ _HOMES = {
     "AuditReport": "reporting.report",
     "B3Error": "errors",
     "Clinic": "datasets",
+    "Comparison": "comparing",
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimates",
@@ -106,6 +111,7 @@ _HOMES = {
     "TrackingError": "errors",
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
+    "compare": "tracking.comparison",
     "estimate": "estimation.estimates",
     "estimate_distribution": "estimation.distribution",
     "estimate_fragments": "estimation.fragments",

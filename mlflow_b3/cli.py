@@ -1,4 +1,4 @@
-"""The command line: `mlflow-b3 audit | test | review | demo`."""
+"""The command line: `mlflow-b3 audit | compare | test | review | demo`."""
 
 import sys
 from collections.abc import Callable
@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from mlflow_b3.cli_compare import compare_command
 from mlflow_b3.cli_errors import input_errors, saved_if_not_recorded
-from mlflow_b3.cli_linkage import LINKAGE_NAMES, linkage_options
+from mlflow_b3.cli_linkage import LINKAGE_NAMES
+from mlflow_b3.cli_options import announce_code, audit_options, given_options, subject_options
 from mlflow_b3.cli_review import review_command
-from mlflow_b3.cli_types import FOLDS, NAMED_VALUES, NUMBER, TEXT, WHOLE, YES_NO, Share
+from mlflow_b3.cli_types import TEXT, WHOLE
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.version import __version__
 
@@ -25,55 +27,16 @@ class _Command(click.Command):
         return super().parse_args(ctx, args)
 
 
-SHARED_OPTIONS = [
-    click.option("--model-uri", type=TEXT, help="MLflow model to audit, such as models:/name/3."),
-    click.option("--data", type=TEXT, help="Table with its rows: a .csv or .parquet file."),
-    click.option("--target", type=TEXT, help="Column that the model predicts."),
-    click.option("--cluster", type=TEXT, help="Column with the (noisy) cluster id."),
-    click.option(
-        "--loss",
-        type=TEXT,
-        help="zero_one, log, brier or hinge for classifiers; squared or absolute for regressors.",
-    ),
-    click.option(
-        "--folds",
-        type=FOLDS,
-        help="Number of folds of whole clusters, balanced, or the folds.csv of another audit.",
-    ),
-    click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
-    click.option(
-        "--refit",
-        type=TEXT,
-        help="clone, parameters, trainer, fresh, hot-start, last-layer or head; by default the "
-        "first of them that the model allows.",
-    ),
-    click.option(
-        "--refit-option",
-        type=NAMED_VALUES,
-        multiple=True,
-        help="An option of the refits, such as search_again=true or epochs=20; may be repeated.",
-    ),
-    click.option("--trainer", type=TEXT, help="Function that trains the model: module:function."),
-    click.option("--sample-weight", type=TEXT, help="Column with the weights of training rows."),
-    click.option("--row-id", type=TEXT, help="Column with the ids of rows; it is no feature."),
-    click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
-    click.option(
-        "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
-    ),
-    click.option(
-        "--env-manager",
-        type=TEXT,
-        default="local",
-        show_default=True,
-        help="Audit here (local), or in the model's own environment: uv, virtualenv or conda.",
-    ),
-]
-
-
-def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(SHARED_OPTIONS):
-        function = option(function)
-    return function
+MODEL_OPTION = click.option(
+    "--model-uri", type=TEXT, help="MLflow model to audit, such as models:/name/3."
+)
+ENVIRONMENT_OPTION = click.option(
+    "--env-manager",
+    type=TEXT,
+    default="local",
+    show_default=True,
+    help="Audit here (local), or in the model's own environment: uv, virtualenv or conda.",
+)
 
 
 @click.group()
@@ -85,73 +48,15 @@ def main() -> None:
     """
 
 
+main.add_command(compare_command)
 main.add_command(review_command)
 
 
 @main.command(name="audit", cls=_Command)
-@_shared
-@click.option(
-    "--p0",
-    type=Share("mixture"),
-    help="Share of training rows from validation clusters; mixture for a bound from the rows.",
-)
-@click.option(
-    "--p0-validation",
-    type=NUMBER,
-    help="With --p0: share of validation rows from training clusters; 0 for one direction.",
-)
-@click.option("--cluster-error", type=Share(), help="Share of rows with a wrong cluster id.")
-@click.option("--split-rate", type=Share(), help="Share of rows whose true cluster was split.")
-@click.option(
-    "--fragments",
-    type=TEXT,
-    help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4; by "
-    "default as the linkage evidence says, or uniform.",
-)
-@linkage_options
-@click.option(
-    "--method",
-    type=TEXT,
-    default="auto",
-    show_default=True,
-    help="auto, power, least-squares, mono, trend2-4, trend2+mono-trend4+mono, basis or sketch.",
-)
-@click.option(
-    "--method-option",
-    type=NAMED_VALUES,
-    multiple=True,
-    help="An option of the method, such as order=3; may be repeated.",
-)
-@click.option(
-    "--scheme",
-    type=TEXT,
-    default="subset",
-    show_default=True,
-    help="Resample without replacement (subset) or with it (replace).",
-)
-@click.option(
-    "--levels",
-    type=TEXT,
-    default="optimal",
-    show_default=True,
-    help="Injected shares near none (optimal) or at equal distances (uniform).",
-)
-@click.option(
-    "--test",
-    type=TEXT,
-    default="paired",
-    show_default=True,
-    help="Form of the leakage test: paired, welch or permutation.",
-)
-@click.option("--repeats", type=WHOLE, help="How many times clusters are assigned to folds anew.")
-@click.option("--threshold", type=NUMBER, help="Loss at which the model fails.")
-@click.option(
-    "--distribution",
-    type=YES_NO,
-    default=False,
-    show_default=True,
-    help="Also estimate how the losses of single rows are distributed.",
-)
+@MODEL_OPTION
+@subject_options
+@ENVIRONMENT_OPTION
+@audit_options
 @click.option(
     "--output", type=TEXT, help="Also write the report to this .html, .json, .md or .txt file."
 )
@@ -163,7 +68,7 @@ def audit_command(
     with input_errors():
         writer = _writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
-        given = _given(options)
+        given = given_options(options)
         if not any(subject.values()):
             if not record:
                 raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")
@@ -177,7 +82,7 @@ def audit_command(
         from mlflow_b3.tracking.recording import audit_and_record
 
         run_id = None
-        _announce(subject["model_uri"], given)
+        announce_code(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         if record:
             with saved_if_not_recorded():
@@ -187,11 +92,15 @@ def audit_command(
         click.echo(str(report))
         writer(report)
         if run_id is not None:
+            from mlflow_b3.tracking.addresses import where_to_look
+
             click.echo("\n" + where_to_look(run_id))
 
 
 @main.command(name="test", cls=_Command)
-@_shared
+@MODEL_OPTION
+@subject_options
+@ENVIRONMENT_OPTION
 @click.option(
     "--method",
     "test",
@@ -209,8 +118,8 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
         from mlflow_b3.auditing import run_leakage_test
         from mlflow_b3.reporting.sentences import explain_test
 
-        given = _given(options)
-        _announce(subject["model_uri"], given)
+        given = given_options(options)
+        announce_code(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         click.echo(explain_test(run_leakage_test(model, data, **subject, **given, progress=True)))
 
@@ -234,27 +143,6 @@ def demo_command(**options: Any) -> None:
         _demonstrate(lambda _: None, **given)
 
 
-def where_to_look(run_id: str) -> str:
-    """Return where an audit is found in MLflow's UI."""
-    import mlflow
-
-    uri = mlflow.get_tracking_uri()
-    run = mlflow.MlflowClient().get_run(run_id)
-    page = f"#/experiments/{run.info.experiment_id}/runs/"
-    parent = run.data.tags.get("mlflow.parentRunId")
-    lines = ["Where to look in MLflow"]
-    if not uri.startswith("http"):
-        lines.append(f"  start the UI:     mlflow ui --backend-store-uri {uri}")
-        uri = "http://127.0.0.1:5000"
-    if parent:
-        audited = mlflow.MlflowClient().get_run(parent).info
-        where = f"#/experiments/{audited.experiment_id}/runs/{parent}"
-        lines.append(f"  the audited run:  {uri}/{where}")
-    lines.append(f"  this audit:       {uri}/{page}{run_id}")
-    lines.append(f"  its report:       {uri}/{page}{run_id}/artifacts/b3/report.md")
-    return "\n".join(lines)
-
-
 def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
     """Run this command in the model's own environment, if asked to, and exit as it does."""
     from mlflow_b3.environments import LOCAL, MANAGERS, run_in_model_environment
@@ -268,34 +156,15 @@ def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
     sys.exit(run_in_model_environment(model_uri, arguments, str(env_manager)))
 
 
-def _announce(model_uri: str, given: dict[str, Any]) -> None:
-    """Say what code of the model's own the audit will run."""
-    from mlflow_b3.refit.foreign_code import loading_notice
-
-    refit = given.get("refit", "auto")
-    notice = loading_notice(model_uri, trainer=given.get("trainer"), refit=refit)
-    if notice:
-        click.echo(notice, err=True)
-
-
 def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
     from mlflow_b3.demo import run_demo
+    from mlflow_b3.tracking.addresses import where_to_look
 
     click.echo("No model was given: auditing a simulated clinic whose truth is known.\n")
     demo = run_demo(**options, progress=True)
     click.echo(demo.summary())
     writer(demo.report)
     click.echo("\n" + where_to_look(demo.run_id))
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, with those of the form NAME=VALUE put together."""
-    given = {name: value for name, value in options.items() if value is not None}
-    for subject in ("method", "refit"):
-        parts = given.pop(f"{subject}_option", ())
-        if merged := {key: value for part in parts for key, value in (part or {}).items()}:
-            given[f"{subject}_options"] = merged
-    return given
 
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mlflow_b3.claims import Claim, mean_shares
 from mlflow_b3.estimation.estimates import solve
-from mlflow_b3.estimation.fragments import estimate_fragments, mixture_weights
+from mlflow_b3.estimation.fragments import estimate_fragments, mixture_error, mixture_weights
 from mlflow_b3.estimation.influence import (
     Array,
     Influence,
@@ -82,11 +82,9 @@ def _read_fragments(
     assert losses is not None
     share = claim.seen(value, folds).share
     result = estimate_fragments(losses, seen_share=share, bound=bound)
-    weights = mixture_weights(losses, share)
     units = measured.units.fragments
-    influence = np.asarray(units @ weights[: units.shape[1]])
-    total = float(weights[:2] ** 2 @ np.array([losses.stderr, losses.seen_stderr]) ** 2)
-    total += _variance(influence)
+    influence = np.asarray(units @ mixture_weights(losses, share)[: units.shape[1]])
+    total = mixture_error(losses, share) ** 2
     return _reading(value, result.e0, result.interval, total, influence), influence
 
 

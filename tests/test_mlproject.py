@@ -1,4 +1,4 @@
-"""`mlflow run . -e audit`: MLproject and the command line stay in step."""
+"""`mlflow run . -e audit` and `-e compare`: MLproject and the command line stay in step."""
 
 import re
 import shlex
@@ -14,11 +14,14 @@ from mlflow_b3.cli import main
 
 ROOT = Path(__file__).parents[1]
 PROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
-AUDIT = PROJECT["entry_points"]["audit"]
-OPTIONS = {option.name for option in main.commands["audit"].params} - {
-    "record"  # `mlflow run` has made a run for the audit: there is nothing to switch off
-}
+ENTRY_POINTS = PROJECT["entry_points"]
+AUDIT = ENTRY_POINTS["audit"]
 DEFAULTS = {name: given["default"] for name, given in AUDIT["parameters"].items()}
+
+
+def options_of(command: str) -> set[str]:
+    """Return the options of a command, without `record`: `mlflow run` has made a run already."""
+    return {option.name for option in main.commands[command].params} - {"record"}
 
 
 def arguments(**parameters: str) -> list[str]:
@@ -40,30 +43,27 @@ def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_every_option_of_the_audit_is_a_parameter_and_the_other_way_round():
-    assert set(AUDIT["parameters"]) == OPTIONS
+@pytest.mark.parametrize("command", ENTRY_POINTS)
+def test_every_option_of_a_command_is_a_parameter_and_the_other_way_round(command):
+    assert set(ENTRY_POINTS[command]["parameters"]) == options_of(command)
 
 
-def test_every_parameter_is_passed_to_the_option_of_its_name():
-    passed = dict(re.findall(r"--([\w-]+) \{(\w+)\}", AUDIT["command"]))
-    assert passed == {name.replace("_", "-"): name for name in OPTIONS}
+@pytest.mark.parametrize("command", ENTRY_POINTS)
+def test_every_parameter_is_passed_to_the_option_of_its_name(command):
+    passed = dict(re.findall(r"--([\w-]+) \{(\w+)\}", ENTRY_POINTS[command]["command"]))
+    named = options_of(command) - {"models"}  # which have no option in front of them
+    assert passed == {name.replace("_", "-"): name for name in named}
 
 
-def test_every_parameter_has_a_default():
-    """With none given, the entry point audits the embedded demonstration."""
-    assert [name for name, given in AUDIT["parameters"].items() if "default" not in given] == []
-
-
-def test_every_parameter_is_a_string():
+@pytest.mark.parametrize("command", ENTRY_POINTS)
+def test_every_parameter_is_a_string_with_the_default_of_the_command_line(command):
     """MLflow resolves the type `path` against the caller's folder, and cannot leave out a float."""
-    assert {given["type"] for given in AUDIT["parameters"].values()} == {"string"}
-    assert all(isinstance(default, str) for default in DEFAULTS.values())
-
-
-def test_the_defaults_are_those_of_the_command_line():
-    for option in main.commands["audit"].params:
-        if option.name in OPTIONS and DEFAULTS[option.name]:
-            assert DEFAULTS[option.name] == str(option.default), option.name
+    parameters = ENTRY_POINTS[command]["parameters"]
+    assert {given["type"] for given in parameters.values()} == {"string"}
+    assert all(isinstance(given["default"], str) for given in parameters.values())
+    for option in main.commands[command].params:
+        default = parameters.get(option.name, {}).get("default")
+        assert not default or default == str(option.default), option.name
 
 
 def test_the_command_with_its_defaults_runs_the_demonstration(demonstrated):

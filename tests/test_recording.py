@@ -54,7 +54,11 @@ METRICS = {
     "b3/fits",
 }
 FOLDS = "b3/folds.csv"
-ARTIFACTS = ["b3/audit.json", "b3/curves.csv", FOLDS, "b3/report.md", "b3/report.txt"]
+INFLUENCE = "b3/influence.csv"
+ARTIFACTS = [
+    *("b3/audit.json", "b3/curves.csv", FOLDS, INFLUENCE, "b3/plots"),
+    *("b3/report.html", "b3/report.md", "b3/report.txt"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +334,14 @@ def test_audit_json_reads_back_into_an_equal_report(audited, where):
 def test_the_report_is_there_to_read(audited):
     assert read(audited.run, "b3/report.txt") == f"{audited.report}\n"
     assert read(audited.run, "b3/report.md") == to_markdown(audited.report)
+
+
+def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
+    assert read(audited.run, "b3/report.html") == audited.report.to_html()
+    plots = [file.path for file in tracking.list_artifacts(audited.run.info.run_id, "b3/plots")]
+    assert plots == [
+        f"b3/plots/{name}.svg" for name in ("loss_curve", "residual", "scores", "sensitivity")
+    ]
 
 
 def test_curves_csv_is_a_table_of_all_curves(audited):

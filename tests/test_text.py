@@ -9,6 +9,7 @@ from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCur
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.layout import WIDTH
 from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.report import Settings
 from mlflow_b3.reporting.sentences import (
@@ -19,7 +20,7 @@ from mlflow_b3.reporting.sentences import (
     percent,
 )
 from mlflow_b3.reporting.tables import score_rows
-from mlflow_b3.reporting.text import WIDTH, to_markdown, to_text
+from mlflow_b3.reporting.text import to_markdown, to_text
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
 SETTINGS = Settings(

@@ -167,7 +167,7 @@ def weigh_fragments(
     if not len(values):
         raise InputError("shares is empty; give equally likely values of the seen share.")
     middles = np.array([_solve(losses, share, losses.gain, None) for share in values])
-    errors = np.array([_standard_error(losses, share) for share in values])
+    errors = np.array([mixture_error(losses, share) for share in values])
     errors = np.maximum(errors, 1e-12)
     freedom = losses.degrees_of_freedom or math.inf
 
@@ -258,7 +258,8 @@ def mixture_weights(losses: FragmentLosses, share: float) -> NDArray[np.float64]
     return np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])
 
 
-def _standard_error(losses: FragmentLosses, share: float) -> float:
+def mixture_error(losses: FragmentLosses, share: float) -> float:
+    """Return the standard error of e_0 over clusters and refits."""
     weights = mixture_weights(losses, share)
     covariance = np.diag([losses.stderr**2, losses.seen_stderr**2, 0.0])
     if losses.covariance is not None:
@@ -269,7 +270,7 @@ def _standard_error(losses: FragmentLosses, share: float) -> float:
 
 def _interval(losses: FragmentLosses, share: float, bound: float | None) -> tuple[float, float]:
     freedom = losses.degrees_of_freedom or math.inf
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * _standard_error(losses, share)
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * mixture_error(losses, share)
     middle = _solve(losses, share, losses.gain, bound)
     if bound is None:
         return middle - reach, middle + reach

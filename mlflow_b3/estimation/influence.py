@@ -1,8 +1,10 @@
 """How far each cluster moves e_0: what two audits of the same clusters need to be compared."""
 
 from dataclasses import dataclass, replace
+from io import StringIO
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mlflow_b3.estimation.methods import Method, fit_curve
@@ -54,6 +56,24 @@ class Influence:
     ids: NDArray[np.intp]
     loco: Array
     e0: Array
+
+    def to_csv(self) -> str:
+        """Return a table with a line for each unit."""
+        columns = {self.unit: self.ids, "loco": self.loco}
+        columns |= {f"e0_{n + 1}": column for n, column in enumerate(self.e0.T)}
+        return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
+
+    @classmethod
+    def from_csv(cls, text: str) -> "Influence":
+        """Read what `to_csv` returned."""
+        frame = pd.read_csv(StringIO(text))
+        unit, _, *readings = map(str, frame.columns)
+        return cls(
+            unit=unit,
+            ids=frame[unit].to_numpy(dtype=np.intp),
+            loco=frame["loco"].to_numpy(dtype=float),
+            e0=frame[readings].to_numpy(dtype=float).reshape(len(frame), len(readings)),
+        )
 
 
 def curve_influence(problem: Extrapolation, gradient: Array, units: Array) -> Array:

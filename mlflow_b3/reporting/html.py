@@ -1,9 +1,5 @@
 """An audit report as one HTML file: no scripts, no links, nothing from elsewhere."""
 
-from functools import cache
-from importlib.resources import files
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mlflow_b3.reporting.captions import (
@@ -17,7 +13,7 @@ from mlflow_b3.reporting.headline import ABOVE, BELOW, INFLATED, headline_of
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
 from mlflow_b3.reporting.method import describe_method, describe_refit
-from mlflow_b3.reporting.palette import COLOURS
+from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
 from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
@@ -27,7 +23,6 @@ from mlflow_b3.reporting.sentences import (
     explain_test,
     explain_tipping,
 )
-from mlflow_b3.reporting.svg import STYLE
 from mlflow_b3.reporting.tables import (
     distribution_tables,
     fold_tables,
@@ -52,9 +47,9 @@ def to_html(report: AuditReport) -> str:
     headline = headline_of(report)
     plots = plots_of(report)
     bound = [report.p0_bound.statement] if report.p0_bound else []
-    return _template().render(
+    return page(
+        "report.html.j2",
         settings=report.settings,
-        style=Markup(_style()),
         headline=headline,
         sign=SIGNS.get(headline.word, "◆"),
         charts={name: Markup(plot.inline()) for name, plot in plots.items()},
@@ -83,19 +78,3 @@ def to_html(report: AuditReport) -> str:
         open_questions=open_questions(report),
         limits=LIMITS,
     )
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader(FOLDER, "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("report.html.j2")
-
-
-@cache
-def _style() -> str:
-    return COLOURS + STYLE + files(FOLDER).joinpath("report.css").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import csv
 import io
 
 from mlflow_b3.fold_table import fold_table
+from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.text import to_markdown
 
@@ -11,17 +12,21 @@ from mlflow_b3.reporting.text import to_markdown
 def files_of(report: AuditReport) -> dict[str, str]:
     """Return the text of every file of an audit.
 
-    The rows of the folds are known to the report that `audit` returned, not to one that was read
-    back from JSON.
+    What grows with the rows of the table is known to the report that `audit` returned, not to one
+    that was read back from JSON.
     """
     files = {
         "audit.json": report.to_json(),
         "curves.csv": curves_table(report),
+        "report.html": report.to_html(),
         "report.md": to_markdown(report),
         "report.txt": f"{report}\n",
     }
+    files |= {f"plots/{name}.svg": text for name, text in charts_of(report).items()}
     if report.splits is not None:
         files["folds.csv"] = fold_table(report.splits, report.settings.n_rows)
+    if report.influence is not None:
+        files["influence.csv"] = report.influence.to_csv()
     return files
 
 

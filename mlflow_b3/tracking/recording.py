@@ -19,6 +19,7 @@ from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.files import files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
 from mlflow_b3.tracking.versions import show_on_version
+from mlflow_b3.tracking.views import add_view
 from mlflow_b3.version import __version__
 
 FOLDER = "b3"
@@ -135,7 +136,7 @@ def _audit_run(parent: str | None) -> Iterator[str]:
     try:
         yield child
         if own:
-            with _tracking_errors():
+            with tracking_errors("the audit"):
                 client.set_terminated(child)
     except BaseException as error:
         _mark_failed(client, child, error)
@@ -143,14 +144,15 @@ def _audit_run(parent: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def _tracking_errors(report: AuditReport | None = None) -> Iterator[None]:
+def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[None]:
+    """Turn what goes wrong in MLflow into a `TrackingError` that says what was not written."""
     from mlflow.exceptions import MlflowException
 
     try:
         yield
     except (MlflowException, OSError) as error:
         raise TrackingError(
-            f"the audit could not be written to MLflow: {error}", report=report
+            f"{what} could not be written to MLflow: {error}", report=report
         ) from error
 
 
@@ -174,8 +176,8 @@ def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
         tags["mlflow.runName"] = f"{run.info.run_name} (b3)"
         if user := run.data.tags.get("mlflow.user"):
             tags["mlflow.user"] = user
-    project = os.environ.get("MLFLOW_RUN_ID")
-    if project and "mlflow.project.entryPoint" in client.get_run(project).data.tags:
+    project = project_run(client, "audit")
+    if project is not None:
         for name, value in tags.items():
             if name != "mlflow.source.name":
                 client.set_tag(project, name, value)
@@ -185,6 +187,15 @@ def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
 
         experiment = _get_experiment_id()
     return client.create_run(experiment, tags=tags).info.run_id, True
+
+
+def project_run(client: Any, entry_point: str) -> str | None:
+    """Return the run that `mlflow run` has made for an entry point of ours, and ends itself."""
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    if not run_id:
+        return None
+    tags = client.get_run(run_id).data.tags
+    return run_id if tags.get("mlflow.project.entryPoint") == entry_point else None
 
 
 def _mark_failed(client: Any, child: str, error: BaseException) -> None:
@@ -207,7 +218,7 @@ def _write(report: AuditReport, places: _Places) -> None:
     client, child = MlflowClient(), places.child
     tags = tags_of(report, child)
     model_id = report.settings.model_id if places.on_model else None
-    with _tracking_errors(report):
+    with tracking_errors("the audit", report):
         earlier = _earlier_audits(client, places, model_id)
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
@@ -230,6 +241,7 @@ def _write(report: AuditReport, places: _Places) -> None:
             show_on_version(client, report, child, tags)
         for run_id in earlier:
             _supersede(client, run_id, child)
+        add_view(client, client.get_run(child).info.experiment_id)
 
 
 def _earlier_audits(client: Any, places: _Places, model_id: str | None) -> list[str]:

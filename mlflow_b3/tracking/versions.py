@@ -37,6 +37,6 @@ def show_on_version(
     known = client.get_model_version(name, version).description or ""
     if not known or known.startswith(OPENING):
         experiment = client.get_run(audit_run_id).info.experiment_id
-        page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.md"
+        page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
         text = f"{OPENING} {explain(report)[0]} [Report]({page})"
         client.update_model_version(name, version, description=text)

@@ -1,0 +1,80 @@
+"""The command that compares audited models."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlflow_b3.cli_errors import input_errors
+from mlflow_b3.cli_options import announce_code, audit_options, given_options, subject_options
+from mlflow_b3.cli_types import TEXT
+from mlflow_b3.errors import InputError
+
+
+@click.command(name="compare")
+@click.argument("models", nargs=-1)
+@click.option("--experiment", type=TEXT, help="Compare the newest audits of this experiment.")
+@click.option(
+    "--registered-model", type=TEXT, help="Compare the audited versions of this registered model."
+)
+@subject_options
+@audit_options
+@click.option("--output", type=TEXT, help="Also write the table and the plot to this folder.")
+@click.option("--record/--no-record", default=True, help="Write to MLflow (the default).")
+def compare_command(
+    *,
+    models: tuple[str, ...],
+    experiment: str | None,
+    registered_model: str | None,
+    output: str | None,
+    record: bool,
+    **options: Any,
+) -> None:
+    """Rank MODELS by their loss on new clusters, next to their naive scores.
+
+    MODELS are model URIs, or ids of runs, of logged models or of audits, with spaces or commas
+    between them. Recorded audits are compared; with --data, --target and --cluster all models are
+    audited first, on the same folds.
+    """
+    with input_errors():
+        folder = _folder(output)
+        given = _explicit(given_options(options))
+        from mlflow_b3.reporting.comparison import comparison_files, comparison_text
+        from mlflow_b3.tracking.addresses import where_to_compare
+        from mlflow_b3.tracking.comparison import compare, record_comparison
+
+        chosen = [part for text in models for part in text.replace(",", " ").split()]
+        if "data" in given:
+            for model in chosen:
+                announce_code(model, given)
+            given.update(progress=True, record=record)
+        comparison = compare(
+            chosen, experiment=experiment, registered_model=registered_model, **given
+        )
+        click.echo(comparison_text(comparison))
+        for name, text in comparison_files(comparison).items() if folder else ():
+            (folder / name).write_text(text, encoding="utf-8")  # type: ignore[operator]
+        if record:
+            run_id = record_comparison(comparison)
+            click.echo("\n" + where_to_compare(comparison, run_id))
+
+
+def _explicit(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults, which an entry point cannot leave out."""
+    command = click.get_current_context().command
+    defaults = {
+        parameter.name: parameter.get_default(click.get_current_context())
+        for parameter in command.params
+    }
+    return {name: value for name, value in given.items() if value != defaults.get(name)}
+
+
+def _folder(output: str | None) -> Path | None:
+    if not output:
+        return None
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output={output!r} is not usable as a folder: {error}") from error
+    return folder

@@ -1,0 +1,185 @@
+"""Audited models side by side: from MLflow, audited together, on the command line."""
+
+import json
+from types import SimpleNamespace
+
+import mlflow
+import pytest
+from click.testing import CliRunner
+from mlflow import MlflowClient
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+import mlflow_b3 as b3
+from mlflow_b3.cli import main
+from mlflow_b3.datasets import FEATURES
+from mlflow_b3.tracking.views import TAG
+
+COLUMNS = {"target": "disease", "cluster": "patient_id"}
+SMALL = {"cluster_error": 0.1, "budget": 120, "n_jobs": 1, "progress": False}
+OPTIONS = ["--target", "disease", "--cluster", "patient_id", "--n-jobs", "1", "--budget", "120"]
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    return b3.make_clinic(patients=30, records=4, cluster_error=0.1)
+
+
+@pytest.fixture
+def shop(mlflow_store, clinic, tmp_path):
+    """Log and register two models in named runs."""
+    X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
+    uris, runs = [], []
+    for name, model in (("bayes", GaussianNB()), ("logistic", LogisticRegression())):
+        with mlflow.start_run(run_name=name) as run:
+            info = mlflow.sklearn.log_model(
+                model.fit(X, y), name="model", pip_requirements=["scikit-learn"]
+            )
+        mlflow.register_model(info.model_uri, "clinic")
+        uris.append(info.model_uri)
+        runs.append(run.info.run_id)
+    clinic.frame.to_csv(tmp_path / "visits.csv", index=False)
+    return SimpleNamespace(
+        uri=mlflow_store,
+        uris=uris,
+        runs=runs,
+        data=str(tmp_path / "visits.csv"),
+        client=MlflowClient(),
+    )
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["compare", *arguments])
+
+
+def audited(clinic):
+    """Audit both versions one by one."""
+    from mlflow_b3.tracking.recording import audit_and_record
+
+    return [
+        audit_and_record(f"models:/clinic/{version}", clinic.frame, **COLUMNS, **SMALL)[1]
+        for version in (1, 2)
+    ]
+
+
+def test_recorded_audits_are_compared_by_whatever_names_them(shop, clinic):
+    audits = audited(clinic)
+    by_version = b3.compare(["models:/clinic/1", "models:/clinic/2"])
+    assert {c.name for c in by_version.contenders} == {"models:/clinic/1", "models:/clinic/2"}
+    for references in (shop.runs, shop.uris, audits, [uri[8:] for uri in shop.uris]):
+        comparison = b3.compare(references)
+        assert {c.name for c in comparison.contenders} == {"bayes", "logistic"}
+        assert {c.audit_run_id for c in comparison.contenders} == set(audits)
+        assert comparison.differences[0].paired
+    for source in ({"experiment": "test"}, {"registered_model": "clinic"}):
+        assert {c.audit_run_id for c in b3.compare(**source).contenders} == set(audits)
+
+
+@pytest.mark.usefixtures("shop")
+def test_only_the_newest_audit_of_a_model_is_compared(clinic):
+    older = audited(clinic)
+    newer = audited(clinic)
+    found = {c.audit_run_id for c in b3.compare(experiment="test").contenders}
+    assert found == set(newer)
+    assert not found & set(older)
+
+
+def test_models_are_audited_together_on_the_same_folds(shop, clinic):
+    """A learner with randomness of its own affords fewer assignments of clusters; all get those."""
+    models = [KNeighborsClassifier(3), DecisionTreeClassifier(splitter="random")]
+    comparison = b3.compare(
+        models, clinic.frame, **COLUMNS, cluster_error=0.1, budget=250, n_jobs=1, record=False
+    )
+    assert comparison.differences[0].paired
+    assert comparison.notes == ()
+    assert shop.client.search_runs(["0"]) == []
+
+
+def test_the_command_audits_and_records_all_models(shop, tmp_path):
+    result = run(
+        *shop.uris, "--data", shop.data, *OPTIONS, "--cluster-error", "0.1", "--output", "side"
+    )
+    assert result.exit_code == 0, result.output
+    assert "Ranking by error rate on new clusters" in result.output
+    assert "Where to look in MLflow" in result.output
+    files = {path.name for path in (tmp_path / "side").iterdir()}
+    assert files == {f"comparison.{e}" for e in ("csv", "html", "json", "md", "svg")}
+    made = json.loads((tmp_path / "side" / "comparison.json").read_text())
+    runs = [c["audit_run_id"] for c in made["contenders"]]
+    assert all(shop.client.get_run(r).data.tags["b3.status"] == "current" for r in runs)
+    (found,) = shop.client.search_runs(
+        [shop.client.get_run(runs[0]).info.experiment_id], "tags.`mlflow.runName` = 'b3-compare'"
+    )
+    assert found.info.status == "FINISHED"
+    assert set(found.data.tags["b3.compared"].split(", ")) == set(runs)
+    logged = [file.path for file in shop.client.list_artifacts(found.info.run_id, "b3")]
+    assert "b3/comparison.html" in logged
+
+
+@pytest.mark.usefixtures("shop")
+def test_models_may_have_commas_between_them(clinic):
+    audited(clinic)
+    result = run("models:/clinic/1,models:/clinic/2", "--experiment", "", "--no-record")
+    assert result.exit_code == 0, result.output
+    assert "models:/clinic/1" in result.output
+
+
+def test_a_view_of_all_audits_is_left_with_the_experiment_and_never_changed(shop, clinic):
+    audited(clinic)
+    experiment = shop.client.get_run(shop.runs[0]).info.experiment_id
+    view = shop.client.get_experiment(experiment).tags[TAG]
+    assert json.loads(view)["name"] == "b3 audits"
+    shop.client.set_experiment_tag(experiment, TAG, "mine")
+    audited(clinic)
+    assert shop.client.get_experiment(experiment).tags[TAG] == "mine"
+
+
+def test_the_project_run_of_a_comparison_holds_it_and_no_audit(shop, monkeypatch):
+    """`mlflow run -e compare` has made one run; each audit still has its own."""
+    tags = {"mlflow.project.entryPoint": "compare"}
+    experiment = shop.client.get_run(shop.runs[0]).info.experiment_id
+    project = shop.client.create_run(experiment, tags=tags).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", project)
+    result = run(*shop.uris, "--data", shop.data, *OPTIONS, "--cluster-error", "0.1")
+    assert result.exit_code == 0, result.output
+    found = shop.client.get_run(project)
+    assert found.info.status == "RUNNING", "MLflow ends it"
+    assert found.data.metrics == {}
+    assert len(found.data.tags["b3.compared"].split(", ")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "nothing was given"),
+        (["models:/clinic/1", "--experiment", "test"], "models and experiment was given"),
+        (["models:/clinic/1", "models:/clinic/2"], "has no audit. Audit it first"),
+        (["models:/clinic/1", "--cluster-error", "0.1"], "cluster_error is for audits"),
+        (["--experiment", "nowhere"], "experiment='nowhere' was not found"),
+        (["--experiment", "test"], "has no audits"),
+        (["--registered-model", "clinic"], "has no audited version"),
+        (["--experiment", "test", "--data", "visits.csv"], "names audits that exist"),
+        (["0" * 32, "models:/clinic/1"], "was not found"),
+        (["models:/nothing/1", "models:/clinic/1"], "was not found"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_advice(shop, arguments, problem):
+    assert shop
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert problem in result.output
+
+
+def test_an_estimator_needs_data(shop):
+    assert shop
+    with pytest.raises(b3.InputError, match="give data, target and cluster"):
+        b3.compare([GaussianNB(), LogisticRegression()])
+
+
+def test_an_audit_that_cannot_be_read_is_named(shop, clinic):
+    audits = audited(clinic)
+    shop.client.log_text(audits[0], "{}", "b3/audit.json")
+    with pytest.raises(b3.TrackingError, match=f"the audit of run {audits[0]} cannot be read"):
+        b3.compare(audits)

@@ -86,7 +86,7 @@ def audit(
     target : str
         Column with what is predicted.
     cluster : str or sequence
-        Column with the noisy cluster id, or the label of each row.
+        Column, or level of the index, with the noisy cluster id; or the label of each row.
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
         default), "absolute"; or `(target, prediction) → losses`.

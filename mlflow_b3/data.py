@@ -139,9 +139,18 @@ def read_table(data: Any) -> pd.DataFrame:
 
 
 def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
-    """Return the table and the name of its cluster column, which labels given as such become."""
+    """Return the table and the name of its cluster column.
+
+    Labels that are given as such become a column, and so does a level of the index that is named.
+    """
     if isinstance(cluster, str):
-        return frame, cluster
+        in_index = cluster not in frame.columns and cluster in frame.index.names
+        return frame.reset_index(level=cluster) if in_index else frame, cluster
+    if isinstance(cluster, pd.Series) and not cluster.index.equals(frame.index):
+        raise InputError(
+            "cluster is a Series whose index is not that of the table, so that its labels may belong "
+            "to other rows; give cluster.to_numpy() if they are in the order of the rows."
+        )
     labels = np.asarray(getattr(cluster, "labels", cluster))
     if labels.shape != (len(frame),):
         raise InputError(

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
 
@@ -22,19 +22,19 @@ def empty_database(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def mlflow_store(empty_database, tmp_path, monkeypatch):
-    """Point MLflow to a fresh sqlite store in `tmp_path`, artifacts included; yield its URI."""
+@contextmanager
+def fresh_store(empty_database, folder, monkeypatch):
+    """Point MLflow to a fresh sqlite store in a folder, artifacts included; yield its URI."""
     with (
         closing(sqlite3.connect(empty_database)) as source,
-        closing(sqlite3.connect(tmp_path / "mlflow.db")) as copy,
+        closing(sqlite3.connect(folder / "mlflow.db")) as copy,
     ):
         source.backup(copy)
-    uri, before = f"sqlite:///{tmp_path}/mlflow.db", mlflow.get_tracking_uri()
-    monkeypatch.chdir(tmp_path)  # new experiments keep their artifacts in ./mlruns
+    uri, before = f"sqlite:///{folder}/mlflow.db", mlflow.get_tracking_uri()
+    monkeypatch.chdir(folder)  # new experiments keep their artifacts in ./mlruns
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     mlflow.set_tracking_uri(uri)
-    experiment = mlflow.create_experiment("test", artifact_location=(tmp_path / "files").as_uri())
+    experiment = mlflow.create_experiment("test", artifact_location=(folder / "files").as_uri())
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
     monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
     yield uri
@@ -47,6 +47,23 @@ def sqlite_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sqlite-server")
     with mlflow_server(folder, f"sqlite:///{folder}/mlflow.db") as server:
         yield server
+
+
+@pytest.fixture
+def mlflow_store(empty_database, tmp_path, monkeypatch):
+    """Point MLflow to a store of this test's own; yield its URI."""
+    with fresh_store(empty_database, tmp_path, monkeypatch) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def shared_store(empty_database, tmp_path_factory):
+    """Point MLflow to a store that all tests of a module share; yield its URI."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        fresh_store(empty_database, tmp_path_factory.mktemp("store"), patch) as uri,
+    ):
+        yield uri
 
 
 @pytest.fixture(scope="session", autouse=True)

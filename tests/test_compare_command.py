@@ -77,6 +77,12 @@ def test_recorded_audits_are_compared_by_whatever_names_them(shop, clinic):
         assert {c.audit_run_id for c in b3.compare(**source).contenders} == set(audits)
 
 
+def test_models_can_be_given_names(shop, clinic):
+    audited(clinic)
+    comparison = b3.compare({"first": shop.uris[0], "second": shop.uris[1]})
+    assert {c.name for c in comparison.contenders} == {"first", "second"}
+
+
 @pytest.mark.usefixtures("shop")
 def test_only_the_newest_audit_of_a_model_is_compared(clinic):
     older = audited(clinic)

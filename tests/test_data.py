@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mlflow_b3.data import MINIMUM_ROWS, ModelInputs, digest_table, prepare, read_table
+from mlflow_b3.data import (
+    MINIMUM_ROWS,
+    ModelInputs,
+    digest_table,
+    label_clusters,
+    prepare,
+    read_table,
+)
 from mlflow_b3.errors import B3Error, InputError, choose, closest
 
 N = 40
@@ -456,3 +463,24 @@ def test_choose_names_argument_value_and_allowed_words(value):
     text = str(caught.value)
     assert text.startswith(f"scheme={value!r} is not known; use one of 'subset', 'replace'.")
     assert text.endswith("Did you mean 'subset'?") == (value == "subsets")
+
+
+def test_labels_of_clusters_stay_with_their_rows():
+    frame = table()
+    labelled, name = label_clusters(frame, frame["patient"])
+    assert labelled[name].tolist() == frame["patient"].tolist()
+    shuffled = frame.sample(frac=1, random_state=0)
+    with pytest.raises(InputError, match="its labels may belong to other rows"):
+        label_clusters(shuffled, frame["patient"])
+    labelled, name = label_clusters(shuffled, frame["patient"].to_numpy())
+    assert labelled[name].tolist() == frame["patient"].tolist()
+
+
+def test_clusters_may_be_a_level_of_the_index():
+    frame = table()
+    labelled, name = label_clusters(frame.set_index("patient"), "patient")
+    assert (name, labelled["patient"].tolist()) == ("patient", frame["patient"].tolist())
+    both, _ = label_clusters(frame.set_index(["patient", frame.index + 7]), "patient")
+    assert both.index.tolist() == (frame.index + 7).tolist()
+    as_column, _ = label_clusters(frame.set_index("patient", drop=False), "patient")
+    assert as_column["patient"].tolist() == frame["patient"].tolist()

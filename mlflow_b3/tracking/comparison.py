@@ -1,7 +1,7 @@
 """`compare`: audited models side by side, from MLflow or audited together, and back to MLflow."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mlflow_b3.version import __version__
 
 
 def compare(
-    models: Iterable[Any] = (),
+    models: Iterable[Any] | Mapping[str, Any] = (),
     data: Any = None,
     *,
     experiment: str | None = None,
@@ -32,9 +32,10 @@ def compare(
 
     Parameters
     ----------
-    models : sequence
+    models : sequence, or mapping of names to them
         Model URIs, ids of LoggedModels, of runs or of audits' runs; `AuditReport`s; with data also
-        bare estimators.
+        bare estimators. Without names, they are called by their URI, or by the run that trained
+        them where that says more.
     data : DataFrame or path, optional
         As in `mlflow_b3.audit`.
     experiment : str, optional
@@ -55,7 +56,7 @@ def compare(
         for name, value in (("experiment", experiment), ("registered_model", registered_model))
         if value
     ]
-    chosen = list(models)
+    chosen = list(models.values() if isinstance(models, Mapping) else models)
     if len(given) + bool(chosen) != 1:
         raise InputError(
             f"{' and '.join([*(['models'] if chosen else []), *given]) or 'nothing'} was given; give "
@@ -71,15 +72,17 @@ def compare(
             raise InputError(
                 f"{given[0]} names audits that exist; to audit again, name the models."
             )
-        return _compare(_audit_together(chosen, data, record=record, **arguments))
-    return _compare(_read(chosen, experiment, registered_model))
+        audits = _audit_together(chosen, data, record=record, **arguments)
+    else:
+        audits = _read(chosen, experiment, registered_model)
+    return _compare(audits, list(map(str, models)) if isinstance(models, Mapping) else None)
 
 
 Named = tuple[str, AuditReport, str | None]
 
 
-def _compare(audits: Sequence[Named]) -> Comparison:
-    names = _distinct([name for name, _, _ in audits])
+def _compare(audits: Sequence[Named], given: Sequence[str] | None) -> Comparison:
+    names = given or _distinct([name for name, _, _ in audits])
     reports = {name: report for name, (_, report, _) in zip(names, audits, strict=True)}
     runs = {name: run for name, (_, _, run) in zip(names, audits, strict=True) if run}
     return compare_reports(reports, runs)
@@ -117,27 +120,31 @@ def _read(
             )
         run_id = find_audit(client, model)
         report = read_audit(run_id)
-        named = model.startswith("models:/") and not model.startswith("models:/m-")
-        name = model if named else _run_name(client, run_id, report)
-        audits.append((name, report, run_id))
+        audits.append((_name(client, model, report, run_id), report, run_id))
     return audits
 
 
-def _run_name(client: Any, audit_run_id: str, report: AuditReport) -> str:
-    """Return the name of the run that was audited, which says more than its id."""
-    trained = report.settings.run_id or audit_run_id
-    return str(client.get_run(trained).info.run_name)
+def _name(client: Any, reference: str, report: AuditReport, audit_run_id: str | None) -> str:
+    """Return a registered version as it was named; else the run that was audited, not its id."""
+    run_id = report.settings.run_id or audit_run_id
+    versioned = reference.startswith("models:/") and not reference.startswith("models:/m-")
+    if versioned or run_id is None:
+        return reference
+    return str(client.get_run(run_id).info.run_name)
 
 
 def _audit_together(
     models: Sequence[Any], data: Any, *, record: bool, **arguments: Any
 ) -> list[Named]:
     """Audit all models on the same folds: with as many assignments as all of them can afford."""
+    from mlflow import MlflowClient
+
     loading = {"trainer": arguments.get("trainer"), "refit": arguments.get("refit", "auto")}
     options = arguments.get("refit_options")
     reports = [model for model in models if isinstance(model, AuditReport)]
     if reports:
         raise InputError("models: audits that exist cannot be made together; name the models.")
+    client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
     done: dict[int, Named] = {}
     # a learner with randomness of its own affords the fewest assignments of clusters to folds
@@ -148,11 +155,9 @@ def _audit_together(
         else:
             report = audit(model, data, **arguments)
         arguments.setdefault("repeats", report.settings.repeats)
-        done[place] = (
-            models[place] if isinstance(models[place], str) else model.name,
-            report,
-            run_id,
-        )
+        given = models[place]
+        name = _name(client, given, report, run_id) if isinstance(given, str) else model.name
+        done[place] = (name, report, run_id)
     return [done[place] for place in range(len(loaded))]
 
 

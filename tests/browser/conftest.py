@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import mlflow
 import pytest
-from mlflow import MlflowClient
 from services import Server, absent, tracked_by
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3
-from mlflow_b3 import AuditReport
+from mlflow_b3 import Comparison, compare
+from mlflow_b3.comparing import Contender
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.tracking.comparison import record_comparison
 from mlflow_b3.tracking.recording import audit_and_record
 
 SCREENSHOTS = "MLFLOW_B3_SCREENSHOTS"
@@ -38,72 +38,61 @@ PREFERENCES = {
 
 
 @dataclass(frozen=True)
-class Audit:
-    """An audited model: the run that trained it, and that of its newest audit."""
-
-    name: str
-    run_id: str
-    child: str
-    report: AuditReport
-
-
-@dataclass(frozen=True)
 class Audits:
-    """An experiment with audited models, and the addresses of its pages."""
+    """An experiment with audited models, which were compared.
 
-    server: str
+    Attributes
+    ----------
+    url : str
+        The address of MLflow's pages.
+    experiment : str
+    comparison : Comparison
+        It says where the audits are; the best model comes first.
+    run_id : str
+        The run of the comparison.
+    """
+
+    url: str
     experiment: str
-    client: MlflowClient
-    audits: list[Audit]
+    comparison: Comparison
+    run_id: str
 
-    def __getitem__(self, name: str) -> Audit:
-        return next(audit for audit in self.audits if audit.name == name)
+    def of(self, name: str) -> Contender:
+        """Return one of the models."""
+        return next(model for model in self.comparison.contenders if model.name == name)
 
-    def run(self, run_id: str, *rest: str) -> str:
+    def page(self, link: str) -> str:
+        """Return the address of a page."""
+        return f"{self.url}/{link}"
+
+    def run(self, run_id: str | None, *rest: str) -> str:
         """Return the address of a page of a run."""
-        return self._page("/".join(("experiments", self.experiment, "runs", run_id, *rest)))
-
-    def runs(self, **query: str) -> str:
-        """Return the address of the table of all runs."""
-        return self._page(f"experiments/{self.experiment}/runs", **query)
-
-    def compared(self) -> str:
-        """Return the address of the view that compares the newest audits."""
-        runs = json.dumps([audit.child for audit in self.audits])
-        return self._page("compare-runs", runs=runs, experiments=json.dumps([self.experiment]))
-
-    def version(self) -> str:
-        """Return the address of the page of the registered version."""
-        return self._page("models/clinic/versions/1")
-
-    def _page(self, path: str, **query: str) -> str:
-        return f"{self.server}/#/{path}" + (f"?{urlencode(query)}" if query else "")
+        return self.page("/".join(("#/experiments", self.experiment, "runs", str(run_id), *rest)))
 
 
 @pytest.fixture(scope="session")
 def audits(sqlite_server: Server) -> Iterator[Audits]:
-    """Train three models on the clinic and audit them, one of them twice."""
+    """Train three models on the clinic and compare them; one of them was audited before."""
     frame = mlflow_b3.make_clinic(patients=60, records=5, cluster_error=0.1).frame
-    columns = {"target": "disease", "cluster": "patient_id"}
-    done = []
-    with tracked_by(sqlite_server.url, "clinic") as client:
+    arguments = {"target": "disease", "cluster": "patient_id", "budget": 150, "n_jobs": 1}
+    uris = []
+    with tracked_by(sqlite_server.url, "clinic"):
         for name, model in MODELS.items():
+            model.fit(frame[list(FEATURES)], frame["disease"])
             with mlflow.start_run(run_name=name):
-                model.fit(frame[list(FEATURES)], frame["disease"])
                 info = mlflow.sklearn.log_model(
                     model, name="model", pip_requirements=["scikit-learn"]
                 )
-            uri = info.model_uri
+            uris.append(info.model_uri)
             if name == "nearest neighbours":
-                mlflow.register_model(uri, "clinic")
-                uri = "models:/clinic/1"
-                audit_and_record(uri, frame, **columns, budget=150, n_jobs=1)
-            report, child = audit_and_record(
-                uri, frame, **columns, cluster_error=0.1, budget=150, n_jobs=1
-            )
-            done.append(Audit(name, info.run_id, child, report))
-        experiment = client.get_run(child).info.experiment_id
-        yield Audits(sqlite_server.url, experiment, client, done)
+                mlflow.register_model(info.model_uri, "clinic")
+                uris[-1] = "models:/clinic/1"
+                audit_and_record(uris[-1], frame, **arguments)
+        compare(uris, frame, cluster_error=0.1, **arguments)
+        made = mlflow.get_experiment_by_name("clinic")
+        comparison = compare(experiment=made.name)  # by the names of the runs
+        run_id = record_comparison(comparison)
+        yield Audits(sqlite_server.url, made.experiment_id, comparison, run_id)
 
 
 @pytest.fixture(scope="module")

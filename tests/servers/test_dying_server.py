@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+import mlflow
 import pytest
 from logged_models import log_model
 from services import mlflow_server, tracked_by
 from sklearn.naive_bayes import GaussianNB
 
-import mlflow
 from mlflow_b3 import TrackingError, record
 from mlflow_b3.refit import load_model
 from mlflow_b3.tracking.recording import audit_and_record

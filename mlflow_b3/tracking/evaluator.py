@@ -1,0 +1,158 @@
+"""The evaluator `b3` of `mlflow.models.evaluate`.
+
+MLflow imports this module, by an entry point, in everybody's evaluations: what an audit needs is
+imported when there is one.
+"""
+
+import inspect
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from mlflow.models.evaluation import EvaluationResult, ModelEvaluator, list_evaluators
+
+from mlflow_b3.errors import InputError, closest
+from mlflow_b3.tracking.active_model import without_active_model
+from mlflow_b3.tracking.errors import mlflow_errors
+
+NAME = "b3"
+#: Keys that no other evaluator is likely to have: a configuration with one of them is meant for us.
+OWN = (
+    "cluster",
+    "cluster_error",
+    "split_rate",
+    "p0",
+    "p0_validation",
+    "match_probability",
+    "resolved_rows",
+    "linkage_quality",
+    "partition_samples",
+    "fold_threshold",
+    "purge_threshold",
+)
+#: Arguments of an audit that `mlflow.models.evaluate` has an argument of its own for.
+ELSEWHERE = {"model": "model", "data": "data", "target": "targets"}
+NOT_OURS = (*ELSEWHERE, "progress")
+#: The losses that an audit takes for the model types by itself, if the model does not contradict.
+LOSSES = {"classifier": "zero_one", "regressor": "squared"}
+
+
+class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
+    """Audits the evaluated model for a score that is inflated by leaked dependency.
+
+    Its configuration are the arguments of `mlflow_b3.audit`, `cluster` at least::
+
+        mlflow.models.evaluate(
+            "models:/readmission/3", data, targets="readmitted", model_type="classifier",
+            evaluators=["default", "b3"],
+            evaluator_config={"b3": {"cluster": "patient_id", "cluster_error": [0.05, 0.15]}},
+        )
+
+    The result has the metrics `b3/…` that are known and the files of the audit as artifacts. The
+    audit is recorded as a child of the evaluation's run, and shown on that run.
+
+    Notes
+    -----
+    MLflow gives an evaluator its configuration, but not whether it was named. A flat configuration
+    without `evaluators` goes to all evaluators. So this one says yes where its configuration has a
+    key of `OWN`, or is nested under `b3`, and no otherwise, which MLflow passes over in silence if
+    another evaluator says yes.
+
+    MLflow's own evaluators hand all columns to the native model, whatever its signature says, and
+    scikit-learn refuses columns that it was not trained with. Beside them, keep the cluster ids in
+    the index, `data=frame.set_index("patient_id")`, or give the ids themselves,
+    `{"cluster": frame["patient_id"]}`.
+    """
+
+    @classmethod
+    def can_evaluate(
+        cls,
+        *,
+        model_type: str,  # noqa: ARG003 - any word will do, the model knows its task
+        evaluator_config: Any,
+        **kwargs: Any,  # noqa: ARG003 - as MLflow wants it
+    ) -> bool:
+        """Return whether the configuration is meant for an audit."""
+        config = evaluator_config or {}
+        if not isinstance(config, Mapping) or NAME in config or any(key in config for key in OWN):
+            return True  # what is no mapping was nested under our name
+        for key in config:
+            if meant := closest(str(key), ["cluster"]):
+                warnings.warn(
+                    f"The evaluator b3 does not run: {key!r} is no key of it.{meant}", stacklevel=2
+                )
+        return False
+
+    def evaluate(
+        self,
+        *,
+        model_type: str,
+        dataset: Any,
+        run_id: str,
+        evaluator_config: Any,
+        model: Any = None,
+        model_id: str | None = None,
+        **kwargs: Any,  # noqa: ARG002 - metrics and artifacts of the user's are for other evaluators
+    ) -> EvaluationResult:
+        """Audit the model, record the audit in MLflow, and return its metrics and files."""
+        with mlflow_errors(), without_active_model():
+            from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
+            from mlflow_b3.tracking.evaluation_files import recorded_files
+            from mlflow_b3.tracking.metrics import metrics_of
+            from mlflow_b3.tracking.recording import FOLDER, audit_and_record
+
+            problems: list[str] = []
+            arguments = _arguments(evaluator_config, problems)
+            if arguments.get("loss") is None and model_type in LOSSES:
+                arguments["loss"] = LOSSES[model_type]
+            audited = model_to_audit(model, arguments.get("trainer"), problems)
+            table, target = table_to_audit(dataset, arguments.get("cluster"), problems)
+            if problems:
+                raise InputError.from_problems("evaluator b3", problems)
+            report, child = audit_and_record(
+                audited,
+                table,
+                target=target,
+                run_id=run_id,
+                mlflow_logs=model_id is not None,  # MLflow logs what it can link to a model
+                **arguments,
+            )
+            return EvaluationResult(
+                metrics={
+                    name: value
+                    for name, value in metrics_of(report).items()
+                    if value is not None and math.isfinite(value)
+                },
+                artifacts=recorded_files(child, FOLDER),
+                run_id=run_id,
+            )
+
+
+def _arguments(config: Any, problems: list[str]) -> dict[str, Any]:
+    """Return the arguments of an audit in a configuration; note what is wrong with it."""
+    from mlflow_b3.auditing import audit
+
+    keys = [name for name in inspect.signature(audit).parameters if name not in NOT_OURS]
+    if isinstance(config, Mapping) and NAME in config:  # MLflow unpacks it only for several names
+        beside = set(config) - set(list_evaluators())
+        config = config[NAME]
+        problems += [f"{key!r} stands beside {NAME!r} in the configuration." for key in beside]
+    if not isinstance(config, Mapping):
+        problems.append(f"its configuration must be a dictionary, not {config!r}.")
+        return {}
+    unknown = [key for key in config if key not in keys]
+    problems += [
+        f"{key!r} is given to mlflow.models.evaluate as {ELSEWHERE[key]}=."
+        if key in ELSEWHERE
+        else f"{key!r} is not a key of its configuration.{closest(str(key), keys)}"
+        for key in unknown
+    ]
+    if config.get("cluster") is None:
+        problems.append(
+            "'cluster' is missing: name the column with the (noisy) cluster id, or give the label of "
+            "each row."
+        )
+    if unknown:
+        problems.append(f"the keys there are: {', '.join(keys)}.")
+    return {key: value for key, value in config.items() if key in keys}

@@ -15,7 +15,8 @@ import pytest
 from logged_models import Logged, log_model
 from mlflow import MlflowClient
 
-from mlflow_b3 import AuditReport, Clinic, record
+from mlflow_b3 import AuditReport, Clinic, Comparison, compare, record
+from mlflow_b3.tracking.comparison import record_comparison
 from mlflow_b3.tracking.files import files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
@@ -199,3 +200,41 @@ def test_a_value_that_is_no_longer_known_becomes_nan_on_the_run_and_never_zero(
     assert [metric.value for metric in model.metrics if metric.key == "b3/e0"] == [report.e0]
     record(logged.own(report))
     assert tracking.get_run(logged.run_id).data.metrics["b3/e0"] == report.e0
+
+
+# --- those who never call our API ---------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # MLflow finds columns of integers
+def test_the_evaluator_audits_over_http(tracking, logged, clinic):
+    """`mlflow.models.evaluate` by id, where MLflow logs the metrics, and by version, where we do."""
+    name = f"clinic {logged.run_id}"
+    mlflow.register_model(logged.uri, name)
+    for uri in (logged.uri, f"models:/{name}/1"):
+        with mlflow.start_run() as run:
+            result = mlflow.models.evaluate(
+                uri,
+                clinic.frame,
+                targets="disease",
+                model_type="classifier",
+                evaluators="b3",
+                evaluator_config={"cluster": "patient_id", "cluster_error": 0.1, "budget": 100},
+            )
+        assert scalars(tracking.get_run(run.info.run_id)) == pytest.approx(result.metrics)
+        assert "report.html" in {Path(file.uri).name for file in result.artifacts.values()}
+        assert tracking.get_run(logged.run_id).data.metrics["b3/e0"] == result.metrics["b3/e0"]
+
+
+def test_models_are_audited_together_and_compared_over_http(tracking, clinic):
+    uris = []
+    for run_name in ("one", "other"):
+        with mlflow.start_run(run_name=run_name):
+            uris.append(log_model(clinic).uri)
+    together = compare(uris, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1)
+    run = tracking.get_run(record_comparison(together))
+    assert Comparison.from_dict(json.loads(file_of(run.info.run_id, "comparison.json"))) == together
+    experiment = tracking.get_experiment(run.info.experiment_id)
+    assert "mlflow.sharedViewState.b3" in experiment.tags
+    later = compare(experiment=experiment.name)
+    assert {model.name for model in later.contenders} == {"one", "other"}
+    assert [model.e0 for model in later.contenders] == [model.e0 for model in together.contenders]

@@ -63,7 +63,7 @@ def mlflow_server(folder: Path, backend: str, port: int | None = None) -> Iterat
     log = folder / "server.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command,
+            [*_ended_with_us(), *command],
             cwd=folder,
             env=os.environ | settings,
             stdout=output,
@@ -84,6 +84,7 @@ def tracked_by(url: str, experiment: str) -> Iterator[MlflowClient]:
     before = mlflow.get_tracking_uri()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", url)
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # and not for minutes
         mlflow.set_tracking_uri(url)
         made = mlflow.create_experiment(experiment)
         patch.setenv("MLFLOW_EXPERIMENT_ID", made)
@@ -112,7 +113,7 @@ def postgresql() -> Iterator[str]:
         log = folder / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [programs / "postgres", "-D", "data", *options],
+                [*_ended_with_us(), programs / "postgres", "-D", "data", *options],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 **as_owner,
@@ -142,6 +143,11 @@ def _unprivileged() -> str | None:
 
     users = {user.pw_name for user in pwd.getpwall()}
     return "postgres" if "postgres" in users else "nobody"
+
+
+def _ended_with_us() -> list[str]:
+    """Return what makes a command end when these tests are killed, where there is such a thing."""
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def _free_port() -> int:

@@ -30,7 +30,6 @@ class Fatal(GaussianNB):
 def test_an_audit_outlives_its_server_and_can_be_written_when_it_is_back(
     tmp_path, clinic, monkeypatch
 ):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # not for minutes
     backend = f"sqlite:///{tmp_path}/mlflow.db"
     with mlflow_server(tmp_path, backend) as server, tracked_by(server.url, "test") as client:
         with mlflow.start_run():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
+from sklearn.model_selection import LeaveOneGroupOut
 
 from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError
@@ -157,11 +157,26 @@ def _split(splitter: Any, data: AuditData) -> list[Any]:
 def balanced_splits(
     clusters: Rows, count: int, seed: int | Sequence[int]
 ) -> list[tuple[Rows, Rows]]:
-    """Return folds of whole clusters, given as whole numbers from 0, balanced by rows."""
-    # GroupKFold fills folds greedily by cluster size and breaks ties by label: shuffled labels
-    # make the tie-breaking random without losing the balance that its shuffle=True gives up.
-    groups = np.random.default_rng(seed).permutation(int(clusters.max()) + 1)[clusters]
-    return list(GroupKFold(count).split(np.zeros((len(clusters), 1)), groups=groups))
+    """Return folds of whole clusters, given as whole numbers from 0, balanced by rows.
+
+    The largest cluster goes first, each to the fold with the fewest rows; chance decides among
+    clusters of one size.
+
+    Notes
+    -----
+    scikit-learn's `GroupKFold` fills folds in the same way, but leaves the order of clusters of one
+    size to an unstable sort, whose result depends on the machine and the version of NumPy.
+    """
+    sizes = np.bincount(clusters)
+    lots = np.random.default_rng(seed).permutation(len(sizes))
+    rows = [0] * count
+    fold_of = np.zeros(len(sizes), dtype=np.intp)
+    for cluster in np.lexsort((lots, -sizes)).tolist():
+        fold = rows.index(min(rows))
+        fold_of[cluster] = fold
+        rows[fold] += int(sizes[cluster])
+    of_row = fold_of[clusters]
+    return [(np.flatnonzero(of_row != f), np.flatnonzero(of_row == f)) for f in range(count)]
 
 
 def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:

@@ -120,7 +120,6 @@ print(*sorted(set(sys.modules) - before))
         "mlflow_b3",
         "mlflow_b3.errors",
         "mlflow_b3.tracking",
-        "mlflow_b3.tracking.active_model",
         "mlflow_b3.tracking.errors",
         "mlflow_b3.tracking.evaluator",
         "mlflow_b3.version",

@@ -22,6 +22,7 @@ import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
 from mlflow_b3.refit import load_model
+from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.text import to_markdown
 from mlflow_b3.tracking.files import curves_table
@@ -217,7 +218,7 @@ def test_the_child_names_the_audited_table_and_model_as_its_inputs(audited):
 
 def test_the_child_explains_itself_in_its_description(audited):
     note = audited.child.data.tags["mlflow.note.content"]
-    assert note == "\n\n".join(explain(audited.report))
+    assert note == "\n\n".join(map(escaped, explain(audited.report)))
 
 
 def test_a_finished_run_stays_as_it_was(audited):

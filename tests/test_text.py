@@ -4,145 +4,23 @@ import re
 from dataclasses import replace
 
 import pytest
+from example_report import (
+    PROFITS,
+    REPORT,
+    SETTINGS,
+    SHOWS_NOTHING,
+    lower_bound,
+    report,
+    split,
+    unknown,
+)
 
-from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCurve, P0Search
-from mlflow_b3.estimation.bounds import ShapeCheck
-from mlflow_b3.estimation.sensitivity import Sensitivity
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3 import AuditReport, Finding
 from mlflow_b3.reporting.layout import WIDTH
 from mlflow_b3.reporting.method import describe_method, describe_refit
-from mlflow_b3.reporting.report import Settings
-from mlflow_b3.reporting.sentences import (
-    explain,
-    explain_test,
-    loss_words,
-    number,
-    percent,
-)
+from mlflow_b3.reporting.sentences import explain, explain_test, loss_words, number, percent
 from mlflow_b3.reporting.tables import score_rows
 from mlflow_b3.reporting.text import to_markdown, to_text
-
-ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
-SETTINGS = Settings(
-    model="models:/clinic/3 (KNeighborsClassifier)",
-    uri="models:/clinic/3",
-    run_id="r1",
-    model_id="m-1",
-    refit="clone",
-    task="classification",
-    loss="zero_one",
-    loss_bound=1.0,
-    loss_floor=0.0,
-    target="disease",
-    cluster="patient_id",
-    features=("age", "bmi"),
-    method="power",
-    scheme="subset",
-    pattern="rows",
-    claim=(0.1, 0.1),
-    p0_validation=None,
-    folds_given=False,
-    repeats=1,
-    threshold_given=True,
-    seed=7,
-    fits=420,
-    n_rows=2000,
-    n_clusters=200,
-    n_validated=200,
-    data_digest="0123456789abcdef",
-    version="0.1.0",
-)
-PROFITS = LeakageTest(
-    statistic=4.2,
-    pvalue=0.0001,
-    effect=0.08,
-    interval=(0.05, 0.11),
-    detectable=0.05,
-    units=200,
-    method="paired",
-)
-SHOWS_NOTHING = replace(PROFITS, statistic=0.4, pvalue=0.34, effect=0.01, interval=(-0.03, 0.05))
-FRAGMENTS = FragmentLosses(
-    loss=0.25,
-    seen_loss=0.15,
-    seen_stderr=0.01,
-    covariance=((1e-4, 0.0), (0.0, 1e-4)),
-    degrees_of_freedom=199,
-    fits=10,
-    broken_rows=1.0,
-)
-REPORT = AuditReport(
-    e0=0.3,
-    e0_interval=(0.26, 0.34),
-    e0_guaranteed=0.28,
-    p0=0.05,
-    p0_source="cluster_error",
-    loco=0.25,
-    loco_interval=(0.22, 0.28),
-    iid=0.15,
-    inflation=0.05,
-    curve=LossCurve(injected=[0, 0.1], loss=[0.25, 0.2], stderr=[0.01, 0.01], n_train=1600),
-    leaked=(0, 1600),
-    losses=(0.3, 0.1),
-    residual=0.001,
-    shape=ShapeCheck(slope_z=-9.0, curvature_z=2.0),
-    search=P0Search(
-        p0=(0.0, 0.1), residual=(0.1, 0.2), p0_star=0.0, identified=(0.0, 0.1), flat=True
-    ),
-    sensitivity=Sensitivity(
-        p0=(0.0, 0.01, 0.02, 0.05, 0.25),
-        e0=(0.25, 0.26, 0.27, 0.3, 0.6),
-        low=(0.22, 0.23, 0.24, 0.26, 0.4),
-        high=(0.28, 0.29, 0.3, 0.34, 0.8),
-        error=ERRORS,
-    ),
-    fragments=FRAGMENTS,
-    fragment_sensitivity=Sensitivity(
-        p0=ERRORS,
-        e0=(0.25, 0.252, 0.254, 0.261, 0.35),
-        low=(0.22, 0.222, 0.224, 0.231, 0.3),
-        high=(0.28, 0.282, 0.284, 0.291, 0.4),
-        pattern="fragments",
-        error=ERRORS,
-    ),
-    threshold=0.45,
-    tipping_p0=0.15,
-    tipping_cluster_error=0.3,
-    tipping_split_rate=None,
-    test=PROFITS,
-    folds=(
-        FoldSummary(
-            n_training=1600,
-            n_validation=400,
-            clusters_training=160,
-            clusters_validation=40,
-            shared_clusters=0,
-            shared_rows=0.0,
-        ),
-    )
-    * 5,
-    findings=(Finding(code="B315", message="each level rests on 3 refits."),),
-    settings=SETTINGS,
-)
-
-
-def report(*, settings: dict | None = None, **changes) -> AuditReport:
-    """Return the example report with some of its numbers changed."""
-    return replace(REPORT, settings=replace(SETTINGS, **(settings or {})), **changes)
-
-
-def unknown(**changes) -> AuditReport:
-    """Return the report of an audit that was told nothing about the leakage."""
-    nothing = dict.fromkeys(
-        ("e0", "e0_guaranteed", "p0", "inflation", "leaked", "losses", "residual")
-    )
-    return report(
-        settings={"pattern": "unknown", "claim": None},
-        **nothing,
-        p0_source="none",
-        e0_interval=(0.22, 0.8),
-        **changes,
-    )
 
 
 def said(audit: AuditReport) -> str:
@@ -302,32 +180,22 @@ def test_no_threshold_no_tipping_point():
 # --- fragments ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def split() -> AuditReport:
-    """Return the report of an audit of clusters that were split in two."""
-    return report(
-        p0_source="split_rate",
-        e0_guaranteed=None,
-        settings={"pattern": "fragments", "claim": (0.4, 0.4)},
-    )
-
-
-def test_fragments_have_a_premise_of_their_own(split):
+def test_fragments_have_a_premise_of_their_own():
     premise = "If 40 % of the rows belong to a cluster that was split in two ids,"
-    assert explain(split)[0].startswith(premise)
+    assert explain(split())[0].startswith(premise)
 
 
-def test_fragments_show_the_table_over_the_split_rate(split):
-    text = said(split)
+def test_fragments_show_the_table_over_the_split_rate():
+    text = said(split())
     assert "What each split rate would mean" in text
     assert "10 % 0.261 0.231 – 0.291" in text
-    assert "| split rate | e0 | 95 % interval |" in to_markdown(split)
-    assert "| 10 % | 0.261 | 0.231 – 0.291 |" in to_markdown(split)
+    assert "| split rate | e0 | 95 % interval |" in to_markdown(split())
+    assert "| 10 % | 0.261 | 0.231 – 0.291 |" in to_markdown(split())
 
 
-def test_fragments_have_no_guaranteed_bound_and_use_a_mixture(split):
-    assert [name for name, _, _ in score_rows(split)][-1] == "error rate on new clusters (e0)"
-    assert "estimator mixture" in describe_method(split)
+def test_fragments_have_no_guaranteed_bound_and_use_a_mixture():
+    assert [name for name, _, _ in score_rows(split())][-1] == "error rate on new clusters (e0)"
+    assert "estimator mixture" in describe_method(split())
 
 
 # --- the whole text -------------------------------------------------------------------------------
@@ -409,16 +277,7 @@ def test_markdown_has_the_scores_and_the_table_of_the_text():
     assert "mlflow-b3 0.1.0.\n\nRoute 'clone': " in markdown
 
 
-PARTIAL = replace(
-    REPORT,
-    e0_interval=(0.26, None),
-    settings=replace(
-        SETTINGS,
-        refit="head",
-        refit_strength="lower-bound",
-        refit_notes=("only a linear head was trained",),
-    ),
-)
+PARTIAL = lower_bound()
 
 
 def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():

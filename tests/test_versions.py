@@ -58,6 +58,30 @@ def test_an_audit_by_alias_belongs_to_the_version_that_was_audited(registered):
     assert registered.client.get_model_version("clinic", "2").tags == {}
 
 
+def test_every_version_that_is_the_audited_model_shows_the_audit(registered):
+    """Named by its id, a model is still the version that it is registered as."""
+    source = registered.client.get_model_version("clinic", "2").source
+    registered.client.create_model_version("clinic", source)
+    mlflow.register_model(source, "elsewhere")
+    registered.client.delete_model_version("clinic", "3")
+    _, child = audit_and_record(source, registered.frame, **COLUMNS, **SMALL)
+    for name, version in (("clinic", "2"), ("elsewhere", "1")):
+        tags = registered.client.get_model_version(name, version).tags
+        assert tags["b3.audit_run_id"] == child
+    assert registered.client.get_model_version("clinic", "1").tags == {}
+
+
+def test_an_active_model_gets_no_metrics_of_another(registered):
+    """MLflow links metrics without a model to the active one, curves point by point."""
+    other = registered.client.get_model_version("clinic", "2").source.removeprefix("models:/")
+    mlflow.set_active_model(model_id=other)
+    try:
+        audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    finally:
+        mlflow.clear_active_model()
+    assert not registered.client.get_logged_model(other).metrics
+
+
 def test_a_second_audit_replaces_tags_and_our_description_but_nobody_elses(registered):
     client = registered.client
     report, _ = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)

@@ -37,8 +37,8 @@ class Axis:
         return self.low <= value <= self.high
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return about five round values with their labels."""
-        raw = (self.high / 2 - self.low / 2) / 2.5
+        """Return some round values, seven at the most, with their labels."""
+        raw = (self.high / 2 - self.low / 2) / 3.5
         if not raw > 0:
             return [(self.low, f"{self.low:g}")]
         size = 10.0 ** math.floor(math.log10(raw))
@@ -55,7 +55,7 @@ class Axis:
         if not value:
             return "0"
         if largest >= 1e5 or decimals > 4:
-            return f"{value:.{max(1, min(9, math.ceil(math.log10(largest / step)) + 1))}g}"
+            return f"{value:.{max(1, min(9, math.ceil(math.log10(largest / step)) + 2))}g}"
         halves = abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6  # a step of 2.5
         return f"{value:.{decimals + halves}f}"
 
@@ -64,21 +64,24 @@ def axis_for(
     core: Iterable[float | None],
     more: Iterable[float | None] = (),
     *,
+    perhaps: float | None = None,
     label: str = "",
     reach: float = 4.0,
 ) -> Axis:
-    """Return an axis that shows all of the `core`, and `more` of what is not too far away.
+    """Return an axis that shows all of the `core`, and `more` as far as it is not far away.
 
-    Values beyond `reach` times the width of the core do not stretch the axis, so that one huge
-    number cannot hide all others. Numbers that are not finite are left out.
+    Values beyond `reach` times the width of the core stretch the axis no further, so that one huge
+    number cannot hide all others; the one value that is shown `perhaps` then does not stretch it at
+    all. Numbers that are not finite are left out.
     """
     inner = finite(core) or [0.0, 1.0]
     low, high = min(inner), max(inner)
-    width = max(high - low, 1e-6 * max(abs(low), abs(high)))
-    width = width or 1.0
-    outer = [min(max(x, low - reach * width), high + reach * width) for x in finite(more)]
+    width = max(high - low, 1e-6 * max(abs(low), abs(high))) or 1.0
+    least, most = low - reach * width, high + reach * width
+    outer = [min(max(value, least), most) for value in finite(more)]
+    outer += [value for value in finite([perhaps]) if least <= value <= most]
     low, high = min([low, *outer]), max([high, *outer])
-    pad = 0.06 * max(high - low, width)
+    pad = 0.09 * max(high - low, width)
     return Axis(low=0.0 if 0 <= low < pad else low - pad, high=high + pad, label=label)
 
 

@@ -40,9 +40,14 @@ def curve_caption(report: AuditReport) -> str:
         "others was measured. At 0 % the folds are as they are."
     )
     if report.path is not None:
+        low, high = report.settings.claim or (0.0, 0.0)
+        middle = " All of this is for the middle of the range that was taken as known." * (
+            low < high
+        )
         return (
             f"{text} Rows that leaked by wrong ids are in there already, so the point without leakage "
             f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
+            f"{middle}"
         )
     if report.settings.pattern == "fragments":
         return f"{text} So many rows may have been seen that e0 cannot be solved for."

@@ -26,5 +26,5 @@ def write_text(argument: str, path: Path, text: str) -> None:
     """Write a report, or say why that is not possible."""
     try:
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{argument}={str(path)!r} cannot be written: {error}") from error

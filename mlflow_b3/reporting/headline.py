@@ -57,7 +57,10 @@ def headline_of(report: AuditReport) -> Headline:
 
 
 def _finite(report: AuditReport) -> bool:
-    numbers = (report.e0, *report.e0_interval, report.threshold, report.loco, report.iid)
+    numbers = (
+        *(report.e0, *report.e0_interval, report.threshold, report.inflation),
+        *(report.iid, report.loco, *report.loco_interval, report.test.pvalue),
+    )
     return all(math.isfinite(value) for value in numbers if value is not None)
 
 
@@ -69,7 +72,7 @@ def _against_threshold(report: AuditReport, threshold: float) -> Headline:
     if low >= threshold and point >= threshold:
         return Headline(word=ABOVE, sentence=f"{start}, all of it at or above {limit}.")
     doubt = _doubt(report)
-    small = high is not None and high < threshold and point < threshold
+    small = high is not None and low <= high < threshold and point < threshold
     if small and not doubt:
         return Headline(word=BELOW, sentence=f"{start}, all of it below {limit}.")
     if small or high is None:
@@ -130,7 +133,11 @@ def _inflation(report: AuditReport) -> Headline:
     why = "how many ids are wrong is not known" if whole else _doubt(report)
     if known and whole:
         why = "it is not known that any row leaked"
-    return Headline(word=UNKNOWN, sentence=f"{start} Whether the last is too good is open: {why}.")
+    naive = profits and report.iid < report.loco_interval[0]
+    first = "The first is too good. " if naive else ""
+    return Headline(
+        word=UNKNOWN, sentence=f"{start} {first}Whether the second is too good is open: {why}."
+    )
 
 
 def _loss(report: AuditReport) -> str:

@@ -12,7 +12,7 @@ from mlflow_b3.reporting.charts import plots_of
 from mlflow_b3.reporting.headline import ABOVE, BELOW, INFLATED, headline_of
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
-from mlflow_b3.reporting.method import describe_method, describe_refit
+from mlflow_b3.reporting.method import describe_refit
 from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
 from mlflow_b3.reporting.readable import readable
@@ -26,13 +26,11 @@ from mlflow_b3.reporting.sentences import (
 from mlflow_b3.reporting.tables import (
     distribution_tables,
     fold_tables,
-    score_table,
     sensitivity_tables,
     settings_table,
     suspicious_tables,
 )
 
-FOLDER = "mlflow_b3.reporting"
 #: Signs that repeat what the word says, for the eye.
 SIGNS = {BELOW: "▼", ABOVE: "▲", INFLATED: "▲"}
 
@@ -54,7 +52,6 @@ def to_html(report: AuditReport) -> str:
         sign=SIGNS.get(headline.word, "◆"),
         charts={name: Markup(plot.inline()) for name, plot in plots.items()},
         score_caption=score_caption(report),
-        score_table=score_table(report),
         answer=[explain_answer(report), explain_inflation(report)],
         curve_title=curve_title(report),
         curve_caption=curve_caption(report),
@@ -71,7 +68,7 @@ def to_html(report: AuditReport) -> str:
         fold_tables=fold_tables(report),
         findings=report.findings,
         other_tables=[*suspicious_tables(report), *distribution_tables(report)],
-        method=[describe_method(report), describe_refit(report)],
+        refit=describe_refit(report),
         settings_table=settings_table(report),
         paragraph=describe_for_paper(report),
         references=REFERENCES,

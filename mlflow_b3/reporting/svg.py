@@ -8,8 +8,9 @@ from mlflow_b3.reporting.axes import Axis, finite
 from mlflow_b3.reporting.palette import COLOURS
 from mlflow_b3.wording import visible
 
-WIDTH = 520
-LEFT, RIGHT, BOTTOM = 58, 18, 46
+#: So narrow that labels can be read on a phone.
+WIDTH = 440
+LEFT, RIGHT, BOTTOM = 54, 16, 44
 LINE = 18
 #: Width of a character of the labels, as far as one can say without a font.
 CHARACTER = 6.7
@@ -17,7 +18,7 @@ Point = tuple[float, float]
 CORNERS: dict[str, list[Point]] = {
     "diamond": [(0, -6.5), (6.5, 0), (0, 6.5), (-6.5, 0)],
     "triangle": [(0, -6), (6, 5), (-6, 5)],
-    "pointer": [(-5, -6), (6, 0), (-5, 6)],
+    "pointer": [(0, -6), (10, 0), (0, 6)],
 }
 
 STYLE = """
@@ -147,7 +148,9 @@ class Plot:
         self.text(self._x(x), self.top - 4, label, anchor="middle")
 
     def error_bar(self, x: float, low: float, high: float, kind: str) -> None:
-        """Draw a vertical interval."""
+        """Draw a vertical interval, where the horizontal axis holds it."""
+        if not self.x.holds(x):
+            return
         at, top, end = self._x(x), self._y(high), self._y(low)
         self._add("line", f"line {kind}", x1=at, y1=top, x2=at, y2=end)
         for value, place in ((high, top), (low, end)):
@@ -172,9 +175,11 @@ class Plot:
         if self.x.holds(x) and self.y.holds(y):
             self._shape(self._x(x), self._y(y), shape, kind)
 
-    def label(self, x: float, y: float, text: str, *, above: bool = True) -> None:
-        """Write next to a point."""
-        self.text(self._x(x) + 8, self._y(y) + (-8 if above else 18), text)
+    def label(self, x: float, y: float, text: str, *, below: bool = False) -> None:
+        """Write next to a point, above it or, where there is room, below."""
+        at = self._y(y)
+        below = at - self.top < LINE or (below and self.bottom - at > 2 * LINE)
+        self.text(self._x(x) + 8, at + LINE if below else at - 8, text)
 
     def entry(self, text: str, kind: str, sample: str) -> None:
         """Add a line to the legend: a sample of how it is drawn, and what it is."""

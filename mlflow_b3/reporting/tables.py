@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.method import estimator_words, fold_words
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.wording import interval_words, loss_words, number, percent
+from mlflow_b3.wording import interval_words, loss_words, number, percent, shortened
 
 SHOWN_ROWS = 10
 SHOWN_FOLDS = 20
@@ -193,7 +194,7 @@ def settings_table(report: AuditReport) -> Table:
     """Return what was audited and how, for repeating it."""
     s = report.settings
     claim = None if s.claim is None else " to ".join(dict.fromkeys(map(percent, s.claim)))
-    values = {
+    known = {
         "model": s.model,
         "URI": s.uri,
         "run": s.run_id,
@@ -202,20 +203,28 @@ def settings_table(report: AuditReport) -> Table:
         "data digest": s.data_digest,
         "target": s.target,
         "cluster": s.cluster,
+        "features": shortened(s.features) or "none",
         "task": s.task,
         "loss": s.loss,
         "threshold": number(report.threshold) if s.threshold_given else None,
-        "leaked share by": report.p0_source,
-        "leaked share": claim,
+        "leaked share": f"{report.p0_source} {claim}" if claim else "not known",
         "pattern": s.pattern,
-        "clusters broken": s.fragments if report.fragments is not None else None,
+        "clusters broken": _broken(report),
         "rows": str(s.n_rows),
         "clusters": f"{s.n_clusters}, of which {s.n_validated} were validated on",
-        "refits": f"{s.fits}, by route {s.refit}",
-        "draws": s.scheme,
-        "estimator": s.method,
+        "folds": fold_words(report),
+        "folds digest": s.folds_digest or None,
+        "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}",
+        "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
         "seed": str(s.seed),
         "mlflow-b3": s.version,
     }
-    rows = tuple((name, value) for name, value in values.items() if value is not None)
+    rows = tuple((name, value) for name, value in known.items() if value is not None)
     return Table(title="Settings", head=("setting", "value"), rows=rows)
+
+
+def _broken(report: AuditReport) -> str | None:
+    if report.fragments is None:
+        return None
+    known = report.linkage is not None and report.linkage.fragments is not None
+    return "as the linkage evidence says" if known else report.settings.fragments

@@ -13,7 +13,6 @@ from typing import Any
 from mlflow.models.evaluation import EvaluationResult, ModelEvaluator, list_evaluators
 
 from mlflow_b3.errors import InputError, closest
-from mlflow_b3.tracking.active_model import without_active_model
 from mlflow_b3.tracking.errors import mlflow_errors
 
 NAME = "b3"
@@ -96,7 +95,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
         **kwargs: Any,  # noqa: ARG002 - metrics and artifacts of the user's are for other evaluators
     ) -> EvaluationResult:
         """Audit the model, record the audit in MLflow, and return its metrics and files."""
-        with mlflow_errors(), without_active_model():
+        with mlflow_errors():
             from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
             from mlflow_b3.tracking.evaluation_files import recorded_files
             from mlflow_b3.tracking.metrics import metrics_of

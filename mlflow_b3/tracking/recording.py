@@ -14,11 +14,13 @@ from typing import Any
 from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit import load_model
+from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.tracking.active_model import without_active_model
 from mlflow_b3.tracking.files import files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
-from mlflow_b3.tracking.versions import show_on_version
+from mlflow_b3.tracking.versions import show_on_versions
 from mlflow_b3.tracking.views import add_view
 from mlflow_b3.version import __version__
 
@@ -218,7 +220,7 @@ def _write(report: AuditReport, places: _Places) -> None:
     client, child = MlflowClient(), places.child
     tags = tags_of(report, child)
     model_id = report.settings.model_id if places.on_model else None
-    with tracking_errors("the audit", report):
+    with tracking_errors("the audit", report), without_active_model():
         earlier = _earlier_audits(client, places, model_id)
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
@@ -227,7 +229,7 @@ def _write(report: AuditReport, places: _Places) -> None:
             **tags,
             "b3.status": CURRENT,
             "b3.supersedes": ", ".join(earlier) or "none",
-            "mlflow.note.content": "\n\n".join(explain(report)),
+            "mlflow.note.content": "\n\n".join(map(escaped, explain(report))),
         }
         linked = None if places.logged_by_mlflow else model_id
         _log_scalars(client, child, report, own, model_id=linked)
@@ -238,7 +240,7 @@ def _write(report: AuditReport, places: _Places) -> None:
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
         if places.on_model:
-            show_on_version(client, report, child, tags)
+            show_on_versions(client, report, child, tags)
         for run_id in earlier:
             _supersede(client, run_id, child)
         add_view(client, client.get_run(child).info.experiment_id)

@@ -1,8 +1,11 @@
 """Shows an audit on the page of a registered model version, which has no metrics of its own."""
 
+import json
+from contextlib import suppress
 from typing import Any
 
 from mlflow_b3.refit.loading import registered_version
+from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.wording import number
@@ -11,17 +14,10 @@ from mlflow_b3.wording import number
 OPENING = "**Leakage audit.**"
 
 
-def show_on_version(
+def show_on_versions(
     client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
 ) -> None:
-    """Write tags, and a description where there is none, to the version that was audited.
-
-    A model that was named by its run or by its id belongs to no version in particular.
-    """
-    place = registered_version(report.settings.uri)
-    if place is None:
-        return
-    name, version = place
+    """Write tags, and a description where there is none, to the versions of the audited model."""
     low, high = report.e0_interval
     full = report.settings.refit_strength == "full"
     values = {
@@ -32,11 +28,28 @@ def show_on_version(
         "b3.loco": number(report.loco),
         "b3.iid": number(report.iid),
     }
-    for key, value in {**tags, **values}.items():
-        client.set_model_version_tag(name, version, key, value)
-    known = client.get_model_version(name, version).description or ""
-    if not known or known.startswith(OPENING):
-        experiment = client.get_run(audit_run_id).info.experiment_id
-        page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
-        text = f"{OPENING} {explain(report)[0]} [Report]({page})"
-        client.update_model_version(name, version, description=text)
+    experiment = client.get_run(audit_run_id).info.experiment_id
+    page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
+    text = f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
+    for name, version in _versions(client, report):
+        for key, value in {**tags, **values}.items():
+            client.set_model_version_tag(name, version, key, value)
+        known = client.get_model_version(name, version).description or ""
+        if not known or known.startswith(OPENING):
+            client.update_model_version(name, version, description=text)
+
+
+def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
+    """Return the version that was audited, and all others that are the same LoggedModel."""
+    from mlflow.exceptions import MlflowException
+
+    settings = report.settings
+    own = registered_version(settings.uri)
+    found = {} if own is None else {own: None}
+    if settings.model_id is not None:
+        listed = client.get_logged_model(settings.model_id).tags.get("mlflow.modelVersions", "[]")
+        for name, version in {(v["name"], str(v["version"])) for v in json.loads(listed)}:
+            with suppress(MlflowException):  # the list still names versions that were deleted
+                client.get_model_version(name, version)
+                found[name, version] = None
+    return list(found)

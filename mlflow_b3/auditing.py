@@ -205,6 +205,7 @@ def audit(
         evidence=linkage.source(otherwise_known=known),
     )
     sizes = None if fragments is None else parse_fragments(fragments)
+    _check_kinds(method_options, refit, refit_options, distribution)
     chosen_method = as_method(method, **(method_options or {}))
     _check(claim, scheme, levels, test, seed, threshold, distribution)
     subject = load_subject(
@@ -301,6 +302,23 @@ def _check(
         raise InputError(f"threshold={threshold!r} must be a finite number.")
 
 
+def _check_kinds(
+    method_options: object, refit: object, refit_options: object, distribution: object
+) -> None:
+    """Refuse values of the wrong kind, such as configuration files hold."""
+    problems = [
+        f"{name}={value!r} must be a mapping of names to values."
+        for name, value in (("method_options", method_options), ("refit_options", refit_options))
+        if value is not None and not isinstance(value, Mapping)
+    ]
+    if not isinstance(refit, str):
+        problems.append(f"refit={refit!r} must be the name of a route, such as 'auto'.")
+    if not isinstance(distribution, (bool, np.bool_)):
+        problems.append(f"distribution={distribution!r} must be True or False.")
+    if problems:
+        raise InputError.from_problems("audit", problems)
+
+
 def _no_distribution(report: AuditReport) -> str:
     if report.e0 is None:
         return "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
@@ -333,6 +351,7 @@ def run_leakage_test(
     """
     choose("test", test, TESTS)
     check_seed(seed)
+    _check_kinds(None, refit, refit_options, False)
     subject = load_subject(
         model,
         data,

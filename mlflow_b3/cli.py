@@ -10,7 +10,13 @@ import click
 from mlflow_b3.cli_compare import compare_command
 from mlflow_b3.cli_errors import input_errors, saved_if_not_recorded
 from mlflow_b3.cli_linkage import LINKAGE_NAMES
-from mlflow_b3.cli_options import announce_code, audit_options, given_options, subject_options
+from mlflow_b3.cli_options import (
+    announce_code,
+    audit_options,
+    given_options,
+    require_options,
+    subject_options,
+)
 from mlflow_b3.cli_review import review_command
 from mlflow_b3.cli_types import TEXT, WHOLE
 from mlflow_b3.errors import InputError, choose
@@ -76,7 +82,7 @@ def audit_command(
                 raise InputError(f"env_manager={env_manager!r} needs a model, whose it would be.")
             _demonstrate(writer, **_demo_options(given))
             return
-        _require(subject)
+        require_options(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
         from mlflow_b3.auditing import audit
         from mlflow_b3.tracking.recording import audit_and_record
@@ -113,7 +119,7 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
     """Run the leakage test alone: does the learner profit from leaked rows?"""
     with input_errors():
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
-        _require(subject)
+        require_options(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
         from mlflow_b3.auditing import run_leakage_test
         from mlflow_b3.reporting.sentences import explain_test
@@ -180,15 +186,6 @@ def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
             "damage, loss, folds and training. Give model_uri, data, target and cluster, or leave it out."
         )
     return given
-
-
-def _require(subject: dict[str, Any]) -> None:
-    missing = [name for name, value in subject.items() if not value]
-    if missing:
-        raise InputError(
-            f"{', '.join(missing)} missing: an audit needs a model, its data, and the names of the "
-            "target and cluster columns."
-        )
 
 
 def _writer(output: str | None) -> Callable[[Any], None]:

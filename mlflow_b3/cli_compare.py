@@ -1,12 +1,19 @@
 """The command that compares audited models."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mlflow_b3.cli_errors import input_errors
-from mlflow_b3.cli_options import announce_code, audit_options, given_options, subject_options
+from mlflow_b3.cli_options import (
+    announce_code,
+    audit_options,
+    given_options,
+    require_options,
+    subject_options,
+)
 from mlflow_b3.cli_types import TEXT
 from mlflow_b3.errors import InputError
 
@@ -32,19 +39,23 @@ def compare_command(
 ) -> None:
     """Rank MODELS by their loss on new clusters, next to their naive scores.
 
-    MODELS are model URIs, or ids of runs, of logged models or of audits, with spaces or commas
-    between them. Recorded audits are compared; with --data, --target and --cluster all models are
+    MODELS are model URIs, or ids of runs, of logged models or of audits; commas between them will do
+    too. Recorded audits are compared; with --data, --target and --cluster all models are
     audited first, on the same folds.
     """
     with input_errors():
         folder = _folder(output)
-        given = _explicit(given_options(options))
+        given = given_options(options)
+        if "data" not in given:
+            given = _explicit(given)
         from mlflow_b3.reporting.comparison import comparison_files, comparison_text
+        from mlflow_b3.reporting.files import write_text
         from mlflow_b3.tracking.addresses import where_to_compare
         from mlflow_b3.tracking.comparison import compare, record_comparison
 
-        chosen = [part for text in models for part in text.replace(",", " ").split()]
+        chosen = [part.strip() for text in models for part in text.split(",") if part.strip()]
         if "data" in given:
+            require_options({name: given.get(name) for name in ("target", "cluster")})
             for model in chosen:
                 announce_code(model, given)
             given.update(progress=True, record=record)
@@ -52,8 +63,10 @@ def compare_command(
             chosen, experiment=experiment, registered_model=registered_model, **given
         )
         click.echo(comparison_text(comparison))
-        for name, text in comparison_files(comparison).items() if folder else ():
-            (folder / name).write_text(text, encoding="utf-8")  # type: ignore[operator]
+        files = {} if folder is None else comparison_files(comparison)
+        for name, text in files.items():
+            assert folder is not None
+            write_text("output", folder / name, text)
         if record:
             run_id = record_comparison(comparison)
             click.echo("\n" + where_to_compare(comparison, run_id))
@@ -75,6 +88,8 @@ def _folder(output: str | None) -> Path | None:
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # so that a folder that cannot be written to shows before the refits
     except OSError as error:
         raise InputError(f"output={output!r} is not usable as a folder: {error}") from error
     return folder

@@ -1,10 +1,8 @@
 """How the command line reports the package's errors."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 
@@ -31,10 +29,11 @@ def saved_if_not_recorded() -> Iterator[None]:
     except TrackingError as error:
         if error.report is None:
             raise
+        from mlflow_b3.tracking.files import save_report
+
         click.echo(str(error.report))
-        path = Path(f"b3-audit-{time.strftime('%Y%m%d-%H%M%S')}.json")
-        path.write_text(error.report.to_json(), encoding="utf-8")
+        folder = str(save_report(error.report))
         raise TrackingError(
-            f"{error}\nThe report was saved to {str(path)!r}. To write it later, in Python: "
-            f"mlflow_b3.record(mlflow_b3.AuditReport.from_json(open({str(path)!r}).read()))"
+            f"{error}\nThe audit was saved to the folder {folder!r}. To write it to MLflow later, in "
+            f"Python: mlflow_b3.record({folder!r})"
         ) from error

@@ -7,6 +7,7 @@ import click
 
 from mlflow_b3.cli_linkage import linkage_options
 from mlflow_b3.cli_types import FOLDS, NAMED_VALUES, NUMBER, TEXT, WHOLE, YES_NO, Share
+from mlflow_b3.errors import InputError
 
 Decorated = Callable[..., Any]
 
@@ -152,3 +153,13 @@ def announce_code(model_uri: str, given: dict[str, Any]) -> None:
     notice = loading_notice(model_uri, trainer=given.get("trainer"), refit=refit)
     if notice:
         click.echo(notice, err=True)
+
+
+def require_options(subject: dict[str, Any]) -> None:
+    """Refuse a call without what every audit needs."""
+    missing = [name for name, value in subject.items() if not value]
+    if missing:
+        raise InputError(
+            f"{', '.join(missing)} missing: an audit needs a model, its data, and the names of the "
+            "target and cluster columns."
+        )

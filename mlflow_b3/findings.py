@@ -33,6 +33,7 @@ CODES: dict[str, str] = {
     "B326": "the folds are made of match probabilities",
     "B327": "about the linkage evidence",
     "B328": "the losses of suspected rows do not fit",
+    "B329": "not the table that the model was trained on",
 }
 
 

@@ -37,7 +37,7 @@ def digest_folds(folds: Sequence[Fold]) -> str:
     sha = hashlib.sha256()
     for fold in folds:
         for side in (fold.training, fold.validation):
-            sha.update(np.asarray([len(side), *side.tolist()], dtype="<i8").tobytes())
+            sha.update(len(side).to_bytes(8, "little") + np.asarray(side, dtype="<i8").tobytes())
     return sha.hexdigest()[:16]
 
 

@@ -18,6 +18,7 @@ LEAVE_ONE_OUT_UP_TO = 10
 DEFAULT_FOLDS = 5
 BALANCED = "balanced"
 MOST_BALANCED_FOLDS = 10
+JITTER = 0.5
 
 Rows = NDArray[np.intp]
 
@@ -103,10 +104,7 @@ def make_folds(
                 f"folds={folds} is more than the {data.n_clusters} clusters of "
                 f"{data.cluster_name!r}; use at most {data.n_clusters} folds."
             )
-        splits = [
-            s for r in range(repeats) for s in balanced_splits(data.clusters, int(folds), [seed, r])
-        ]
-        return _from_splits(splits, data)
+        return _from_splits(_assignments(data.clusters, int(folds), seed, repeats), data)
     if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
         return _from_splits(_split(folds, data), data)
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
@@ -154,13 +152,30 @@ def _split(splitter: Any, data: AuditData) -> list[Any]:
             ) from error
 
 
+def _assignments(clusters: Rows, count: int, seed: int, repeats: int) -> list[tuple[Rows, Rows]]:
+    """Return the folds of every assignment; where sizes leave no choice, later ones are less even."""
+    splits: list[tuple[Rows, Rows]] = []
+    known: set[frozenset[bytes]] = set()
+    for number in range(repeats):
+        made = balanced_splits(clusters, count, [seed, number])
+        if _key(made) in known:
+            made = balanced_splits(clusters, count, [seed, number], jitter=JITTER)
+        known.add(_key(made))
+        splits += made
+    return splits
+
+
+def _key(splits: list[tuple[Rows, Rows]]) -> frozenset[bytes]:
+    return frozenset(validation.tobytes() for _, validation in splits)
+
+
 def balanced_splits(
-    clusters: Rows, count: int, seed: int | Sequence[int]
+    clusters: Rows, count: int, seed: int | Sequence[int], *, jitter: float = 0.0
 ) -> list[tuple[Rows, Rows]]:
     """Return folds of whole clusters, given as whole numbers from 0, balanced by rows.
 
     The largest cluster goes first, each to the fold with the fewest rows; chance decides among
-    clusters of one size.
+    clusters of one size, or, with `jitter`, of sizes that differ by up to that share.
 
     Notes
     -----
@@ -168,10 +183,12 @@ def balanced_splits(
     size to an unstable sort, whose result depends on the machine and the version of NumPy.
     """
     sizes = np.bincount(clusters)
-    lots = np.random.default_rng(seed).permutation(len(sizes))
+    rng = np.random.default_rng(seed)
+    lots = rng.permutation(len(sizes))
+    blurred = sizes * (1 - jitter * rng.random(len(sizes)))
     rows = [0] * count
     fold_of = np.zeros(len(sizes), dtype=np.intp)
-    for cluster in np.lexsort((lots, -sizes)).tolist():
+    for cluster in np.lexsort((lots, -blurred)).tolist():
         fold = rows.index(min(rows))
         fold_of[cluster] = fold
         rows[fold] += int(sizes[cluster])

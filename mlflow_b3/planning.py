@@ -71,8 +71,8 @@ class Plan:
     @property
     def findings(self) -> list[Finding]:
         """What table and folds show before any refit."""
-        table = self.subject.table
-        return [*table.findings, *fold_findings(self.folds, table, self.subject.task)]
+        subject = self.subject
+        return [*subject.findings, *fold_findings(self.folds, subject.table, subject.task)]
 
     def settings(self, fits: int) -> Settings:
         """Return the settings of a report that follow from the plan."""

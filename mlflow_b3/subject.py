@@ -8,6 +8,7 @@ from typing import Any
 
 from mlflow_b3.data import AuditData, label_clusters, prepare, read_table
 from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.findings import Finding
 from mlflow_b3.losses import Loss, infer_task, resolve_loss
 from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
 from mlflow_b3.refit.agreement import measure_agreement
@@ -15,6 +16,8 @@ from mlflow_b3.version import __version__
 
 #: Agreement from which on a refit is the logged model, but for rounding.
 AS_GOOD_AS_EQUAL = 0.999
+#: How far the number of rows may be from that of training without a remark: some are often held out.
+ROWS_OFF = 0.3
 UNNAMED = (
     "the model does not know the names of its columns: they were taken in the order of the table"
 )
@@ -54,6 +57,19 @@ class Subject:
     options: dict[str, Any]
     agreement: float | None
     source: str | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the table shows by itself, and against what the model's run says of its training."""
+        trained, audited = self.audited.training_rows, self.table.n_rows
+        if trained is None or abs(audited - trained) <= ROWS_OFF * trained:
+            return [*self.table.findings]
+        message = (
+            f"the model's run names a training table of {trained} rows; audited are {audited}. Refits "
+            "on them are of another model than the logged one, a worse one where they are fewer. "
+            "Audit on the rows of training."
+        )
+        return [*self.table.findings, Finding(code="B329", message=message)]
 
     def describe(self) -> dict[str, Any]:
         """Return the settings of a report that say what was audited."""

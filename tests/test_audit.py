@@ -1,6 +1,7 @@
 """The whole flow in Python: from a model and a table to a report."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mlflow_b3 as b3
 from mlflow_b3.measurement.accumulation import CORRELATED_ERRORS
+from mlflow_b3.refit import load_model
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
 SMALL = {"folds": 2, "budget": 50}
@@ -327,6 +329,28 @@ def test_missing_values_are_the_learners_business(clinic):
 def test_bad_arguments_are_refused_before_the_first_refit(clinic, options, error, message):
     with pytest.raises(error, match=message):
         b3.audit(KNeighborsClassifier(3), clinic.frame, **{**COLUMNS, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"method_options": 3}, "method_options=3 must be a mapping"),
+        ({"refit_options": 3}, "refit_options=3 must be a mapping"),
+        ({"refit": 3}, "refit=3 must be the name of a route"),
+        ({"distribution": "yes", "cluster_error": 0.1}, "distribution='yes' must be True or False"),
+        ({"backend": "x", **SMALL}, "backend='x'"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(clinic, options, problem):
+    with pytest.raises(b3.InputError, match=problem):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **options)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(600, False), (700, False), (2000, True), (100, True)])
+def test_a_table_of_another_size_than_that_of_training_is_named(clinic, rows, told):
+    model = replace(load_model(KNeighborsClassifier(3)), training_rows=rows)
+    report = b3.audit(model, clinic.frame, cluster_error=0.1, **COLUMNS, **SMALL)
+    assert ("B329" in codes(report)) == told
 
 
 def test_a_model_that_is_neither_classifier_nor_regressor_is_refused(clinic):

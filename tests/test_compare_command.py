@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
@@ -15,6 +16,8 @@ from sklearn.tree import DecisionTreeClassifier
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.tracking.addresses import _without_password
+from mlflow_b3.tracking.comparison import _distinct
 from mlflow_b3.tracking.views import TAG
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -163,10 +166,13 @@ def test_the_project_run_of_a_comparison_holds_it_and_no_audit(shop, monkeypatch
         (["models:/clinic/1", "--experiment", "test"], "models and experiment was given"),
         (["models:/clinic/1", "models:/clinic/2"], "has no audit. Audit it first"),
         (["models:/clinic/1", "--cluster-error", "0.1"], "cluster_error is for audits"),
+        (["models:/clinic/1", "--data", "visits.csv"], "target, cluster missing"),
+        (["--registered-model", "o'hara"], "has no audited version"),
+        (["models:/clinic/1", "--output", "visits.csv"], "is not usable as a folder"),
         (["--experiment", "nowhere"], "experiment='nowhere' was not found"),
         (["--experiment", "test"], "has no audits"),
         (["--registered-model", "clinic"], "has no audited version"),
-        (["--experiment", "test", "--data", "visits.csv"], "names audits that exist"),
+        (["--experiment", "test", "--data", "visits.csv", *OPTIONS], "names audits that exist"),
         (["0" * 32, "models:/clinic/1"], "was not found"),
         (["models:/nothing/1", "models:/clinic/1"], "was not found"),
     ],
@@ -189,3 +195,77 @@ def test_an_audit_that_cannot_be_read_is_named(shop, clinic):
     shop.client.log_text(audits[0], "{}", "b3/audit.json")
     with pytest.raises(b3.TrackingError, match=f"the audit of run {audits[0]} cannot be read"):
         b3.compare(audits)
+
+
+def test_names_are_told_apart_whatever_they_are():
+    assert _distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
+    assert _distinct(["a", "b"]) == ["a", "b"]
+
+
+def test_folds_that_can_be_read_once_serve_all_models(shop, clinic):
+    assert shop
+    splits = GroupKFold(4).split(clinic.frame, groups=clinic.frame["patient_id"])
+    comparison = b3.compare(
+        [GaussianNB(), KNeighborsClassifier(3)],
+        clinic.frame,
+        **COLUMNS,
+        **SMALL,
+        folds=splits,
+        record=False,
+    )
+    assert comparison.differences[0].paired
+
+
+def test_all_cores_are_used_by_default(shop, monkeypatch):
+    given = {}
+
+    def note(*_, **arguments):
+        given.update(arguments)
+        raise b3.InputError("enough")
+
+    monkeypatch.setattr("mlflow_b3.tracking.comparison._audit_together", note)
+    run(*shop.uris, "--data", shop.data, "--target", "disease", "--cluster", "patient_id")
+    assert given["n_jobs"] == -1
+
+
+def test_an_audit_that_mlflow_does_not_take_is_saved_and_compared(shop, monkeypatch, caplog):
+    def refuse(*_, **__):
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(MlflowClient, "log_inputs", refuse)
+    result = run(*shop.uris, "--data", shop.data, *OPTIONS, "--cluster-error", "0.1", "--no-record")
+    assert result.exit_code == 0, result.output
+    comparison = b3.compare(shop.uris, shop.data, **COLUMNS, **SMALL)
+    assert "connection refused" in caplog.text
+    folders = [text.partition("record('")[2].partition("'")[0] for text in caplog.messages]
+    assert len([f for f in folders if f]) == 2
+    monkeypatch.undo()
+    assert comparison.differences[0].paired
+
+
+def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, clinic, monkeypatch):
+    audited(clinic)
+
+    def refuse(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", refuse)
+    result = run(*shop.uris)
+    assert result.exit_code == 2
+    assert "the comparison could not be written to MLflow: the disk is full" in result.output
+    (made,) = shop.client.search_runs(["1"], "tags.`mlflow.runName` = 'b3-compare'")
+    assert made.info.status == "FAILED"
+
+
+def test_models_whose_names_have_spaces_can_be_named(shop, clinic):
+    for uri in shop.uris:
+        mlflow.register_model(uri, "my model")
+    audited(clinic)
+    result = run("models:/my model/1", "models:/my model/2", "--no-record")
+    assert result.exit_code == 0, result.output
+
+
+def test_addresses_are_shown_without_passwords():
+    assert _without_password("https://me:secret@host:5000/x") == "https://host:5000/x"
+    assert _without_password("postgresql://me:p@ss@db/mlflow") == "postgresql://db/mlflow"
+    assert _without_password("sqlite:////tmp/a.db") == "sqlite:////tmp/a.db"

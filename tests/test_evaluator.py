@@ -156,10 +156,15 @@ def test_the_words_that_are_ours_alone_are_arguments_of_an_audit():
     assert set(OWN) <= set(inspect.signature(mlflow_b3.audit).parameters)
 
 
-def test_a_key_that_is_almost_ours_is_not_passed_over_in_silence():
-    with pytest.warns(UserWarning, match="'clutser' is no key of it. Did you mean 'cluster'?"):
-        said = B3Evaluator.can_evaluate(model_type="", evaluator_config={"clutser": "patient_id"})
-    assert not said
+def test_a_key_that_is_almost_ours_is_not_passed_over_in_silence(caplog):
+    assert not B3Evaluator.can_evaluate(model_type="", evaluator_config={"clutser": "patient_id"})
+    assert "did 'clutser' mean 'cluster'?" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["n_clusters", "customer", "cluster_id"])
+def test_keys_of_other_evaluators_are_none_of_our_business(caplog, key):
+    assert not B3Evaluator.can_evaluate(model_type="", evaluator_config={key: 3})
+    assert caplog.text == ""
 
 
 @MLFLOW_WARNS

@@ -324,3 +324,16 @@ def test_balanced_leaves_out_several_small_clusters_at_a_time(sizes, folds):
 def test_balanced_folds_are_repeated_only_where_chance_decides():
     assert assigns_at_random(data_of([20] * 40), "balanced")
     assert not assigns_at_random(data_of([50] * 4), "balanced")
+
+
+def test_clusters_of_all_different_sizes_are_still_assigned_anew():
+    """The largest first leaves chance no choice; later assignments are a little less even."""
+    data = data_of(list(range(10, 40)))
+    folds = make_folds(data, 5, repeats=3)
+    assignments = [
+        frozenset(tuple(fold.validation) for fold in folds[start : start + 5])
+        for start in (0, 5, 10)
+    ]
+    assert len(set(assignments)) == 3
+    sizes = [len(fold.validation) for fold in folds]
+    assert max(sizes) < 1.2 * min(sizes)

@@ -321,9 +321,10 @@ def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complet
 # --- artifacts and tags ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["run", "child"])
-def test_both_runs_have_the_artifacts(tracking, audited, where):
-    assert artifacts(tracking, getattr(audited, where).info.run_id) == ARTIFACTS
+def test_both_runs_have_the_artifacts_but_for_what_grows_with_the_table(tracking, audited):
+    assert artifacts(tracking, audited.child.info.run_id) == ARTIFACTS
+    shown = [path for path in ARTIFACTS if path not in (FOLDS, INFLUENCE)]
+    assert artifacts(tracking, audited.run.info.run_id) == shown
 
 
 @pytest.mark.parametrize("where", ["run", "child"])
@@ -370,6 +371,7 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
     own = ("b3.status", "b3.supersedes") if where == "child" else ()
     assert {n: v for n, v in tags.items() if n.startswith("b3.") and n not in own} == {
         "b3.audit_run_id": audited.child.info.run_id,
+        "b3.subject": audited.model.model_id,
         "b3.p0_source": "cluster_error",
         "b3.pattern": "rows",
         "b3.refit": "clone",
@@ -442,6 +444,39 @@ def test_an_older_audit_says_by_which_one_it_was_superseded(trained, complete):
     assert new.data.tags["b3.status"] == "current"
     assert new.data.tags["b3.supersedes"] == first
     assert not new.info.run_name.endswith(" superseded")
+
+
+def test_audits_of_other_models_of_the_same_run_are_not_superseded(tracking, trained, complete):
+    """A run may log several models; each has its newest audit."""
+    other = tracking.create_logged_model(
+        experiment(tracking), name="other", source_run_id=trained.run_id
+    )
+    first = record(trained.own(complete))
+    settings = replace(complete.settings, run_id=trained.run_id, model_id=other.model_id)
+    second = record(replace(complete, settings=settings))
+    for child in (first, second):
+        assert tracking.get_run(child).data.tags["b3.status"] == "current"
+        assert tracking.get_run(child).data.tags["b3.supersedes"] == "none"
+
+
+def test_a_failed_audit_is_never_the_current_one(trained, complete, monkeypatch):
+    refuse("set_logged_model_tags", monkeypatch, lambda _: True)
+    first = record(replace(trained.own(complete), settings=complete.settings), trained.run_id)
+    with pytest.raises(TrackingError):
+        record(trained.own(complete))
+    failed = [run for run in trained.children() if run.info.status == "FAILED"]
+    assert len(failed) == 1
+    assert "b3.status" not in failed[0].data.tags
+    assert trained.client.get_run(first).data.tags["b3.status"] == "current"
+
+
+def test_very_long_names_of_runs_are_cut(tracking, complete):
+    """PostgreSQL keeps 250 characters of them."""
+    run_id = new_run(tracking, **{"mlflow.runName": "n" * 250})
+    first = record(bare(complete), run_id)
+    name = tracking.get_run(first).info.run_name
+    assert len(name) <= 250
+    assert name.endswith("(b3)")
 
 
 def test_a_deleted_older_audit_is_no_obstacle(trained, complete):
@@ -578,6 +613,24 @@ def test_a_project_run_is_the_audits_run_and_is_left_to_mlflow_to_end(
     assert run.data.tags["mlflow.parentRunId"] == trained.run_id
     assert run.data.tags["mlflow.source.name"] == "git@host:repo"
     assert run.data.metrics["b3/e0"] == complete.e0
+
+
+def test_a_project_run_in_another_experiment_shows_the_audit_of_a_run_of_its_own(
+    tracking, trained, clinic, monkeypatch
+):
+    """So that all audits of an experiment's models are in that experiment."""
+    elsewhere = tracking.create_experiment("projects")
+    tags = {"mlflow.project.entryPoint": "audit"}
+    project = tracking.create_run(elsewhere, tags=tags).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", project)
+    report, child = audit_and_record(
+        trained.model(GaussianNB()), clinic.frame, **COLUMNS, budget=100, n_jobs=1
+    )
+    assert child != project
+    assert tracking.get_run(child).info.experiment_id == experiment(tracking)
+    shown = tracking.get_run(project)
+    assert shown.data.tags["b3.audit_run_id"] == child
+    assert shown.data.metrics["b3/loco"] == pytest.approx(report.loco)
 
 
 def test_any_other_run_in_the_environment_is_not_taken_for_the_audits(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
@@ -152,9 +153,31 @@ def test_an_audit_that_mlflow_does_not_take_is_not_lost(registered, monkeypatch,
         saved_if_not_recorded(),
     ):
         audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
-    (saved,) = tmp_path.glob("b3-audit-*.json")
-    assert saved.name in str(caught.value)
-    report = mlflow_b3.AuditReport.from_json(saved.read_text())
-    assert str(report) in capsys.readouterr().out
+    (saved,) = tmp_path.glob("b3-audit-*")
+    assert f"mlflow_b3.record('{saved.name}')" in str(caught.value)
+    assert "Leakage audit of models:/clinic/1" in capsys.readouterr().out
     monkeypatch.undo()
-    assert MlflowClient().get_run(record(report)).info.status == "FINISHED"
+    child = record(saved)
+    assert MlflowClient().get_run(child).info.status == "FINISHED"
+    files = {file.path for file in MlflowClient().list_artifacts(child, "b3")}
+    assert {"b3/folds.csv", "b3/influence.csv"} <= files, "it can be repeated and compared in pairs"
+
+
+def test_a_folder_without_an_audit_is_refused(tmp_path):
+    with pytest.raises(mlflow_b3.InputError, match="holds no audit that can be read"):
+        record(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["set_model_version_tag", "set_experiment_tag"])
+def test_an_audit_is_not_lost_because_a_courtesy_was_refused(
+    registered, monkeypatch, caplog, method
+):
+    def refuse(*_, **__):
+        raise MlflowException("PERMISSION_DENIED")
+
+    monkeypatch.setattr(MlflowClient, method, refuse)
+    _, child = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    run = registered.client.get_run(child)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["b3.status"] == "current"
+    assert "The audit is recorded, but" in caplog.text

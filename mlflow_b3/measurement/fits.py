@@ -165,7 +165,10 @@ def _outcomes(
         return
     size = max(1, len(tasks) // (8 * workers))
     batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
-    parallel = joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")
+    try:
+        parallel = joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")
+    except ValueError as error:
+        raise InputError(f"backend={backend!r}: {error}") from error
     done: Iterable[list[Outcome]] = parallel(
         joblib.delayed(refitter.run_batch)(batch) for batch in batches
     )

@@ -201,6 +201,8 @@ class AuditedModel:
         What the report calls it.
     uri, run_id, model_id : str or None
         Its address in MLflow, the run and the LoggedModel it belongs to; None for a bare estimator.
+    training_rows : int or None
+        How many rows it was trained on, where its run says so.
     """
 
     learner: Learner
@@ -209,6 +211,7 @@ class AuditedModel:
     uri: str | None = None
     run_id: str | None = None
     model_id: str | None = None
+    training_rows: int | None = None
 
 
 class ConstantPredictor:

@@ -15,6 +15,7 @@ from mlflow_b3.refit.interface import AuditedModel, CannotRefit, Learner, Source
 from mlflow_b3.refit.registry import find_flavour, flavour_of
 from mlflow_b3.refit.stored_code import find_trainer
 from mlflow_b3.refit.trainer import TrainerLearner
+from mlflow_b3.refit.training_table import training_rows
 
 URI_FORMS = "'models:/name/3', 'models:/name@alias', 'models:/m-…' or 'runs:/run_id/path'"
 
@@ -77,6 +78,7 @@ def load_model(
         uri=uri,
         run_id=info.run_id or None,
         model_id=info.model_id,
+        training_rows=training_rows(info.run_id),
     )
 
 

@@ -1,5 +1,7 @@
 """Where audits and comparisons are found in MLflow's UI."""
 
+from urllib.parse import urlsplit, urlunsplit
+
 from mlflow_b3.comparing import Comparison
 from mlflow_b3.tracking.views import compare_link, view_links
 
@@ -41,7 +43,7 @@ def where_to_compare(comparison: Comparison, run_id: str) -> str:
 def _listed(places: dict[str, str]) -> str:
     import mlflow
 
-    uri = mlflow.get_tracking_uri()
+    uri = _without_password(mlflow.get_tracking_uri())
     lines = ["Where to look in MLflow"]
     width = max(map(len, [*places, "start the UI"])) + 1
     if not uri.startswith("http"):
@@ -49,3 +51,9 @@ def _listed(places: dict[str, str]) -> str:
         uri = "http://127.0.0.1:5000"
     lines += [f"  {what + ':':<{width}}  {uri.rstrip('/')}/{link}" for what, link in places.items()]
     return "\n".join(lines)
+
+
+def _without_password(uri: str) -> str:
+    """Return an address that can be shown to others: without user and password."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in uri else uri

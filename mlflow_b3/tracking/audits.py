@@ -1,17 +1,17 @@
 """Finds recorded audits in MLflow and reads them back."""
 
 import re
-from dataclasses import replace
+import tempfile
+from contextlib import suppress
 from typing import Any
 
-from mlflow_b3.errors import TrackingError
-from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.refit.loading import model_info
+from mlflow_b3.errors import InputError, TrackingError
+from mlflow_b3.refit.loading import model_info, registered_version
 from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.tracking.files import load_report
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
-MOST_AUDITS = 200
 
 
 def find_audit(client: Any, reference: str) -> str:
@@ -42,41 +42,82 @@ def _tags(client: Any, reference: str) -> dict[str, str]:
         return dict(client.get_run(reference).data.tags)
     if MODEL_ID.fullmatch(reference):
         reference = f"models:/{reference}"
+    version = registered_version(reference)
+    if version is not None:
+        tags = dict(client.get_model_version(*version).tags)
+        if "b3.audit_run_id" in tags:  # the run may hold the audit of another version
+            return tags
     info = model_info(reference)
-    tags: dict[str, str] = {}
-    if info.run_id:
-        tags.update(client.get_run(info.run_id).data.tags)
     if info.model_id:
-        tags.update(client.get_logged_model(info.model_id).tags)
-    return tags
+        return dict(client.get_logged_model(info.model_id).tags)
+    return dict(client.get_run(info.run_id).data.tags) if info.run_id else {}
 
 
 def current_audits(client: Any, experiment: str) -> list[str]:
-    """Return the runs of the newest audit of each model of an experiment, given by name or id."""
+    """Return the runs of the newest audit of each model of an experiment, given by name or id.
+
+    An audit made by `mlflow run` may be in another experiment; the run of its model says where.
+    """
+    experiment_id = _experiment_id(client, experiment)
+    audits: dict[str, None] = {}
+    for run in _all_runs(client, experiment_id, "tags.`b3.audit_run_id` LIKE '%'"):
+        tags = run.data.tags
+        if "b3.status" in tags:
+            audits |= {run.info.run_id: None} if tags["b3.status"] == "current" else {}
+        elif _is_current(client, tags["b3.audit_run_id"]):
+            audits[tags["b3.audit_run_id"]] = None
+    if not audits:
+        raise TrackingError(f"experiment={experiment!r} has no audits.")
+    return list(audits)
+
+
+def _experiment_id(client: Any, experiment: str) -> str:
+    from mlflow.exceptions import MlflowException
+
     found = client.get_experiment_by_name(experiment)
     if found is None and experiment.isdigit():
-        from mlflow.exceptions import MlflowException
-
-        try:
+        with suppress(MlflowException):
             found = client.get_experiment(experiment)
-        except MlflowException:
-            found = None
     if found is None:
         raise TrackingError(f"experiment={experiment!r} was not found.")
-    runs = client.search_runs(
-        [found.experiment_id],
-        "tags.`b3.status` = 'current' and attributes.status = 'FINISHED'",
-        max_results=MOST_AUDITS,
-        order_by=["attributes.start_time DESC"],
-    )
-    if not runs:
-        raise TrackingError(f"experiment={experiment!r} has no audits.")
-    return [run.info.run_id for run in runs]
+    return str(found.experiment_id)
+
+
+def _all_runs(client: Any, experiment_id: str, filters: str) -> list[Any]:
+    runs: list[Any] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], filters, page_token=token)
+        runs += page
+        token = page.token
+        if not token:
+            return runs
+
+
+def _is_current(client: Any, audit_run_id: str) -> bool:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = client.get_run(audit_run_id)
+    except MlflowException:
+        return False  # removed
+    current = run.data.tags.get("b3.status") == "current"
+    return bool(current and run.info.lifecycle_stage == "active")
+
+
+def quoted(text: str) -> str:
+    """Return a text as MLflow's filters want it."""
+    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def audited_versions(client: Any, name: str) -> list[str]:
     """Return the URIs of the versions of a registered model that have been audited."""
-    versions = client.search_model_versions(f"name = '{name}'")
+    from mlflow.exceptions import MlflowException
+
+    try:
+        versions = client.search_model_versions(f"name = {quoted(name)}")
+    except MlflowException as error:
+        raise TrackingError(f"registered_model={name!r} cannot be looked up: {error}") from error
     uris = [
         f"models:/{name}/{version.version}"
         for version in sorted(versions, key=lambda v: int(v.version))
@@ -89,23 +130,12 @@ def audited_versions(client: Any, name: str) -> list[str]:
 
 def read_audit(audit_run_id: str) -> AuditReport:
     """Return the report of a recorded audit, with what each cluster adds where that was recorded."""
-    from mlflow.artifacts import download_artifacts, list_artifacts
+    from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
     try:
-        folder = f"runs:/{audit_run_id}/b3"
-        names = {file.path.rpartition("/")[2] for file in list_artifacts(artifact_uri=folder)}
-
-        def read(name: str) -> str:
-            path = download_artifacts(artifact_uri=f"{folder}/{name}")
-            with open(path, encoding="utf-8") as file:
-                return file.read()
-
-        report = AuditReport.from_json(read("audit.json"))
-        if "influence.csv" in names:
-            report = replace(report, influence=Influence.from_csv(read("influence.csv")))
-    except (MlflowException, OSError, ValueError, TypeError, KeyError) as error:
-        raise TrackingError(
-            f"the audit of run {audit_run_id} cannot be read: {type(error).__name__}: {error}"
-        ) from error
-    return report
+        with tempfile.TemporaryDirectory() as folder:
+            path = download_artifacts(artifact_uri=f"runs:/{audit_run_id}/b3", dst_path=folder)
+            return load_report(path)
+    except (MlflowException, OSError, InputError) as error:
+        raise TrackingError(f"the audit of run {audit_run_id} cannot be read: {error}") from error

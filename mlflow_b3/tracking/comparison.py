@@ -1,19 +1,24 @@
 """`compare`: audited models side by side, from MLflow or audited together, and back to MLflow."""
 
+import logging
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from mlflow_b3.auditing import audit
 from mlflow_b3.comparing import Comparison, compare_reports
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, TrackingError
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
+from mlflow_b3.tracking.files import save_report, write_files
 from mlflow_b3.tracking.recording import FOLDER, audit_and_record, project_run, tracking_errors
 from mlflow_b3.version import __version__
+
+_LOG = logging.getLogger(__name__)
 
 
 def compare(
@@ -75,14 +80,14 @@ def compare(
         audits = _audit_together(chosen, data, record=record, **arguments)
     else:
         audits = _read(chosen, experiment, registered_model)
-    return _compare(audits, list(map(str, models)) if isinstance(models, Mapping) else None)
+    return _compare(audits, list(models) if isinstance(models, Mapping) else None)
 
 
 Named = tuple[str, AuditReport, str | None]
 
 
 def _compare(audits: Sequence[Named], given: Sequence[str] | None) -> Comparison:
-    names = given or _distinct([name for name, _, _ in audits])
+    names = _distinct([str(name) for name in given or (name for name, _, _ in audits)])
     reports = {name: report for name, (_, report, _) in zip(names, audits, strict=True)}
     runs = {name: run for name, (_, _, run) in zip(names, audits, strict=True) if run}
     return compare_reports(reports, runs)
@@ -90,11 +95,12 @@ def _compare(audits: Sequence[Named], given: Sequence[str] | None) -> Comparison
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Return names of which no two are the same."""
-    counts: dict[str, int] = {}
-    distinct = []
+    distinct: list[str] = []
     for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        distinct.append(f"{name} ({counts[name]})" if names.count(name) > 1 else name)
+        numbered = (f"{name} ({number})" for number in count(1))
+        candidates = numbered if names.count(name) > 1 else chain([name], numbered)
+        taken = {*distinct, *(other for other in names if other != name)}
+        distinct.append(next(candidate for candidate in candidates if candidate not in taken))
     return distinct
 
 
@@ -103,6 +109,8 @@ def _read(
 ) -> list[Named]:
     from mlflow import MlflowClient
 
+    if all(isinstance(model, AuditReport) for model in models) and models:
+        return [(model.settings.model, model, None) for model in models]
     client = MlflowClient()
     if registered_model:
         models = audited_versions(client, registered_model)
@@ -126,11 +134,16 @@ def _read(
 
 def _name(client: Any, reference: str, report: AuditReport, audit_run_id: str | None) -> str:
     """Return a registered version as it was named; else the run that was audited, not its id."""
+    from mlflow.exceptions import MlflowException
+
     run_id = report.settings.run_id or audit_run_id
     versioned = reference.startswith("models:/") and not reference.startswith("models:/m-")
     if versioned or run_id is None:
         return reference
-    return str(client.get_run(run_id).info.run_name)
+    try:
+        return str(client.get_run(run_id).info.run_name)
+    except MlflowException:  # the run was removed for good
+        return reference
 
 
 def _audit_together(
@@ -141,8 +154,9 @@ def _audit_together(
 
     loading = {"trainer": arguments.get("trainer"), "refit": arguments.get("refit", "auto")}
     options = arguments.get("refit_options")
-    reports = [model for model in models if isinstance(model, AuditReport)]
-    if reports:
+    if isinstance(arguments.get("folds"), Iterator):
+        arguments["folds"] = list(arguments["folds"])  # it can be read once, the models are several
+    if any(isinstance(model, AuditReport) for model in models):
         raise InputError("models: audits that exist cannot be made together; name the models.")
     client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
@@ -151,7 +165,7 @@ def _audit_together(
     for place in sorted(range(len(loaded)), key=lambda i: not loaded[i].learner.stochastic):
         model, run_id = loaded[place], None
         if record:
-            report, run_id = audit_and_record(model, data, **arguments)
+            report, run_id = _audit_and_keep(model, data, **arguments)
         else:
             report = audit(model, data, **arguments)
         arguments.setdefault("repeats", report.settings.repeats)
@@ -159,6 +173,18 @@ def _audit_together(
         name = _name(client, given, report, run_id) if isinstance(given, str) else model.name
         done[place] = (name, report, run_id)
     return [done[place] for place in range(len(loaded))]
+
+
+def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str | None]:
+    """Audit and record; where MLflow does not take the audit, save it and go on."""
+    try:
+        return audit_and_record(model, data, **arguments)
+    except TrackingError as error:
+        if error.report is None:
+            raise
+        folder = str(save_report(error.report))
+        _LOG.warning("%s It was saved; to write it later: mlflow_b3.record(%r)", error, folder)
+        return error.report, None
 
 
 def record_comparison(comparison: Comparison) -> str:
@@ -183,11 +209,15 @@ def record_comparison(comparison: Comparison) -> str:
         experiment = client.get_run(runs[0]).info.experiment_id if runs else _get_experiment_id()
         project = project_run(client, "compare")
         run_id = project or str(client.create_run(experiment, tags=tags).info.run_id)
-        client.set_tag(run_id, "b3.compared", ", ".join(runs))
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in comparison_files(comparison).items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-            client.log_artifacts(run_id, folder, FOLDER)
+        try:
+            client.set_tag(run_id, "b3.compared", ", ".join(runs))
+            with tempfile.TemporaryDirectory() as folder:
+                write_files(Path(folder), comparison_files(comparison))
+                client.log_artifacts(run_id, folder, FOLDER)
+        except BaseException:
+            if project is None:
+                client.set_terminated(run_id, status="FAILED")
+            raise
         if project is None:
             client.set_terminated(run_id)
     return run_id

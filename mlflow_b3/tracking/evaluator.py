@@ -5,9 +5,10 @@ imported when there is one.
 """
 
 import inspect
+import logging
 import math
-import warnings
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from mlflow.models.evaluation import EvaluationResult, ModelEvaluator, list_evaluators
@@ -35,6 +36,9 @@ ELSEWHERE = {"model": "model", "data": "data", "target": "targets"}
 NOT_OURS = (*ELSEWHERE, "progress")
 #: The losses that an audit takes for the model types by itself, if the model does not contradict.
 LOSSES = {"classifier": "zero_one", "regressor": "squared"}
+#: How like "cluster" a key must be to be taken for a slip of the pen; others' "n_clusters" is not.
+NEARLY = 0.85
+_LOG = logging.getLogger(__name__)
 
 
 class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
@@ -47,6 +51,9 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             evaluators=["default", "b3"],
             evaluator_config={"b3": {"cluster": "patient_id", "cluster_error": [0.05, 0.15]}},
         )
+
+    The data must be the rows that the model was trained on, or others like them in number and kind: an
+    audit trains the model again on them. A small test set would be an audit of a smaller model.
 
     The result has the metrics `b3/…` that are known and the files of the audit as artifacts. The
     audit is recorded as a child of the evaluation's run, and shown on that run.
@@ -77,10 +84,8 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
         if not isinstance(config, Mapping) or NAME in config or any(key in config for key in OWN):
             return True  # what is no mapping was nested under our name
         for key in config:
-            if meant := closest(str(key), ["cluster"]):
-                warnings.warn(
-                    f"The evaluator b3 does not run: {key!r} is no key of it.{meant}", stacklevel=2
-                )
+            if get_close_matches(str(key), ["cluster"], cutoff=NEARLY):
+                _LOG.warning("The evaluator b3 does not run: did %r mean 'cluster'?", key)
         return False
 
     def evaluate(

@@ -2,11 +2,22 @@
 
 import csv
 import io
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 
-from mlflow_b3.fold_table import fold_table
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.influence import Influence
+from mlflow_b3.fold_table import fold_table, read_fold_table
+from mlflow_b3.folds import Fold
 from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.text import to_markdown
+
+#: Files that grow with the rows of the table; only the audit's own run has them.
+OF_ROWS = ("folds.csv", "influence.csv")
 
 
 def files_of(report: AuditReport) -> dict[str, str]:
@@ -47,3 +58,43 @@ def curves_table(report: AuditReport) -> str:
             for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True):
                 writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
     return file.getvalue()
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files to a folder that exists, with the folders in between."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def save_report(report: AuditReport) -> Path:
+    """Save all files of an audit to a new folder here; `load_report` reads it back."""
+    stamp = time.strftime("b3-audit-%Y%m%d-%H%M%S")
+    for number in range(1000):
+        folder = Path(f"{stamp}-{number}" if number else stamp)
+        if not folder.exists():
+            break
+    folder.mkdir()
+    write_files(folder, files_of(report))
+    return folder
+
+
+def load_report(folder: str | PathLike[str]) -> AuditReport:
+    """Read an audit from the folder that holds its files, what grows with the rows included."""
+    place = Path(folder)
+    try:
+        report = AuditReport.from_json((place / "audit.json").read_text(encoding="utf-8"))
+        table, influence = (place / name for name in OF_ROWS)
+        if table.exists():
+            splits = read_fold_table(table).splits
+            folds = tuple(Fold(training=t, validation=v) for t, v in splits)
+            report = replace(report, splits=folds)
+        if influence.exists():
+            text = influence.read_text(encoding="utf-8")
+            report = replace(report, influence=Influence.from_csv(text))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{str(folder)!r} holds no audit that can be read: {type(error).__name__}: {error}"
+        ) from error
+    return report

@@ -99,6 +99,8 @@ def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
     unknown = [name for name, value in metrics_of(report).items() if value is None]
     return {
         "b3.audit_run_id": audit_run_id,
+        # which audits are of the same model: a run may hold several models
+        "b3.subject": settings.model_id or settings.uri or settings.run_id or "none",
         "b3.p0_source": report.p0_source,
         "b3.pattern": settings.pattern,
         "b3.refit": settings.refit,

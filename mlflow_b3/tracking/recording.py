@@ -1,13 +1,15 @@
 """Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
 
 import json
+import logging
 import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
-from mlflow_b3.tracking.files import files_of
+from mlflow_b3.tracking.audits import quoted
+from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, write_files
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
 from mlflow_b3.tracking.versions import show_on_versions
 from mlflow_b3.tracking.views import add_view
@@ -26,7 +29,10 @@ from mlflow_b3.version import __version__
 
 FOLDER = "b3"
 LONGEST_TAG = 5000
+#: Some databases behind MLflow hold no more of a run's name.
+LONGEST_NAME = 250
 CURRENT, SUPERSEDED = "current", "superseded"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,7 @@ def audit_and_record(
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
     with _audit_run(shown_on[0] if shown_on else None) as child:
         report = audit(audited, data, refit_options=refit_options, **arguments)
+        shown_on += _shown_elsewhere(child, shown_on)
         places = _Places(
             child=child,
             shown_on=shown_on,
@@ -96,12 +103,13 @@ def audit_and_record(
     return report, child
 
 
-def record(report: AuditReport, run_id: str | None = None) -> str:
+def record(report: AuditReport | str | PathLike[str], run_id: str | None = None) -> str:
     """Write an audit that has been made to MLflow.
 
     Parameters
     ----------
-    report : AuditReport
+    report : AuditReport or path
+        The path is that of the folder in which an audit was saved that MLflow did not take.
     run_id : str, optional
         The run it belongs to; by default the run of the audited model. An audit of a bare
         estimator without a run gets a run of its own in the current experiment. Written to another
@@ -112,6 +120,8 @@ def record(report: AuditReport, run_id: str | None = None) -> str:
     str
         The id of the audit's own run.
     """
+    if not isinstance(report, AuditReport):
+        report = load_report(report)
     settings = report.settings
     parent = run_id or settings.run_id
     with _audit_run(parent) as child:
@@ -175,11 +185,11 @@ def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
             raise TrackingError(f"run {parent} is deleted; restore it before auditing its model.")
         experiment = run.info.experiment_id
         tags["mlflow.parentRunId"] = parent
-        tags["mlflow.runName"] = f"{run.info.run_name} (b3)"
+        tags["mlflow.runName"] = f"{str(run.info.run_name)[: LONGEST_NAME - 30]} (b3)"
         if user := run.data.tags.get("mlflow.user"):
             tags["mlflow.user"] = user
     project = project_run(client, "audit")
-    if project is not None:
+    if project is not None and experiment in (None, client.get_run(project).info.experiment_id):
         for name, value in tags.items():
             if name != "mlflow.source.name":
                 client.set_tag(project, name, value)
@@ -213,6 +223,14 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
         return  # the first error is the one to report
 
 
+def _shown_elsewhere(child: str, shown_on: Sequence[str]) -> list[str]:
+    """Return the run of `mlflow run`, where the audit's own run is in the model's experiment."""
+    from mlflow import MlflowClient
+
+    project = project_run(MlflowClient(), "audit")
+    return [] if project in (None, child, *shown_on) else [str(project)]
+
+
 def _write(report: AuditReport, places: _Places) -> None:
     """Write what can fail first and what others see last, so that nothing is half-written."""
     from mlflow import MlflowClient
@@ -220,55 +238,60 @@ def _write(report: AuditReport, places: _Places) -> None:
     client, child = MlflowClient(), places.child
     tags = tags_of(report, child)
     model_id = report.settings.model_id if places.on_model else None
+    files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
-        earlier = _earlier_audits(client, places, model_id)
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
-        _log_artifacts(client, child, report)
-        own = {
-            **tags,
-            "b3.status": CURRENT,
-            "b3.supersedes": ", ".join(earlier) or "none",
-            "mlflow.note.content": "\n\n".join(map(escaped, explain(report))),
-        }
+        _log_files(client, child, files)
+        own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
-        _log_scalars(client, child, report, own, model_id=linked)
+        _log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
         for number, run_id in enumerate(places.shown_on):
-            _log_artifacts(client, run_id, report)
+            _log_files(client, run_id, {n: t for n, t in files.items() if n not in OF_ROWS})
             known_elsewhere = places.logged_by_mlflow and number == 0
-            _log_scalars(client, run_id, report, tags, unknown_only=known_elsewhere)
+            _log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
+        _become_current(client, child, tags["b3.subject"], places.shown_on)
+    with without_active_model():
         if places.on_model:
-            show_on_versions(client, report, child, tags)
-        for run_id in earlier:
-            _supersede(client, run_id, child)
-        add_view(client, client.get_run(child).info.experiment_id)
+            _courtesy("the registered version", show_on_versions, client, report, child, tags)
+        experiment = client.get_run(child).info.experiment_id
+        _courtesy("the view of all audits", add_view, client, experiment)
 
 
-def _earlier_audits(client: Any, places: _Places, model_id: str | None) -> list[str]:
-    """Return the audits that are shown now where this one is going to be shown."""
-    tagged = [client.get_run(run_id).data.tags for run_id in places.shown_on]
-    if model_id is not None:
-        tagged.append(client.get_logged_model(model_id).tags)
-    shown = dict.fromkeys(tags.get("b3.audit_run_id") for tags in tagged)
-    return [run_id for run_id in shown if run_id not in (None, places.child)]
-
-
-def _supersede(client: Any, run_id: str, successor: str) -> None:
-    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
+def _courtesy(what: str, write: Callable[..., None], *arguments: Any) -> None:
+    """Write what is nice to have: an audit that is complete is not lost because of it."""
     from mlflow.exceptions import MlflowException
 
-    with suppress(MlflowException):  # somebody has deleted it
-        run = client.get_run(run_id)
-        if run.data.tags.get("b3.status") != CURRENT:
-            return
-        client.set_tag(run_id, "b3.status", SUPERSEDED)
-        client.set_tag(run_id, "b3.superseded_by", successor)
-        note = run.data.tags.get("mlflow.note.content", "")
-        told = f"**Superseded** by the audit of run `{successor}`.\n\n{note}"
-        client.set_tag(run_id, "mlflow.note.content", told)
-        client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}")
+    try:
+        write(*arguments)
+    except (MlflowException, OSError) as error:
+        _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)
+
+
+def _become_current(client: Any, child: str, subject: str, shown_on: Sequence[str]) -> None:
+    """Mark an audit as the newest of its model, and those before it as superseded."""
+    runs = [client.get_run(run_id) for run_id in (child, *shown_on)]
+    experiments = list(dict.fromkeys(run.info.experiment_id for run in runs))
+    filters = f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.status` = '{CURRENT}'"
+    found = [] if subject == "none" else client.search_runs(experiments, filters)
+    earlier = [run for run in found if run.info.run_id != child]
+    client.set_tag(child, "b3.supersedes", ", ".join(r.info.run_id for r in earlier) or "none")
+    client.set_tag(child, "b3.status", CURRENT)
+    for run in earlier:
+        _supersede(client, run, child)
+
+
+def _supersede(client: Any, run: Any, successor: str) -> None:
+    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
+    run_id = run.info.run_id
+    client.set_tag(run_id, "b3.status", SUPERSEDED)
+    client.set_tag(run_id, "b3.superseded_by", successor)
+    note = run.data.tags.get("mlflow.note.content", "")
+    told = f"**Superseded** by the audit of run `{successor}`.\n\n{note}"
+    client.set_tag(run_id, "mlflow.note.content", told)
+    client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
 
 
 def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
@@ -308,11 +331,12 @@ def _log_scalars(
     run_id: str,
     report: AuditReport,
     tags: dict[str, str],
+    parameters: dict[str, str],
     *,
     model_id: str | None = None,
     unknown_only: bool = False,
 ) -> None:
-    """Write the metrics and tags of a run in one request, and to its own run the parameters."""
+    """Write the metrics, tags and parameters of a run in one request."""
     from mlflow.entities import Metric, Param, RunTag
 
     now = _now()
@@ -335,12 +359,10 @@ def _log_scalars(
                 "run_id": run_id,
             }
         metrics.append(Metric(name, value, now, 0, **extra))
-    # parameters cannot be changed later, so they are the audit's own
-    own = parameters_of(report) if tags.get("b3.status") == CURRENT else {}
     client.log_batch(
         run_id,
         metrics=metrics,
-        params=[Param(name, value) for name, value in own.items()],
+        params=[Param(name, value) for name, value in parameters.items()],
         tags=[RunTag(name, value) for name, value in tags.items()],
     )
 
@@ -357,12 +379,9 @@ def _log_curves(client: Any, child: str, report: AuditReport) -> None:
     client.log_batch(child, metrics=metrics)
 
 
-def _log_artifacts(client: Any, run_id: str, report: AuditReport) -> None:
+def _log_files(client: Any, run_id: str, files: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in files_of(report).items():
-            path = Path(folder) / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_files(Path(folder), files)
         client.log_artifacts(run_id, folder, FOLDER)
 
 

@@ -71,8 +71,20 @@ class Audits:
 
 
 @pytest.fixture(scope="session")
-def audits(sqlite_server: Server) -> Iterator[Audits]:
+def program() -> str:
+    """Return where Chromium is installed; playwright's own downloads are not used."""
+    found = shutil.which("chromium")
+    if found is None:
+        absent("Chromium is not installed")
+    if importlib.util.find_spec("playwright") is None:
+        absent("playwright is not installed")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def audits(program: str, sqlite_server: Server) -> Iterator[Audits]:
     """Train three models on the clinic and compare them; one of them was audited before."""
+    assert program  # without a browser nothing needs to be started
     frame = mlflow_b3.make_clinic(patients=60, records=5, cluster_error=0.1).frame
     arguments = {"target": "disease", "cluster": "patient_id", "budget": 150, "n_jobs": 1}
     uris = []
@@ -96,13 +108,8 @@ def audits(sqlite_server: Server) -> Iterator[Audits]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """Start Chromium, which must be installed; playwright's own downloads are not used."""
-    if importlib.util.find_spec("playwright") is None:
-        absent("playwright is not installed")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        absent("Chromium is not installed")
+def chromium(program: str) -> Iterator[Any]:
+    """Start Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

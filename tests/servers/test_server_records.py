@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from mlflow_b3 import AuditReport, Clinic, Comparison, compare, record
 from mlflow_b3.tracking.comparison import record_comparison
-from mlflow_b3.tracking.files import files_of
+from mlflow_b3.tracking.files import OF_ROWS, files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
 
@@ -39,9 +39,15 @@ def scalars(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if name.startswith("b3/")}
 
 
-def file_of(run_id: str, name: str) -> str:
-    path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=f"b3/{name}")
-    return Path(path).read_text(encoding="utf-8")
+def files(run_id: str) -> dict[str, str]:
+    """Download the files of an audit, or of a comparison."""
+    folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="b3"))
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def json_of(run_id: str, name: str) -> Any:
+    return json.loads(files(run_id)[name])
 
 
 # --- audits by version, by alias, by model and by run -----------------------------------------------
@@ -65,7 +71,6 @@ def audited(request, tracking: MlflowClient, logged: Logged, clinic: Clinic) -> 
         child=tracking.get_run(child),
         model=tracking.get_logged_model(logged.model_id),
         version=tracking.get_model_version(name, "1"),
-        by_version=name in address,
     )
 
 
@@ -76,23 +81,24 @@ def test_an_audit_over_http_arrives_in_all_its_parts(tracking, audited):
     for run in (audited.run, child):
         assert scalars(run) == known(report)
         assert run.data.tags["b3.audit_run_id"] == child.info.run_id
-        for name, text in files_of(report).items():
-            assert file_of(run.info.run_id, name) == text
+    written = files_of(report)
+    assert files(child.info.run_id) == written
+    shown = {name: text for name, text in written.items() if name not in OF_ROWS}
+    assert files(audited.run.info.run_id) == shown
     for key, points in curves_of(report).items():
         assert history(tracking, child.info.run_id, key) == sorted(points)
     assert {metric.key: metric.value for metric in audited.model.metrics} == known(report)
     (table,) = child.inputs.dataset_inputs
     assert report.settings.data_digest.startswith(table.dataset.digest)
     assert [model.model_id for model in child.inputs.model_inputs] == [audited.model.model_id]
-    shown = audited.version.tags.get("b3.audit_run_id")
-    assert shown == (child.info.run_id if audited.by_version else None)
+    assert audited.version.tags["b3.audit_run_id"] == child.info.run_id
 
 
 def test_artifacts_go_through_the_server(tracking, logged, report):
     """The client needs no access to the server's storage, and no credentials for it."""
     child = record(logged.own(report))
     assert tracking.get_run(child).info.artifact_uri.startswith("mlflow-artifacts:/")
-    assert AuditReport.from_dict(json.loads(file_of(child, "audit.json"))) == logged.own(report)
+    assert AuditReport.from_dict(json_of(child, "audit.json")) == logged.own(report)
 
 
 # --- which run --------------------------------------------------------------------------------------
@@ -173,8 +179,8 @@ def test_a_second_audit_shows_and_the_first_is_kept(tracking, logged, report):
     run = tracking.get_run(logged.run_id)
     assert run.data.metrics["b3/e0"] == 0.29
     assert run.data.tags["b3.audit_run_id"] == second
-    assert json.loads(file_of(logged.run_id, "audit.json"))["e0"] == 0.29
-    assert json.loads(file_of(first, "audit.json"))["e0"] == 0.31
+    assert json_of(logged.run_id, "audit.json")["e0"] == 0.29
+    assert json_of(first, "audit.json")["e0"] == 0.31
     model = tracking.get_logged_model(logged.model_id)
     by_run = {metric.run_id: metric.value for metric in model.metrics if metric.key == "b3/e0"}
     assert by_run == {first: 0.31, second: 0.29}
@@ -232,7 +238,7 @@ def test_models_are_audited_together_and_compared_over_http(tracking, clinic):
             uris.append(log_model(clinic).uri)
     together = compare(uris, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1)
     run = tracking.get_run(record_comparison(together))
-    assert Comparison.from_dict(json.loads(file_of(run.info.run_id, "comparison.json"))) == together
+    assert Comparison.from_dict(json_of(run.info.run_id, "comparison.json")) == together
     experiment = tracking.get_experiment(run.info.experiment_id)
     assert "mlflow.sharedViewState.b3" in experiment.tags
     later = compare(experiment=experiment.name)

@@ -93,12 +93,6 @@ class Claim:
             )
         return shares_by_fold(error, folds)
 
-    def shares_at(self, error: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
-        """Return the leak shares at a cluster error, as far as the claim leaves them open."""
-        if self.p0_validation is None:
-            return shares_by_fold(error, folds)
-        return self.shares(error * mean_validation_share(folds), folds)
-
     def bounded(self, bound: P0Bound, largest: float) -> "Claim":
         """Return a claim of source `mixture` with its range: from 0 to the bound.
 

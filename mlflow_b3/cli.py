@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlflow_b3.cli_compare import compare_command
-from mlflow_b3.cli_errors import input_errors, saved_if_not_recorded
+from mlflow_b3.cli_errors import input_errors, shown_if_not_recorded
 from mlflow_b3.cli_linkage import LINKAGE_NAMES
 from mlflow_b3.cli_options import (
     announce_code,
@@ -91,7 +91,7 @@ def audit_command(
         announce_code(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         if record:
-            with saved_if_not_recorded():
+            with shown_if_not_recorded():
                 report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
         else:
             report = audit(model, data, **subject, **given, progress=True)

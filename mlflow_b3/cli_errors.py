@@ -22,18 +22,11 @@ def input_errors() -> Iterator[None]:
 
 
 @contextmanager
-def saved_if_not_recorded() -> Iterator[None]:
-    """Save the report of an audit that MLflow did not take: its refits were paid for."""
+def shown_if_not_recorded() -> Iterator[None]:
+    """Print the report of an audit that MLflow did not take: its refits were paid for."""
     try:
         yield
     except TrackingError as error:
-        if error.report is None:
-            raise
-        from mlflow_b3.tracking.files import save_report
-
-        click.echo(str(error.report))
-        folder = str(save_report(error.report))
-        raise TrackingError(
-            f"{error}\nThe audit was saved to the folder {folder!r}. To write it to MLflow later, in "
-            f"Python: mlflow_b3.record({folder!r})"
-        ) from error
+        if error.report is not None:
+            click.echo(str(error.report))
+        raise

@@ -1,20 +1,24 @@
 """`compare_reports`: which of several audited models is best on new clusters, beyond the noise."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-import numpy as np
-from scipy import stats
-
-from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.differences import Uncertain, difference_interval
-from mlflow_b3.estimation.intervals import CONFIDENCE
+from mlflow_b3.comparability import (
+    comparison_notes,
+    few_clusters,
+    has_named_loss,
+    is_bound,
+    known_e0,
+    leakage_words,
+    require_comparable,
+    same_law,
+    same_question,
+    same_rows,
+)
+from mlflow_b3.gaps import score_gap
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
-
-NOT_KNOWN = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,8 @@ class Contender(Result):
     loco_interval, e0_interval : tuple of float
         95 % each, of this model alone.
     rank_iid, rank_loco, rank_e0 : int or None
-        From 1, the smallest loss; None for an unknown e0.
+        From 1, the smallest loss, among the models between which differences are taken; None for
+        all others. Without two known e0 none has a place on new clusters.
     leakage : str
         What its e0 rests on.
     """
@@ -46,8 +51,8 @@ class Contender(Result):
     loco_interval: tuple[float, float]
     e0: float | None
     e0_interval: tuple[float, float | None]
-    rank_iid: int
-    rank_loco: int
+    rank_iid: int | None
+    rank_loco: int | None
     rank_e0: int | None
     leakage: str
 
@@ -66,24 +71,31 @@ class Difference(Result):
     better, worse : str
         Names of the contenders.
     difference : float
-        Loss of the worse less that of the better, on new clusters.
+        Loss of the worse less that of the better, on new clusters, or by noisy ids.
     interval : tuple of float
         Holds for all pairs at once with 95 %.
+    comparable : bool
+        Both scores answer the same question: they rest on the same leakage, method and clusters.
+    noise_known : bool
+        There are enough clusters to tell how much new ones differ.
     beyond_noise : bool
-        The interval does not contain 0.
+        The interval does not contain 0, the scores are comparable and their noise is known.
     paired : bool
         Both were audited on the same rows with the same leakage, so that what they share cancels.
     flips_iid, flips_loco : bool
-        The score that ignores clusters, or the one by noisy ids, has them the other way round.
+        The score that ignores clusters, or the one by noisy ids, has them the other way round;
+        False where the scores are not comparable.
     flips_at : float or None
         The smallest cluster error or split rate at which the two change places; None if none up to
-        50 % does.
+        50 % does, or where that is not known.
     """
 
     better: str
     worse: str
     difference: float
     interval: tuple[float, float]
+    comparable: bool
+    noise_known: bool
     beyond_noise: bool
     paired: bool
     flips_iid: bool
@@ -99,7 +111,7 @@ class Comparison(Result):
     ----------
     loss : str
     by : {"e0", "loco"}
-        What the differences are of; `loco` where no model's e0 is known.
+        What the differences are of; `loco` where fewer than two models have a known e0.
     axis : {"cluster error", "split rate"}
         What the places at which models change are given in.
     contenders : tuple of Contender
@@ -135,15 +147,19 @@ def compare_reports(
     doi:10.1002/sim.3095), less what they share: the correlation of what each cluster adds to either
     e0. Where the leakage is a range, the two share it, so the difference is taken at its ends and
     in its middle, and the interval covers all three. Intervals hold for all pairs at once
-    (Bonferroni). Audits of different rows or with different leakage share nothing that is known,
-    and are compared as independent.
+    (Bonferroni), and where few clusters hold many rows
+    (`mlflow_b3.estimation.differences.difference_interval`). Audits of different rows or with
+    different leakage share nothing that is known, and are compared as independent; with different
+    leakage or methods they answer different questions, and no difference is beyond noise. Lower
+    bounds take part in no difference.
     """
-    _require_comparable(reports)
-    by = "e0" if any(_known(report) for report in reports.values()) else "loco"
-    contenders = _ranked(reports, audit_runs or {})
+    require_comparable(reports)
+    known = [name for name, report in reports.items() if known_e0(report) is not None]
+    by = "e0" if len(known) > 1 else "loco"
+    compared = known if by == "e0" else [n for n, r in reports.items() if not is_bound(r)]
+    contenders = _ranked(reports, by, compared, audit_runs or {})
     split = all(report.settings.pattern == "fragments" for report in reports.values())
-    names = [c.name for c in contenders if by == "loco" or c.e0 is not None]
-    pairs = list(combinations(names, 2))
+    pairs = list(combinations([c.name for c in contenders if c.name in compared], 2))
     differences = tuple(
         _difference(by, (a, reports[a]), (b, reports[b]), len(pairs), split) for a, b in pairs
     )
@@ -153,35 +169,23 @@ def compare_reports(
         axis="split rate" if split else "cluster error",
         contenders=contenders,
         differences=differences,
-        notes=_notes(reports, by),
+        notes=comparison_notes(reports, by, compared),
     )
 
 
-def _require_comparable(reports: Mapping[str, AuditReport]) -> None:
-    if len(reports) < 2:
-        raise InputError(f"{len(reports)} audit was found; a comparison needs two or more.")
-    losses = {name: report.settings.loss for name, report in reports.items()}
-    if len(set(losses.values())) > 1:
-        listed = ", ".join(f"{name}: {loss}" for name, loss in losses.items())
-        raise InputError(
-            f"the audits measure different losses ({listed}), which have no common scale. Audit all "
-            "models with the same loss."
-        )
-
-
-def _known(report: AuditReport) -> float | None:
-    """Return e0 where it can be ranked: a lower bound cannot."""
-    return report.e0 if report.settings.refit_strength == "full" else None
-
-
 def _ranked(
-    reports: Mapping[str, AuditReport], audit_runs: Mapping[str, str]
+    reports: Mapping[str, AuditReport],
+    by: str,
+    compared: list[str],
+    audit_runs: Mapping[str, str],
 ) -> tuple[Contender, ...]:
-    places = {
-        score: _places({name: read(report) for name, report in reports.items()})
-        for score, read in _SCORES.items()
-    }
-    contenders = [
+    """Return those that are compared, the best first, and then all others."""
+    among = {name: reports[name] for name in compared}
+    iid = _places({name: report.iid for name, report in among.items()})
+    loco = _places({name: report.loco for name, report in among.items()})
+    e0 = _places({name: report.e0 or 0.0 for name, report in among.items()} if by == "e0" else {})
+    first = e0 or loco
+    return tuple(
         Contender(
             name=name,
             uri=report.settings.uri,
@@ -190,23 +194,17 @@ def _ranked(
             iid=report.iid,
             loco=report.loco,
             loco_interval=report.loco_interval,
-            e0=_known(report),
+            e0=known_e0(report),
             e0_interval=report.e0_interval,
-            rank_iid=places["iid"][name],
-            rank_loco=places["loco"][name],
-            rank_e0=None if _known(report) is None else places["e0"][name],
-            leakage=_leakage(report),
+            rank_iid=iid.get(name),
+            rank_loco=loco.get(name),
+            rank_e0=e0.get(name),
+            leakage=leakage_words(report),
         )
-        for name, report in reports.items()
-    ]
-    return tuple(sorted(contenders, key=lambda c: (c.rank_e0 or NOT_KNOWN, c.loco)))
-
-
-_SCORES: dict[str, Callable[[AuditReport], float]] = {
-    "iid": lambda report: report.iid,
-    "loco": lambda report: report.loco,
-    "e0": lambda report: NOT_KNOWN if (e0 := _known(report)) is None else e0,
-}
+        for name, report in sorted(
+            reports.items(), key=lambda item: (first.get(item[0], len(reports) + 1), item[1].loco)
+        )
+    )
 
 
 def _places(losses: Mapping[str, float]) -> dict[str, int]:
@@ -214,14 +212,6 @@ def _places(losses: Mapping[str, float]) -> dict[str, int]:
     return {
         name: 1 + sum(other < loss for other in losses.values()) for name, loss in losses.items()
     }
-
-
-def _leakage(report: AuditReport) -> str:
-    claim = report.settings.claim
-    if claim is None:
-        return "not known"
-    ends = " to ".join(dict.fromkeys(f"{end:.3g}" for end in claim))
-    return f"{report.p0_source} {ends}"
 
 
 def _difference(
@@ -232,106 +222,31 @@ def _difference(
     split: bool,
 ) -> Difference:
     (better, a), (worse, b) = first, second
-    paired = _same_rows(a, b) and (by == "loco" or _same_claim(a, b))
-    value, interval = _interval(by, a, b, paired, pairs)
-    if value < 0:  # by LOCO the contenders may stand in another order
-        (better, a), (worse, b) = (worse, b), (better, a)
-        value, interval = -value, (-interval[1], -interval[0])
+    comparable = same_question(by, a, b) and has_named_loss(a)
+    paired = same_question(by, a, b) and same_rows(a, b)
+    value, interval = score_gap(by, a, b, paired, pairs)
+    noise_known = not (few_clusters(a) or few_clusters(b))
     return Difference(
         better=better,
         worse=worse,
         difference=value,
         interval=interval,
-        beyond_noise=interval[0] > 0,
+        comparable=comparable,
+        noise_known=noise_known,
+        beyond_noise=comparable and noise_known and interval[0] > 0,
         paired=paired,
-        flips_iid=a.iid > b.iid,
-        flips_loco=a.loco > b.loco,
-        flips_at=_crossing(a, b, split),
+        flips_iid=comparable and a.iid > b.iid,
+        flips_loco=comparable and a.loco > b.loco,
+        flips_at=_crossing(a, b, split) if comparable else None,
     )
-
-
-def _interval(
-    by: str, a: AuditReport, b: AuditReport, paired: bool, pairs: int
-) -> tuple[float, tuple[float, float]]:
-    """Return by how much the second exceeds the first, with the interval."""
-    if by == "loco":
-        ours, theirs = [_loco(a, paired)], [_loco(b, paired)]
-        value = b.loco - a.loco
-    elif paired:
-        ours, theirs = _readings(a), _readings(b)
-        value = (b.e0 or 0.0) - (a.e0 or 0.0)
-    else:
-        ours, theirs = [_headline(a)], [_headline(b)]
-        value = (b.e0 or 0.0) - (a.e0 or 0.0)
-    freedom = min(report.curve.degrees_of_freedom or 1 for report in (a, b))
-    ends = [
-        difference_interval(y, x, freedom=freedom, widening=_widening(pairs, freedom))
-        for x, y in zip(ours, theirs, strict=True)
-    ]
-    return value, (min(value, *(e[0] for e in ends)), max(value, *(e[1] for e in ends)))
-
-
-def _widening(pairs: int, freedom: float) -> float:
-    """Return how much wider intervals must be to hold for all pairs at once."""
-    tail = (1 - CONFIDENCE) / 2
-    return float(stats.t.ppf(1 - tail / pairs, freedom) / stats.t.ppf(1 - tail, freedom))
-
-
-def _loco(report: AuditReport, paired: bool) -> Uncertain:
-    low, high = report.loco_interval
-    influence = report.influence.loco if paired and report.influence is not None else None
-    return Uncertain(value=report.loco, low=low, high=high, influence=influence)
-
-
-def _headline(report: AuditReport) -> Uncertain:
-    low, high = report.e0_interval
-    assert report.e0 is not None
-    assert high is not None
-    return Uncertain(value=report.e0, low=low, high=high)
-
-
-def _readings(report: AuditReport) -> list[Uncertain]:
-    assert report.influence is not None
-    return [
-        Uncertain(
-            value=reading.e0,
-            low=reading.low,
-            high=reading.high,
-            noise=reading.noise,
-            influence=column,
-        )
-        for reading, column in zip(report.readings, report.influence.e0.T, strict=True)
-    ]
-
-
-def _same_rows(a: AuditReport, b: AuditReport) -> bool:
-    ours, theirs = a.influence, b.influence
-    return (
-        ours is not None
-        and theirs is not None
-        and _rows(a) == _rows(b)
-        and ours.unit == theirs.unit
-        and np.array_equal(ours.ids, theirs.ids)
-    )
-
-
-def _rows(report: AuditReport) -> tuple[str, str, str]:
-    settings = report.settings
-    return settings.data_digest, settings.target, settings.cluster
-
-
-def _same_claim(a: AuditReport, b: AuditReport) -> bool:
-    def claim(report: AuditReport) -> tuple[object, ...]:
-        s = report.settings
-        return report.p0_source, s.claim, s.claim_centre, s.p0_validation, len(report.readings)
-
-    return claim(a) == claim(b)
 
 
 def _crossing(a: AuditReport, b: AuditReport, split: bool) -> float | None:
     """Return the smallest error at which two sensitivity curves change places."""
     ours, theirs = (r.fragment_sensitivity if split else r.sensitivity for r in (a, b))
     if ours is None or theirs is None or ours.error is None or theirs.error is None:
+        return None
+    if not same_law(a, b, split):
         return None
     errors = [e for e in ours.error if e in theirs.error]
     gaps = [theirs.e0[theirs.error.index(e)] - ours.e0[ours.error.index(e)] for e in errors]
@@ -340,40 +255,3 @@ def _crossing(a: AuditReport, b: AuditReport, split: bool) -> float | None:
         if before * after < 0:
             return float(x + before / (before - after) * (y - x))
     return None
-
-
-def _notes(reports: Mapping[str, AuditReport], by: str) -> tuple[str, ...]:
-    notes = []
-    unknown = [name for name, report in reports.items() if report.e0 is None]
-    bounds = [
-        name
-        for name, r in reports.items()
-        if r.e0 is not None and r.settings.refit_strength != "full"
-    ]
-    if unknown:
-        notes.append(f"e0 of {_listed(unknown)} is not known: nothing says how much leaks.")
-    if bounds:
-        notes.append(f"For {_listed(bounds)} there is a lower bound only, which has no place.")
-    if by == "loco":
-        notes.append("Differences are of the score by noisy ids, which leakage makes too good.")
-    first = next(iter(reports.values()))
-    others = [name for name, r in reports.items() if not _same_rows(first, r)]
-    if others:
-        notes.append(
-            f"{_listed(others)} was audited on other rows than the first, or its audit does not say "
-            "what each cluster adds: its differences are those of independent audits."
-        )
-    elif len({r.settings.folds_digest for r in reports.values()}) > 1:
-        notes.append("The folds differ, which adds noise; audit the models together to avoid it.")
-    claims = {name: _leakage(report) for name, report in reports.items() if name not in unknown}
-    if len(set(claims.values())) > 1:
-        notes.append(
-            "The audits rest on different leakage ("
-            + "; ".join(f"{name}: {claim}" for name, claim in claims.items())
-            + "), so e0 is not of the same question."
-        )
-    return tuple(notes)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

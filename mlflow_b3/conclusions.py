@@ -68,8 +68,7 @@ def conclude(
         ends = (*headline.interval, *_whole_range([by_rows]))
         headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
     if claim.vacuous:
-        low, high = headline.interval
-        headline = _Headline(e0=None, interval=(low, settings.loss_bound or high), p0=None)
+        headline = _Headline(e0=None, interval=headline.interval, p0=None)
     e0 = None if headline.e0 is None else _floored(headline.e0, settings)
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
@@ -81,7 +80,7 @@ def conclude(
     readings, influence = take_readings(measured, claim, folds, method, settings.loss_bound)
     return AuditReport(
         e0=e0,
-        e0_interval=_headline_interval(headline, settings),
+        e0_interval=_headline_interval(headline, claim, settings),
         e0_guaranteed=headline.guaranteed,
         p0=headline.p0,
         p0_source=claim.source,
@@ -189,32 +188,39 @@ def _rows_sensitivity(
     settings: Settings,
     method: Method,
 ) -> Sensitivity:
+    back = claim.p0_validation
     accurate: list[bool] = []
 
-    def mean(error: float) -> LeakShares:
-        return mean_shares(claim.shares_at(error, folds), measured.weights)
+    def by_fold(value: float) -> list[LeakShares]:
+        return shares_by_fold(value, folds) if back is None else claim.shares(value, folds)
 
     def point(p0: float) -> tuple[float, tuple[float, float]]:
-        error = errors[shares.index(p0)]
-        result = solve(
-            _problem(measured, claim.shares_at(error, folds)),
-            mean(error),
-            method=method,
-            bound=settings.loss_bound,
-        )
+        at = by_fold(values[shares.index(p0)])
+        mean = mean_shares(at, measured.weights)
+        result = solve(_problem(measured, at), mean, method=method, bound=settings.loss_bound)
         accurate.append(result.accurate)
         return _floored(result.e0, settings), _not_below(result.interval, settings)
 
-    most = 0.95 - (claim.p0_validation or 0.0)  # beyond that the sides cannot be told apart
-    errors = [e for e in ERRORS if e == 0 or e * mean_validation_share(folds) <= most]
-    shares = [mean(error).p0 for error in errors]
-    traced = trace(point, shares, pattern="rows", error=errors)
-    return replace(traced, accurate=all(accurate))
+    # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
+    most = 0.95 / mean_validation_share(folds)
+    if back is not None:
+        most = min(0.95 - back, LARGEST_SHARE * (1 - back))
+    values = [value for value in ERRORS if value == 0 or value <= most]
+    shares, error = values, None
+    if back is None:
+        shares = [mean_shares(by_fold(value), measured.weights).p0 for value in values]
+        error = values
+    return replace(trace(point, shares, pattern="rows", error=error), accurate=all(accurate))
 
 
-def _headline_interval(headline: _Headline, settings: Settings) -> tuple[float, float | None]:
+def _headline_interval(
+    headline: _Headline, claim: Claim, settings: Settings
+) -> tuple[float, float | None]:
     low, high = _not_below(headline.interval, settings)
-    return low, high if settings.refit_strength == "full" else None
+    if settings.refit_strength != "full":
+        return low, None
+    # where all rows may have been seen, only the largest possible loss limits that on new ones
+    return low, settings.loss_bound if claim.vacuous else high
 
 
 def _not_below(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:

@@ -45,6 +45,7 @@ def take_readings(
     influence = Influence(
         unit=units.unit,
         ids=units.ids,
+        share=units.share,
         loco=units.curve[:, 0],
         e0=np.column_stack(columns) if columns else np.zeros((len(units.ids), 0)),
     )

@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import mlflow_b3 as b3
 from mlflow_b3.measurement.accumulation import CORRELATED_ERRORS
 from mlflow_b3.refit import load_model
+from mlflow_b3.tracking.metrics import curves_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
 SMALL = {"folds": 2, "budget": 50}
@@ -448,6 +449,18 @@ def test_the_table_of_rates_and_the_headline_agree_for_one_direction(clinic):
     assert np.interp(0.02, report.sensitivity.p0, report.sensitivity.e0) == pytest.approx(
         report.e0, abs=1e-3
     )
+
+
+def test_with_a_fixed_share_of_validation_rows_the_curve_is_over_p0(clinic):
+    """The shares of no cluster error: they would have to grow together."""
+    options = {"p0": 0.02, "p0_validation": 0.1, "budget": 120, "repeats": 1}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold=0.0, **options, **COLUMNS)
+    assert report.sensitivity.error is None
+    assert report.sensitivity.p0[:3] == (0.0, 0.01, 0.02)
+    assert report.sensitivity.p0[-1] == 0.45, "half of the training rows that are not of others"
+    assert (report.tipping_p0, report.tipping_cluster_error) == (0.0, None)
+    assert curves_of(report)["b3_curve/sensitivity"][-1][0] == 450
+    assert b3.AuditReport.from_dict(report.to_dict()) == report
 
 
 def test_a_loss_is_never_said_to_be_below_zero():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlflow_b3 import AuditReport, LossCurve
 from mlflow_b3.reporting.axes import Axis, axis_for
+from mlflow_b3.reporting.captions import curve_caption, sensitivity_caption
 from mlflow_b3.reporting.charts import charts_of, plots_of
 from mlflow_b3.reporting.palette import DARK, LIGHT, MARKS, TEXT
 from mlflow_b3.reporting.sensitivity_chart import claimed_errors
@@ -151,6 +152,7 @@ def test_split_clusters_are_a_mixture_of_seen_and_new_rows():
 def test_evidence_that_leaves_everything_open_shows_the_measured_curve_only():
     audit = linked("linkage_quality", "upper", e0=None, p0=None, inflation=None)
     assert "e0" not in texts(charts_of(audit)["loss_curve"])
+    assert "taken as known" not in texts(charts_of(audit)["sensitivity_split"])
 
 
 def test_the_tipping_point_and_what_is_known_are_marked():
@@ -186,6 +188,56 @@ def test_what_is_known_may_lie_beyond_the_axis():
     assert "taken as known: 55 % to 70 % (beyond this axis)" in texts(svg)
     assert len(drawn(svg, "shade")) == 1  # the sample in the legend
     assert not [e for e in drawn(svg, "fill") if "blue" in e.get("class")]
+
+
+def test_more_rows_than_two_parts_of_a_cluster_explain_are_no_rate_above_one():
+    audit = linked("resolved_rows")
+    audit = replace(audit, settings=replace(audit.settings, claim=(0.4, 1.17)))
+    assert "taken as known: 40 % or more" in texts(charts_of(audit)["sensitivity_split"])
+
+
+def test_a_share_that_no_cluster_error_stands_behind_has_an_axis_of_its_own():
+    curve = replace(REPORT.sensitivity, error=None)
+    audit = report(
+        p0_source="p0",
+        sensitivity=curve,
+        tipping_cluster_error=None,
+        settings={"claim": (0.05, 0.05), "p0_validation": 0.0},
+    )
+    svg = charts_of(audit)["sensitivity"]
+    assert "training rows of validation clusters (p0)" in texts(svg)
+    assert "taken as known: 5 %" in texts(svg)
+    assert "tips at 15 %" in texts(svg)
+    assert "cluster error" not in svg
+    assert "share of training rows" in sensitivity_caption(audit, split=False)
+
+
+def test_the_tipping_point_of_a_lower_bound_is_the_latest_possible():
+    svg = charts_of(lower_bound())["sensitivity"]
+    assert "tips at 30 % at the latest" in texts(svg)
+    assert "at 30 % at the latest." in svg
+
+
+def test_noise_is_drawn_to_its_ends():
+    audit = report(curve=replace(REPORT.curve, stderr=[0.05, 0.05]))
+    axis = plots_of(audit)["loss_curve"].y
+    assert axis.holds(0.25 + 1.96 * 0.05)
+    assert axis.holds(0.2 - 1.96 * 0.05)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.2, 9.0), (0.2, None), (-9.0, 0.2)])
+def test_an_error_bar_that_leaves_the_axis_ends_in_an_arrow(low, high):
+    plot = Plot("p", "", "", x=Axis(low=0, high=1), y=Axis(low=0, high=1))
+    plot.error_bar(0.5, low, high, "blue")
+    ends = [len(corners(e)) for e in drawn(plot.standalone(), "blue") if e.tag.endswith("polyline")]
+    assert sorted(ends) == [2, 3]
+
+
+def test_where_no_row_leaked_nothing_is_extrapolated_in_words():
+    path = replace(REPORT.path, exposure=(0.0, 0.0))
+    text = curve_caption(report(path=path, settings={"claim": (0.0, 0.0)}))
+    assert "to the left" not in text
+    assert text.endswith("By what was taken as known no row leaked, so e0 is read there.")
 
 
 def test_lower_bounds_have_no_band():

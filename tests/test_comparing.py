@@ -1,23 +1,32 @@
 """Which of several audited models is best on new clusters, and what of that is noise."""
 
+import csv
+import io
 import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.comparing import Comparison, compare_reports
-from mlflow_b3.estimation.differences import Uncertain, difference_interval
+from mlflow_b3.estimation.differences import (
+    Uncertain,
+    corrected_influence,
+    difference_interval,
+    effective_freedom,
+)
 from mlflow_b3.estimation.influence import Influence, curve_gradient
 from mlflow_b3.estimation.methods import as_method
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.accumulation import robust_covariance
-from mlflow_b3.reporting.comparison import comparison_files, comparison_text
+from mlflow_b3.reporting.comparison import comparison_csv, comparison_files, comparison_text
+from mlflow_b3.reporting.comparison_words import readable_names
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False, "n_jobs": 1}
 LEARNERS = {
@@ -54,6 +63,7 @@ def test_what_clusters_add_to_the_score_makes_up_its_interval(reports):
     assert error**2 == pytest.approx(report.curve.covariance[0][0])
     assert report.influence.loco.sum() == pytest.approx(0, abs=1e-12)
     assert len(report.influence.ids) == 80
+    assert report.influence.share.sum() == pytest.approx(1)
 
 
 def test_a_cluster_moves_e0_more_than_the_score_it_is_extrapolated_from(reports):
@@ -100,6 +110,7 @@ def test_what_clusters_add_survives_its_table(reports):
     influence = reports["nearest"].influence
     again = Influence.from_csv(influence.to_csv())
     assert again.unit == "clusters"
+    assert np.array_equal(again.share, influence.share)
     assert np.array_equal(again.ids, influence.ids)
     assert np.array_equal(again.loco, influence.loco)
     assert np.array_equal(again.e0, influence.e0)
@@ -108,62 +119,106 @@ def test_what_clusters_add_survives_its_table(reports):
 # --- the interval of a difference -----------------------------------------------------------------
 
 
-def known(value, reach, influence=None, noise=0.0):
+def known(value, reach, influence=None, noise=0.0, freedom=59.0):
     return Uncertain(
-        value=value, low=value - reach, high=value + reach, influence=influence, noise=noise
+        value=value,
+        low=value - reach,
+        high=value + reach,
+        influence=influence,
+        noise=noise,
+        freedom=freedom,
     )
 
 
+def cluster_noise(seed=0, clusters=60):
+    """Return what each cluster adds, and half the width of the interval that follows from it."""
+    psi = np.random.default_rng(seed).normal(size=clusters) / clusters
+    return psi, 2.001 * math.sqrt(1.4 * psi @ psi)
+
+
 def test_independent_estimates_add_their_variances():
-    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), freedom=50)
+    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), paired=False)
     assert (low, high) == pytest.approx((0.3 - 0.05, 0.3 + 0.05))
 
 
 def test_several_pairs_at_once_have_wider_intervals():
-    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), freedom=50, widening=1.4)
-    assert high - low == pytest.approx(1.4 * 0.1)
+    low, high = difference_interval(known(0.5, 0.03), known(0.2, 0.04), paired=False, pairs=10)
+    wider = stats.t.ppf(1 - 0.025 / 10, 59) / stats.t.ppf(1 - 0.025, 59)
+    assert high - low == pytest.approx(wider * 0.1)
 
 
 def test_noise_that_is_shared_cancels():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    reach = 2.001 * math.sqrt(robust_covariance(shared[:, None])[0, 0])
-    same = known(0.4, reach, shared)
-    assert difference_interval(same, same, freedom=59) == pytest.approx((0, 0), abs=1e-3)
+    psi, reach = cluster_noise()
+    same = known(0.4, reach, psi)
+    assert difference_interval(same, same, paired=True) == pytest.approx((0, 0), abs=1e-3)
+
+
+def test_noise_of_different_clusters_does_not_cancel():
+    psi, reach = cluster_noise()
+    same = known(0.4, reach, psi)
+    _, high = difference_interval(same, same, paired=False)
+    assert high == pytest.approx(math.sqrt(2) * reach, rel=1e-3)
 
 
 def test_noise_of_refits_is_not_shared():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    variance = robust_covariance(shared[:, None])[0, 0]
-    reach = 2.001 * math.sqrt(variance + 0.01**2)
-    same = known(0.4, reach, shared, noise=0.01)
-    _, high = difference_interval(same, same, freedom=59)
+    psi, reach = cluster_noise()
+    same = known(0.4, math.hypot(reach, 2.001 * 0.01), psi, noise=0.01)
+    _, high = difference_interval(same, same, paired=True)
     assert high == pytest.approx(2.001 * 0.01 * math.sqrt(2), rel=1e-3)
 
 
 def test_what_extrapolation_adds_to_an_interval_is_not_taken_to_be_shared():
-    shared = np.random.default_rng(0).normal(size=60) / 60
-    reach = 2.001 * math.sqrt(robust_covariance(shared[:, None])[0, 0])
-    wide = known(0.4, 2 * reach, shared)
-    _, high = difference_interval(wide, wide, freedom=59)
+    psi, reach = cluster_noise()
+    wide = known(0.4, 2 * reach, psi)
+    _, high = difference_interval(wide, wide, paired=True)
     assert high == pytest.approx(reach * math.sqrt(2 * 4 - 2), rel=1e-3)
 
 
-def test_a_paired_interval_holds_the_true_difference_in_nineteen_of_twenty_cases():
-    """Two means of correlated cluster values, 2000 times; ±1.5 % is three Monte-Carlo errors."""
+def test_equal_clusters_have_as_many_degrees_of_freedom_as_clusters_less_one():
+    assert effective_freedom(np.full(40, 1 / 40)) == pytest.approx(39)
+
+
+def test_a_cluster_with_half_of_the_rows_leaves_few_degrees_of_freedom():
+    """As the definition has it: (tr B)²/tr(B²) of the quadratic form that the variance is."""
+    share = np.r_[0.5, np.full(11, 0.5 / 11)]
+    deviation = (np.eye(12) - share) * (share / np.sqrt(1 - share))[:, None]
+    form = deviation @ np.diag(1 / share) @ deviation.T
+    freedom = effective_freedom(share)
+    assert freedom == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form))
+    assert 3 < freedom < 4
+
+
+def false_rate(share, times=2000):
+    """Return how often two models that are equally good differ beyond the noise."""
     rng = np.random.default_rng(1)
-    n, held = 40, 0
-    for _ in range(2000):
-        common = rng.normal(size=n)
-        values = [common + 0.5 * rng.normal(size=n), 0.3 + common + 0.5 * rng.normal(size=n)]
-        estimates = []
-        for x in values:
-            psi = (x - x.mean()) / n / math.sqrt(1.4)  # without the factor for cross-validation
-            reach = 2.0227 * math.sqrt(robust_covariance(psi[:, None])[0, 0])
-            estimates.append(known(x.mean(), reach, psi))
-        low, high = difference_interval(estimates[1], estimates[0], freedom=n - 1)
-        held += low <= 0.3 <= high
-        assert high - low < 0.75
-    assert held / 2000 == pytest.approx(0.95, abs=0.015)
+    freedom = effective_freedom(share)
+    usual = stats.t.ppf(0.975, len(share) - 1) * math.sqrt(len(share) / (len(share) - 1))
+    false = 0
+    for _ in range(times):
+        common, estimates = rng.normal(size=len(share)), []
+        for _ in range(2):
+            losses = common + rng.normal(size=len(share))
+            psi = share * (losses - share @ losses)
+            reach = usual * math.sqrt(1.4 * psi @ psi)
+            psi = corrected_influence(psi, share)
+            estimates.append(known(share @ losses, reach, psi, freedom=freedom))
+        low, high = difference_interval(*estimates, paired=True)
+        false += low > 0 or high < 0
+    return false / times
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        np.full(12, 1 / 12),
+        np.full(40, 1 / 40),
+        np.r_[0.5, np.full(11, 0.5 / 11)],
+        np.r_[0.5, np.full(29, 0.5 / 29)],
+    ],
+    ids=["12 equal", "40 equal", "half of the rows in 1 of 12", "half of the rows in 1 of 30"],
+)
+def test_at_most_one_in_twenty_equal_pairs_differs_beyond_the_noise(share):
+    assert false_rate(share) < 0.05
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -218,19 +273,9 @@ def test_pairing_narrows_the_interval(reports, one, other):
 def test_a_clear_difference_is_beyond_the_noise(reports):
     """A model that errs in every third case against one that hardly errs."""
     report = reports["logistic"]
-    shift = 0.3
-    worse = replace(
-        report,
-        e0=report.e0 + shift,
-        e0_interval=tuple(end + shift for end in report.e0_interval),
-        readings=tuple(
-            replace(r, e0=r.e0 + shift, low=r.low + shift, high=r.high + shift)
-            for r in report.readings
-        ),
-    )
-    (found,) = compare_reports({"logistic": report, "worse": worse}).differences
+    (found,) = compare_reports({"logistic": report, "worse": shifted(report)}).differences
     assert (found.better, found.worse) == ("logistic", "worse")
-    assert found.difference == pytest.approx(shift)
+    assert found.difference == pytest.approx(0.3)
     assert found.beyond_noise
 
 
@@ -287,7 +332,9 @@ def test_a_lower_bound_has_no_place(reports):
     comparison = compare_reports({**reports, "stump": bound})
     last = comparison.contenders[-1]
     assert (last.name, last.e0, last.rank_e0) == ("stump", None, None)
-    assert any("lower bound only" in note for note in comparison.notes)
+    assert (last.rank_iid, last.rank_loco) == (None, None)
+    assert not [d for d in comparison.differences if "stump" in (d.better, d.worse)]
+    assert any("lower bounds only" in note for note in comparison.notes)
 
 
 def test_without_any_e0_the_scores_by_noisy_ids_are_compared(reports):
@@ -313,6 +360,146 @@ def test_one_model_is_no_comparison(reports):
 def test_a_comparison_survives_json(reports):
     comparison = compare_reports(reports)
     assert Comparison.from_json(comparison.to_json()) == comparison
+
+
+def changed(report, **settings):
+    return replace(report, settings=replace(report.settings, **settings))
+
+
+def shifted(report, shift=0.3):
+    """Return a report of a model that is worse by far."""
+    return replace(
+        report,
+        loco=report.loco + shift,
+        loco_interval=tuple(end + shift for end in report.loco_interval),
+        e0=report.e0 + shift,
+        e0_interval=tuple(end + shift for end in report.e0_interval),
+        readings=tuple(
+            replace(r, e0=r.e0 + shift, low=r.low + shift, high=r.high + shift)
+            for r in report.readings
+        ),
+    )
+
+
+def told(comparison):
+    return " ".join(comparison_text(comparison).split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"claim": (0.0, 0.15)}, "different leakage"),
+        ({"claim_centre": 0.07}, "around 0.07"),
+        ({"method": "mono"}, "different methods"),
+        ({"method_options": {"order": 3}}, "order=3"),
+        ({"scheme": "replace"}, "scheme replace"),
+        ({"cluster": "hospital"}, "different clusters"),
+        ({"purge_threshold": 0.5}, "0.5 in purging"),
+    ],
+)
+def test_audits_of_different_questions_are_never_beyond_the_noise(reports, settings, named):
+    one, other = reports["logistic"], changed(shifted(reports["logistic"]), **settings)
+    comparison = compare_reports({"one": one, "other": other})
+    (found,) = comparison.differences
+    assert found.interval[0] > 0
+    flags = found.comparable, found.beyond_noise, found.paired, found.flips_iid
+    assert not any(flags)
+    assert found.flips_at is None
+    assert any(named in note for note in comparison.notes)
+    assert "says nothing: these audits are not comparable" in told(comparison)
+    assert "beyond the noise" not in told(comparison)
+
+
+def test_another_law_of_fragments_is_another_question_where_clusters_are_split(reports):
+    one = changed(reports["logistic"], pattern="fragments")
+    halves = {"one": one, "other": changed(shifted(one), fragments="halves")}
+    assert not compare_reports(halves).differences[0].comparable
+    rows = {name: changed(report, pattern="rows") for name, report in halves.items()}
+    assert compare_reports(rows).differences[0].comparable
+
+
+def test_losses_without_a_name_may_be_different_ones(reports):
+    one = changed(reports["logistic"], loss="<lambda>")
+    comparison = compare_reports({"one": one, "other": shifted(one)})
+    assert not comparison.differences[0].beyond_noise
+    assert any("Define it with def" in note for note in comparison.notes)
+
+
+@pytest.mark.parametrize(("what", "value"), [("target", "weight"), ("task", "regression")])
+def test_different_targets_and_tasks_are_refused(reports, what, value):
+    other = changed(reports["stump"], **{what: value})
+    with pytest.raises(b3.InputError, match=f"different {what}s .*stump: {value}"):
+        compare_reports({"nearest": reports["nearest"], "stump": other})
+
+
+def test_with_few_clusters_noise_between_them_cannot_be_told():
+    """Six hospitals: intervals are about their own rows, which says little about a seventh."""
+    clinic = b3.make_clinic(patients=6, records=40, cluster_error=0.1, seed=1)
+    report = b3.audit(
+        LogisticRegression(), clinic.frame, cluster_error=0.1, budget=140, repeats=1, **COLUMNS
+    )
+    assert report.influence.unit == "rows"
+    comparison = compare_reports({"logistic": report, "worse": shifted(report)})
+    (found,) = comparison.differences
+    assert found.interval[0] > 0
+    assert not found.noise_known
+    assert not found.beyond_noise
+    assert any("fewer than 10 clusters" in note for note in comparison.notes)
+    assert "cannot be told from so few clusters" in told(comparison)
+    assert "beyond the noise" not in told(comparison)
+
+
+def test_a_single_known_e0_is_no_reason_to_call_its_model_the_best(reports):
+    unknown = replace(reports["logistic"], e0=None, readings=(), p0_source="none")
+    comparison = compare_reports({"stump": reports["stump"], "logistic": unknown})
+    assert comparison.by == "loco"
+    assert {c.rank_e0 for c in comparison.contenders} == {None}
+    assert "Which model is best on new clusters is not known." in told(comparison)
+
+
+def test_the_best_is_named_among_those_whose_e0_is_known(reports):
+    unknown = replace(reports["stump"], e0=None, readings=())
+    comparison = compare_reports({**reports, "stump": unknown})
+    assert "Of those whose e0 is known, " in told(comparison)
+    assert {c.rank_iid for c in comparison.contenders if c.rank_e0 is None} == {None}
+
+
+def test_lower_bounds_take_part_in_no_difference_of_scores_by_ids(reports):
+    one = replace(reports["nearest"], e0=None, readings=())
+    bound = changed(replace(reports["stump"], e0=None, readings=()), refit_strength="lower-bound")
+    comparison = compare_reports({"one": one, "two": one, "bound": bound})
+    assert [(d.better, d.worse) for d in comparison.differences] == [("one", "two")]
+    assert any("'bound' there are lower bounds only" in note for note in comparison.notes)
+    alone = compare_reports({"one": one, "bound": bound})
+    assert alone.differences == ()
+    assert "Fewer than two models can be compared" in told(alone)
+    assert "pair" not in told(alone)
+    assert "Differences" not in told(alone)
+
+
+def test_a_note_on_an_unknown_e0_says_why_it_is_not_known(reports):
+    vacuous = replace(reports["stump"], e0=None, readings=())
+    silent = changed(replace(vacuous, p0_source="none"), claim=None)
+    notes = compare_reports({**reports, "vacuous": vacuous, "silent": silent}).notes
+    assert any("'vacuous' is not known: what was given" in note for note in notes)
+    assert any("'silent' is not known: nothing says" in note for note in notes)
+
+
+def test_an_audit_that_does_not_say_what_clusters_add_is_named(reports):
+    first = replace(reports["nearest"], influence=None)
+    comparison = compare_reports({"first": first, "b": reports["stump"], "c": reports["logistic"]})
+    assert any("audits of 'first' do not say" in note for note in comparison.notes)
+    assert not any("same rows" in note for note in comparison.notes)
+    assert pair(comparison, "b", "c").paired
+    assert not pair(comparison, "first", "c").paired
+
+
+def test_a_damaged_table_of_what_clusters_add_is_refused(reports):
+    influence = reports["nearest"].influence
+    with pytest.raises(b3.InputError, match="cells without a number"):
+        Influence.from_csv(replace(influence, loco=influence.loco * np.nan).to_csv())
+    with pytest.raises(b3.InputError, match="must begin with clusters or rows, share and loco"):
+        Influence.from_csv("clusters,loco\n0,0.1\n")
 
 
 # --- as text and page -----------------------------------------------------------------------------
@@ -341,3 +528,23 @@ def test_hostile_names_inject_nothing(reports):
     for ending in ("html", "svg", "md"):
         assert not re.search(r"(?<!\\)<script", files[f"comparison.{ending}"])
         assert "\u202e" not in files[f"comparison.{ending}"]
+
+
+def test_long_names_stay_different(reports):
+    name = "models:/" + "x" * 90
+    names = [f"{name}/1", f"{name}/2", f"{name}{'y' * 20}", f"{name}z{'y' * 20}"]
+    comparison = compare_reports(dict(zip(names, reports.values(), strict=True)))
+    shown = readable_names(comparison)
+    assert len({c.name for c in shown.contenders}) == 4
+    assert all(len(c.name) < 70 for c in shown.contenders)
+    assert [c.e0 for c in shown.contenders] == [c.e0 for c in comparison.contenders]
+    assert "Ignoring clusters, " in told(comparison)
+    assert all(c.name in comparison_files(comparison)["comparison.svg"] for c in shown.contenders)
+
+
+def test_a_spreadsheet_finds_no_formulas_in_names(reports):
+    names = ("=1+1", "+1", "-1", "@SUM(1)", "\tx", "plain")
+    comparison = compare_reports(dict.fromkeys(names, reports["nearest"]))
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(comparison))))
+    assert {row["name"] for row in rows} == {"'=1+1", "'+1", "'-1", "'@SUM(1)", "'\tx", "plain"}
+    assert all(float(row["e0"]) == reports["nearest"].e0 for row in rows)

@@ -119,4 +119,4 @@ def test_nearly_all_validation_rows_may_belong_to_training_clusters(clinic):
         repeats=1,
         budget=100,
     )
-    assert report.sensitivity.error == (0.0,)
+    assert report.sensitivity.p0 == (0.0,)

@@ -126,11 +126,23 @@ def test_checked_evidence_can_show_that_a_loss_is_small(source):
     assert word(linked(source)) == BELOW
 
 
-def test_evidence_that_excludes_nothing_shows_nothing_for_a_loss_without_a_limit():
+def test_evidence_that_excludes_nothing_shows_nothing():
     audit = linked("linkage_quality", "upper", e0=None, e0_interval=(0.2, 0.4))
-    assert word(audit) == BELOW  # the interval ends at the largest possible loss
-    audit = replace(audit, settings=replace(audit.settings, loss_bound=None))
     assert word(audit) == UNDECIDED
+    assert "leaves open that all validation rows were seen" in headline_of(audit).sentence
+    audit = replace(audit, e0_interval=(0.2, None))
+    assert word(audit) == UNKNOWN
+    assert "the error rate on new clusters is at least 0.200" in headline_of(audit).sentence
+
+
+def test_a_bound_from_the_rows_that_excludes_nothing_shows_nothing():
+    audit = report(
+        p0_source="mixture", settings={"claim": (0.0, 0.1)}, e0=None, e0_interval=(0.2, 0.4)
+    )
+    assert word(audit) == UNDECIDED
+    sentence = headline_of(audit).sentence
+    assert sentence.startswith("The rows do not tell how many of them leaked. If at most half of")
+    assert "at most 10 %" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -147,6 +159,22 @@ def test_a_small_loss_needs_clusters_refits_a_solver_and_folds_to_rely_on(audit,
     assert word(audit) == UNDECIDED
     assert reason in headline_of(audit).sentence
     assert word(replace(audit, threshold=0.2)) == ABOVE
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [
+        report(settings={"n_validated": 4}),
+        report(settings={"refit_agreement": 0.5}),
+        report(accurate=False),
+        report(p0_source="match_column", settings={"claim": (0.01, 0.3)}),
+    ],
+)
+def test_a_large_loss_is_told_with_what_makes_it_unsure(audit):
+    assert "That is not sure, because" in headline_of(replace(audit, threshold=0.2)).sentence
+    if audit.p0_source != "match_column":
+        assert "That is not sure, because" in headline_of(without_threshold(audit)).sentence
+    assert "not sure" not in headline_of(report(threshold=0.2)).sentence
 
 
 def test_the_solver_of_misplaced_rows_does_not_matter_for_split_clusters():
@@ -202,12 +230,29 @@ def test_without_a_leaked_share_inflation_is_not_known():
     assert "The first is too good. Whether the second is too good is open" in (
         headline_of(audit).sentence
     )
-    assert "The first" not in headline_of(replace(audit, test=SHOWS_NOTHING)).sentence
+    assert "The first" not in headline_of(replace(audit, iid=0.23)).sentence
 
 
+def test_a_score_without_clusters_far_below_is_too_good_whatever_is_known_of_the_other():
+    audit = report(settings=ANY, test=SHOWS_NOTHING, e0_interval=(0.2, 0.34))
+    assert word(audit) == NOT_SHOWN
+    sentence = "The first is too good. That the second is too good was not shown"
+    assert sentence in headline_of(audit).sentence
+    part = replace(audit, settings=replace(audit.settings, n_validated=50))
+    assert "The first" not in headline_of(part).sentence, "scores of different rows"
+
+
+def test_the_folds_of_the_second_score_are_named():
+    made = linked("resolved_rows")
+    made = replace(made, settings=replace(made.settings, fold_threshold=0.5, **ANY))
+    assert "0.250 on folds made with match probabilities." in headline_of(made).sentence
+    assert "0.250 on the given folds." in headline_of(without_threshold(shared())).sentence
+
+
+@pytest.mark.parametrize("low", [0.2, 0.26])
 @pytest.mark.parametrize("test", [REPORT.test, SHOWS_NOTHING])
-def test_scores_that_nobody_checked_leave_inflation_open(test):
-    audit = linked("match_probability", "uncalibrated", test=test, e0_interval=(0.2, 0.34))
+def test_scores_that_nobody_checked_leave_inflation_open(test, low):
+    audit = linked("match_probability", "uncalibrated", test=test, e0_interval=(low, 0.34))
     assert word(without_threshold(audit)) == UNKNOWN
 
 

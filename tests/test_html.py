@@ -11,7 +11,7 @@ from example_report import REPORT, SHOWS_NOTHING, linked, lower_bound, report, s
 from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Bound
 from mlflow_b3.linkage import SuspiciousRow
 from mlflow_b3.reporting.html import to_html
-from mlflow_b3.reporting.limitations import LIMITS, SOURCES, open_questions
+from mlflow_b3.reporting.limitations import LIMITS, SOURCES, VACUOUS, open_questions
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
 from mlflow_b3.reporting.readable import LONGEST_NAME, readable
 from mlflow_b3.reporting.text import to_markdown
@@ -363,8 +363,9 @@ def test_the_paragraph_has_what_tripod_asks_for():
     for part in (
         "The 2000 rows came from 200 clusters by 'patient_id'.",
         "with the rows of a cluster kept together (5 folds)",
-        "binomial block bootstrap (Barnes and Dubrawski, 2017, 2019)",
-        "estimator power; 420 refits",
+        "a variant of the binomial block bootstrap (Barnes and Dubrawski, 2017, 2019; training sets "
+        "drawn without replacement, rows leaking in both directions, another estimator)",
+        "estimator power; 420 refits in all",
         "0.150 when clusters were ignored, 0.250 (95 % interval 0.220 to 0.280)",
         "0.300 (95 % interval 0.260 to 0.340) on new clusters after correction",
         "All of the interval is below the threshold of 0.450. Tipping point:",
@@ -377,7 +378,7 @@ def test_the_paragraph_has_what_tripod_asks_for():
 
 def test_the_paragraph_claims_no_more_than_the_audit():
     assert "did not reject" in describe_for_paper(report(test=SHOWS_NOTHING))
-    assert "between 0.220 and 0.800 on new clusters" in describe_for_paper(unknown())
+    assert "between 0.220 and 0.800 (95 %) on new clusters" in describe_for_paper(unknown())
     assert "lower bounds" in describe_for_paper(lower_bound())
     assert "at least about 0.300" in describe_for_paper(lower_bound())
     assert "extrapolated" not in describe_for_paper(split())
@@ -393,13 +394,48 @@ def test_the_paragraph_claims_no_more_than_the_audit():
     [
         ({"settings": {"folds_given": True}}, "on given folds that kept the rows of a cluster"),
         (
-            {"folds": (replace(REPORT.folds[0], shared_clusters=3),)},
-            "on given folds with up to 3 clusters on both sides",
+            {"folds": (replace(REPORT.folds[0], shared_clusters=3),) * 2},
+            "on given folds with up to 3 clusters on both sides (2 folds)",
+        ),
+        (
+            {"folds": REPORT.folds[:1], "settings": {"folds_given": True}},
+            "evaluated by validation on one given fold that kept the rows of a cluster together, and",
         ),
     ],
 )
 def test_the_paragraph_says_whose_folds_they_were(changes, words):
     assert words in describe_for_paper(report(**changes))
+
+
+def test_the_paragraph_tells_in_what_the_method_differs_from_the_published_one():
+    published = {"scheme": "replace", "method": "basis", "p0_validation": 0.0}
+    text = describe_for_paper(report(settings=published))
+    assert "with the binomial block bootstrap (Barnes and Dubrawski, 2017, 2019):" in text
+    text = describe_for_paper(report(settings={**published, "p0_validation": None}))
+    assert "a variant of the binomial block bootstrap" in text
+    assert "2019; rows leaking in both directions):" in text
+
+
+@pytest.mark.parametrize(
+    ("audit", "words"),
+    [
+        (report(settings={"n_validated": 4}), "4 are too few to speak of others."),
+        (
+            report(settings={"n_validated": 4}, threshold=0.2),
+            "That is not sure, because 4 clusters",
+        ),
+        (unknown(), "For every share of rows in split clusters up to 50 % it was estimated"),
+        (MIXTURE, "after correction. That is the value for half of the limit"),
+        (report(e0=0.27), "was 0.280, up to noise, which puts it above the estimate here."),
+        (REPORT, "in small training sets the loss fell by 0.080"),
+        (
+            linked("linkage_quality", "upper", e0=None, e0_interval=(0.2, 1.0)),
+            "(linkage_quality) did not exclude that all have.",
+        ),
+    ],
+)
+def test_the_paragraph_keeps_nothing_back(audit, words):
+    assert words in describe_for_paper(audit)
 
 
 def test_every_source_leaves_something_open():
@@ -425,6 +461,12 @@ def test_every_source_leaves_something_open():
 )
 def test_what_an_audit_could_not_find_out_is_listed(audit, question):
     assert question in " ".join(open_questions(audit))
+
+
+def test_evidence_that_excludes_nothing_leaves_everything_open():
+    vacuous = linked("linkage_quality", "upper", e0=None, p0=None, inflation=None)
+    assert VACUOUS in open_questions(vacuous)
+    assert "leaked share not known: linkage_quality excludes nothing" in Page(to_html(vacuous)).text
 
 
 def test_refits_that_agree_leave_nothing_open_about_them():

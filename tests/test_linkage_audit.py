@@ -471,6 +471,15 @@ def test_folds_that_split_clusters_are_audited_with_any_evidence(clinic, frame, 
     assert audit(frame, match_probability=pairs, purge_threshold=0.9, folds=folds).e0 is None
 
 
+def test_where_all_rows_may_have_leaked_only_the_largest_loss_limits_that_on_new_ones(frame):
+    assert audit(frame, linkage_quality={"recall": 0.05}).e0_interval[1] == 1.0
+    report = audit(frame, linkage_quality={"recall": 0.05}, loss=lambda y, p: 2.0 * (y != p))
+    assert report.e0_interval[1] is None
+    assert metrics_of(report)["b3/e0_high"] is None
+    assert "nothing limits it from above" in str(report)
+    assert "or more" in report.to_html()
+
+
 def test_a_recall_that_allows_everything_to_leak_gives_no_estimate(frame):
     report = audit(frame, linkage_quality={"recall": 0.05})
     assert report.linkage.validation.high == 1

@@ -1,5 +1,6 @@
 """The report in words: what it says, and that it says it safely."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from example_report import (
     REPORT,
     SETTINGS,
     SHOWS_NOTHING,
+    linked,
     lower_bound,
     report,
     split,
@@ -16,9 +18,17 @@ from example_report import (
 )
 
 from mlflow_b3 import AuditReport, Finding
+from mlflow_b3.reporting.headline import BELOW, headline_of
 from mlflow_b3.reporting.layout import WIDTH
 from mlflow_b3.reporting.method import describe_method, describe_refit
-from mlflow_b3.reporting.sentences import explain, explain_test, loss_words, number, percent
+from mlflow_b3.reporting.sentences import (
+    explain,
+    explain_inflation,
+    explain_test,
+    loss_words,
+    number,
+    percent,
+)
 from mlflow_b3.reporting.tables import score_rows
 from mlflow_b3.reporting.text import to_markdown, to_text
 
@@ -75,15 +85,27 @@ def test_without_a_known_share_both_scores_are_doubted():
 
 def test_both_uncorrected_scores_are_compared_with_the_answer():
     assert explain(REPORT)[1] == (
-        "Ignoring clusters, cross-validation reports 0.150 as error rate, which is too good by "
-        "0.150. By the cluster ids as they are it is 0.250, still too good by 0.050."
+        "Ignoring clusters, cross-validation reports 0.150 as error rate, by this estimate 0.150 too "
+        "good. By the cluster ids as they are it is 0.250, by this estimate 0.050 too good."
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "caveat"),
+    [
+        ({"test": SHOWS_NOTHING}, "The noise allows that it is not too good at all."),
+        ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is too good at all is not known."),
+    ],
+)
+def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
+    assert explain_inflation(report(e0_interval=(0.2, 0.34), **changes)).endswith(caveat)
 
 
 def test_a_score_that_leakage_made_worse_is_not_called_too_good():
     audit = report(e0=0.24, inflation=-0.01)
-    assert "which leakage has not made too good (correction -0.010)." in explain(audit)[1]
-    assert "still too good" not in explain(audit)[1]
+    assert explain(audit)[1].endswith(
+        "which by this estimate leakage has not made too good (correction -0.010)."
+    )
 
 
 def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
@@ -166,11 +188,32 @@ def test_without_clusters_to_break_nothing_is_said_about_split_ones():
     assert "split" not in explain(audit)[3]
 
 
-def test_a_model_that_fails_its_threshold_anyway_has_no_tipping_point():
-    audit = report(threshold=0.2)
+def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
+    """Whether the model fails is the headline's to say: e0 may be below where leaked rows hurt."""
+    audit = report(threshold=0.25, e0=0.2, e0_interval=(0.16, 0.24), inflation=-0.05)
+    assert headline_of(audit).word == BELOW
     assert explain(audit)[3] == (
-        "The model's loss reaches the threshold of 0.200 even without leakage: it fails as it is."
+        "There is no tipping point: by the cluster ids as they are the loss is 0.250, which reaches "
+        "the threshold of 0.250 already."
     )
+    constant = report(threshold=0.25, settings={"threshold_given": False})
+    assert "reaches the 0.250 of the best constant answer already" in explain(constant)[3]
+
+
+def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows():
+    """With a fixed share of validation rows from training clusters no rate of wrong ids is behind p0."""
+    audit = report(
+        p0_source="p0",
+        sensitivity=replace(REPORT.sensitivity, error=None),
+        tipping_cluster_error=None,
+        settings={"claim": (0.05, 0.05), "p0_validation": 0.0},
+    )
+    assert "if 15 % of the training rows of a fold belonged to its validation" in explain(audit)[3]
+    assert "wrong id" not in explain(audit)[3]
+    text = said(audit)
+    assert "What each leaked share p0 would mean" in text
+    assert "5 % 0.300 0.260 – 0.340" in text
+    assert "cluster error" not in text
 
 
 def test_no_threshold_no_tipping_point():
@@ -203,6 +246,44 @@ def test_fragments_have_no_guaranteed_bound_and_use_a_mixture():
 
 def test_printing_a_report_prints_its_text():
     assert str(REPORT) == to_text(REPORT)
+
+
+def test_a_name_cannot_steer_the_terminal():
+    text = to_text(report(settings={"model": "m\x1b[2J\x1b[1;1HAll fine", "cluster": "a\u202eb"}))
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e]", text)
+    assert "m[U+001B][2J" in text
+
+
+def test_numbers_that_are_not_finite_are_not_told_as_an_answer():
+    for audit in (report(e0=math.nan), report(test=replace(PROFITS, pvalue=math.nan))):
+        assert not re.search(r"(about|by|is|=) nan", said(audit))
+        assert "are not finite, so they say nothing" in said(audit)
+
+
+def test_a_lower_bound_above_the_estimate_is_marked():
+    names = [name for name, _, _ in score_rows(report(e0=0.27))]
+    assert names[-1] == "e0 is at least, up to noise (here it is above e0)"
+
+
+def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place():
+    for audit in (
+        report(p0_source="mixture", settings={"claim": (0.0, 0.1)}),
+        linked("linkage_quality", "upper"),
+    ):
+        assert "about 0.300 (90 % interval 0.260 to 0.340)" in headline_of(audit).sentence
+        assert "about 0.300 (90 % interval 0.260 to 0.340)" in explain(audit)[0]
+        assert "0.260 – 0.340 (90 %)" in said(audit)
+    exact = linked("linkage_quality", "upper")
+    exact = replace(exact, linkage=replace(exact.linkage, n_labels=None))
+    assert "(95 % interval 0.260 to 0.340)" in explain(exact)[0]
+
+
+def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
+    """40 % of the 80.4 % that five folds put apart, and 32 % of them where that is estimated."""
+    assert "of split rates below that is at most 49.8 %." in said(
+        linked("linkage_quality", "upper")
+    )
+    assert "of split rates below that is 39.8 %." in said(linked("resolved_rows"))
 
 
 def test_the_scores_come_from_naive_to_corrected():
@@ -299,6 +380,12 @@ def test_a_refit_of_a_part_never_says_that_leakage_is_harmless():
     assert "not too good" not in text
     assert "has not made too good" not in text
     assert "at a rate that cannot be told" in text
+    assert "no bias of the second shows, which does not say that it has none" in text
+
+
+def test_a_refit_of_a_part_that_shows_no_bias_is_not_called_too_good():
+    silent = lower_bound(e0_interval=(0.2, None), test=SHOWS_NOTHING)
+    assert "Both are too good" not in explain_inflation(silent)
 
 
 def test_the_route_and_what_was_recovered_are_told():

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3 import TrackingError, record
-from mlflow_b3.cli_errors import saved_if_not_recorded
+from mlflow_b3.cli_errors import shown_if_not_recorded
 from mlflow_b3.datasets import FEATURES
 from mlflow_b3.refit import load_model
 from mlflow_b3.tracking.recording import audit_and_record
@@ -150,7 +150,7 @@ def test_an_audit_that_mlflow_does_not_take_is_not_lost(registered, monkeypatch,
     monkeypatch.chdir(tmp_path)
     with (
         pytest.raises(TrackingError, match="connection refused") as caught,
-        saved_if_not_recorded(),
+        shown_if_not_recorded(),
     ):
         audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
     (saved,) = tmp_path.glob("b3-audit-*")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.methods import Method, fit_curve
 from mlflow_b3.estimation.unmixing import Extrapolation
 from mlflow_b3.results import Result
@@ -46,6 +47,8 @@ class Influence:
         Rows, where clusters are too few.
     ids : array of int
         Clusters by the order in which they first occur in the table, or rows by their number.
+    share : array
+        w: the share of the validated rows that each unit has.
     loco : array
         ψ of the score by noisy ids, one for each unit.
     e0 : array
@@ -54,12 +57,13 @@ class Influence:
 
     unit: str
     ids: NDArray[np.intp]
+    share: Array
     loco: Array
     e0: Array
 
     def to_csv(self) -> str:
         """Return a table with a line for each unit."""
-        columns = {self.unit: self.ids, "loco": self.loco}
+        columns = {self.unit: self.ids, "share": self.share, "loco": self.loco}
         columns |= {f"e0_{n + 1}": column for n, column in enumerate(self.e0.T)}
         return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
@@ -67,10 +71,19 @@ class Influence:
     def from_csv(cls, text: str) -> "Influence":
         """Read what `to_csv` returned."""
         frame = pd.read_csv(StringIO(text))
-        unit, _, *readings = map(str, frame.columns)
+        unit, *scores = map(str, frame.columns)
+        readings = scores[2:]
+        if unit not in ("clusters", "rows") or scores[:2] != ["share", "loco"]:
+            raise InputError(
+                f"influence.csv has the columns {', '.join(map(str, frame.columns))}; it must begin "
+                "with clusters or rows, share and loco. Audit the model again."
+            )
+        if not np.isfinite(frame.to_numpy(dtype=float)).all():
+            raise InputError("influence.csv has cells without a number. Audit the model again.")
         return cls(
             unit=unit,
             ids=frame[unit].to_numpy(dtype=np.intp),
+            share=frame["share"].to_numpy(dtype=float),
             loco=frame["loco"].to_numpy(dtype=float),
             e0=frame[readings].to_numpy(dtype=float).reshape(len(frame), len(readings)),
         )

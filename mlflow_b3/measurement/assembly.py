@@ -44,6 +44,8 @@ class UnitLosses:
         Rows, where clusters are few.
     ids : array of int
         The number of each cluster or row that was validated on.
+    share : array
+        The share of the validated rows that each has.
     curve : array
         Its part in the deviation of the losses of the curve, and of those of held-back rows.
     fragments : array
@@ -52,6 +54,7 @@ class UnitLosses:
 
     unit: str
     ids: NDArray[np.intp]
+    share: Array
     curve: Array
     fragments: Array
 
@@ -189,6 +192,7 @@ def assemble(
         units=UnitLosses(
             unit="rows" if parts.few else "clusters",
             ids=parts.used,
+            share=parts.share,
             curve=parts.influence,
             fragments=broken[parts.used],
         ),
@@ -199,7 +203,8 @@ def assemble(
 class Curves:
     """The pooled loss curve and those of the folds.
 
-    `few` clusters were validated on, or not; `influence` is what each of the units `used` adds.
+    `few` clusters were validated on, or not; `influence` is what each of the units `used` adds, and
+    `share` that of the validated rows which it has.
     """
 
     curve: LossCurve
@@ -207,6 +212,7 @@ class Curves:
     weights: Array
     few: bool
     used: NDArray[np.intp]
+    share: Array
     influence: Array
 
 
@@ -227,7 +233,9 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
         _influence(fold, line, weight, units, None if few else mean)
         for fold, line, weight in zip(folds, lines, weights, strict=True)
     )
-    used = np.unique(np.concatenate([units[fold.fold.validation] for fold in folds]))
+    used, rows = np.unique(
+        np.concatenate([units[fold.fold.validation] for fold in folds]), return_counts=True
+    )
     influence = np.asarray(parts)[used]
     covariance = robust_covariance(influence)
     curve = _pool(
@@ -239,6 +247,7 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
         weights=weights,
         few=few,
         used=used,
+        share=rows / rows.sum(),
         influence=influence,
     )
 

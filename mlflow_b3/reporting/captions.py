@@ -1,5 +1,6 @@
 """What the charts of a report show, in words."""
 
+from mlflow_b3.reporting.premises import rate_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import loss_words, number, percent
 
@@ -9,7 +10,8 @@ def score_caption(report: AuditReport) -> str:
     word = loss_words(report.settings.loss)
     text = f"The {word} of the same learner under three ways of validating it; smaller is better."
     if report.e0 is None:
-        text += " Of the last only a range is known."
+        text += " Of the last only a range is known"
+        text += "." if report.e0_interval[1] is not None else ", which has no upper end."
     elif report.settings.refit_strength != "full":
         text += " The last is a lower bound; the bar has no upper end."
     if report.e0_guaranteed is not None:
@@ -44,6 +46,8 @@ def curve_caption(report: AuditReport) -> str:
         middle = " All of this is for the middle of the range that was taken as known." * (
             low < high
         )
+        if report.path.exposure[0] == 0:
+            return f"{text} By what was taken as known no row leaked, so e0 is read there.{middle}"
         return (
             f"{text} Rows that leaked by wrong ids are in there already, so the point without leakage "
             f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
@@ -59,7 +63,10 @@ def curve_caption(report: AuditReport) -> str:
 
 def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
     """Return how to read a sensitivity curve."""
-    rate = "share of rows whose cluster was split" if split else "share of rows with a wrong id"
+    rate = {
+        "split rate": "share of rows whose cluster was split",
+        "cluster error": "share of rows with a wrong id",
+    }.get(rate_of(report, split=split), "share of training rows that belong to validation clusters")
     text = f"The loss on new clusters for every {rate}: the one thing that the data cannot tell."
     if report.threshold is not None and not report.settings.threshold_given:
         text += (

@@ -6,6 +6,7 @@ from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sensitivity_chart import plot_sensitivity, threshold_words
 from mlflow_b3.reporting.svg import Plot
+from mlflow_b3.reporting.tables import confidence_note, guarantee_words
 from mlflow_b3.wording import interval_words, loss_words, number, percent
 
 ROW = 42
@@ -41,9 +42,10 @@ def _scores(report: AuditReport) -> Plot:
         (f"on new clusters (e0){least}", report.e0, (low, high), "diamond", "blue"),
     ]
     if report.e0_guaranteed is not None:
-        rows.append(("e0 is at least, up to noise", report.e0_guaranteed, None, "pointer", "blue"))
+        rows.append((guarantee_words(report), report.e0_guaranteed, None, "pointer", "blue"))
     texts = [
-        f"{name}: {number(value)}" + (f" ({interval_words(ends)})" if ends else "")
+        f"{name}: {number(value)}"
+        + (f" ({interval_words(ends)}{confidence_note(report, ends)})" if ends else "")
         for name, value, ends, _, _ in rows
     ]
     core = [report.iid, report.loco, *report.loco_interval, report.e0, report.e0_guaranteed]

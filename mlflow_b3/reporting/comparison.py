@@ -3,6 +3,7 @@
 import csv
 import io
 from itertools import chain
+from typing import Any
 
 from mlflow_b3.comparing import Comparison
 from mlflow_b3.reporting.comparison_page import comparison_page, comparison_plot
@@ -13,6 +14,8 @@ from mlflow_b3.reporting.comparison_words import (
     readable_names,
 )
 from mlflow_b3.reporting.layout import aligned, escaped, listed, paragraphs, titled
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -43,7 +46,10 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return the ranking as a CSV table with all digits."""
+    """Return the ranking as a CSV table with all digits.
+
+    Text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     file = io.StringIO()
     rows = [c.to_dict() for c in comparison.contenders]
     pairs = ("loco_interval", "e0_interval")
@@ -54,8 +60,12 @@ def comparison_csv(comparison: Comparison) -> str:
     writer.writerow(names)
     for row in rows:
         cells = (row[n] if n in pairs else (row[n],) for n in row)
-        writer.writerow(chain.from_iterable(cells))
+        writer.writerow(map(_no_formula, chain.from_iterable(cells)))
     return file.getvalue()
+
+
+def _no_formula(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def comparison_files(comparison: Comparison) -> dict[str, str]:

@@ -20,6 +20,7 @@ ROW = 46
 
 def comparison_page(comparison: Comparison) -> str:
     """Return a comparison as one HTML page; see `mlflow_b3.reporting.html.to_html`."""
+    chart = Markup(comparison_plot(comparison).inline())
     comparison = readable_names(comparison)
     sentences = explain_comparison(comparison)
     return page(
@@ -27,9 +28,9 @@ def comparison_page(comparison: Comparison) -> str:
         title=TITLE,
         answer=" ".join(sentences[:2]),
         more=sentences[2:],
-        chart=Markup(comparison_plot(comparison).inline()),
+        chart=chart,
         caption=(
-            "One line for each model, the best on new clusters first: the loss ignoring clusters "
+            "One line for each model, the best first: the loss ignoring clusters "
             "(circle), by the cluster ids as they are (square) and on new clusters (diamond, with its "
             "95 % interval for this model alone)."
         ),

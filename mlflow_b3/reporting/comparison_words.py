@@ -1,8 +1,10 @@
 """What a comparison of audited models says, in tables and in words."""
 
 from dataclasses import replace
+from itertools import chain, count
 
-from mlflow_b3.comparing import Comparison, Contender
+from mlflow_b3.comparing import Comparison, Contender, Difference
+from mlflow_b3.reporting.readable import shorten
 from mlflow_b3.reporting.tables import INTERVAL, Table
 from mlflow_b3.wording import interval_words, loss_words, number, percent, visible
 
@@ -13,52 +15,67 @@ WORDS = {"e0": "on new clusters", "loco": "by the cluster ids as they are"}
 
 def explain_comparison(comparison: Comparison) -> list[str]:
     """Return who is best, what of that is noise, and where naive scores say otherwise."""
-    word = loss_words(comparison.loss)
-    best = _first(comparison)
-    value = best.e0 if comparison.by == "e0" else best.loco
-    sentences = [f"{best.name} has the lowest {word} {WORDS[comparison.by]}: {number(value)}."]
-    sentences += [_apart(comparison, best)] if comparison.differences else []
-    naive = min(comparison.contenders, key=lambda c: c.iid)
-    if naive.name != best.name:
+    compared = [c for c in comparison.contenders if c.rank_iid is not None]
+    if len(compared) < 2:
+        return ["Fewer than two models can be compared; the notes say why."]
+    best = compared[0]
+    naive = min(compared, key=lambda c: c.iid)
+    sentences = [_best(comparison, best, all_known=len(compared) == len(comparison.contenders))]
+    sentences += _apart(comparison, best)
+    if any(d.flips_iid for d in comparison.differences if d.worse == naive.name):
         place = naive.rank_e0 if comparison.by == "e0" else naive.rank_loco
-        told = "has no known place" if place is None else f"takes place {place}"
         sentences.append(
             f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); "
-            f"{WORDS[comparison.by]} it {told}."
+            f"{WORDS[comparison.by]} it takes place {place}."
         )
     return sentences + _flips(comparison)
 
 
-def _first(comparison: Comparison) -> Contender:
-    if comparison.by == "e0":
-        return comparison.contenders[0]
-    return min(comparison.contenders, key=lambda c: c.loco)
+def _best(comparison: Comparison, best: Contender, all_known: bool) -> str:
+    word = loss_words(comparison.loss)
+    if comparison.by == "loco":
+        return (
+            f"Which model is best on new clusters is not known. {best.name} has the lowest {word} "
+            f"{WORDS['loco']}: {number(best.loco)}."
+        )
+    among = "" if all_known else "Of those whose e0 is known, "
+    return f"{among}{best.name} has the lowest {word} on new clusters: {number(best.e0)}."
 
 
-def _apart(comparison: Comparison, best: Contender) -> str:
+def _apart(comparison: Comparison, best: Contender) -> list[str]:
     own = [d for d in comparison.differences if d.better == best.name]
-    beyond = [d.worse for d in own if d.beyond_noise]
-    within = [d.worse for d in own if not d.beyond_noise]
-    parts = []
-    if beyond:
-        parts.append(f"It is better than {', '.join(beyond)} beyond the noise.")
-    if within:
-        parts.append(f"Its lead over {', '.join(within)} is within the noise.")
-    return " ".join(parts)
+    sentences = {
+        "yes": "It is better than {} beyond the noise.",
+        "no": "Its lead over {} is within the noise.",
+        "not known": "Whether its lead over {} is noise cannot be told from so few clusters.",
+        "not comparable": "Its lead over {} says nothing: these audits are not comparable.",
+    }
+    worse = {verdict: [d.worse for d in own if _beyond(d) == verdict] for verdict in sentences}
+    return [
+        sentence.format(", ".join(worse[verdict]))
+        for verdict, sentence in sentences.items()
+        if worse[verdict]
+    ]
 
 
 def _flips(comparison: Comparison) -> list[str]:
-    flipped = [d for d in comparison.differences if d.flips_iid]
+    pairs = [d for d in comparison.differences if d.comparable]
+    flipped = [d for d in pairs if d.flips_iid]
+    if not pairs:
+        return []
     if not flipped:
+        same = "the pair" if len(pairs) == 1 else "all pairs"
         return [
-            f"Scores that ignore clusters put all pairs in the same order as {_measure(comparison)}."
+            f"Scores that ignore clusters put {same} in the same order as {_measure(comparison)}."
         ]
+    sentence = (
+        f"Scores that ignore clusters put {len(flipped)} of {len(pairs)} pairs the other way round "
+        f"than {_measure(comparison)}"
+    )
+    if not any(d.noise_known for d in flipped):
+        return [f"{sentence}."]
     sure = sum(d.beyond_noise for d in flipped)
-    return [
-        f"Scores that ignore clusters put {len(flipped)} of {len(comparison.differences)} pairs the "
-        f"other way round than {_measure(comparison)}; in {sure} of them the difference is beyond the "
-        "noise."
-    ]
+    return [f"{sentence}; in {sure} of them the difference is beyond the noise."]
 
 
 def _measure(comparison: Comparison) -> str:
@@ -72,17 +89,18 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 
 def _ranking(comparison: Comparison) -> Table:
+    e0 = comparison.by == "e0"
     return Table(
-        title=f"Ranking by {loss_words(comparison.loss)} on new clusters",
+        title=f"Ranking by {loss_words(comparison.loss)} {WORDS[comparison.by]}",
         head=("place", "model", "e0", INTERVAL, "LOCO (place)", "IID (place)", "leakage"),
         rows=tuple(
             (
-                "–" if c.rank_e0 is None else str(c.rank_e0),
+                str((c.rank_e0 if e0 else c.rank_loco) or "–"),
                 c.name,
                 number(c.e0),
                 interval_words(c.e0_interval),
-                f"{number(c.loco)} ({c.rank_loco})",
-                f"{number(c.iid)} ({c.rank_iid})",
+                f"{number(c.loco)} ({c.rank_loco or '–'})",
+                f"{number(c.iid)} ({c.rank_iid or '–'})",
                 c.leakage,
             )
             for c in comparison.contenders
@@ -103,32 +121,52 @@ def _differences(comparison: Comparison) -> Table:
                 d.worse,
                 number(d.difference),
                 interval_words(d.interval),
-                _yes(d.beyond_noise),
-                _yes(d.paired),
-                "reversed" if d.flips_iid else "the same",
-                "none up to 50 %" if d.flips_at is None else percent(d.flips_at),
+                _beyond(d),
+                "yes" if d.paired else "no",
+                *(_orders(d) if d.comparable else ("–", "–")),
             )
             for d in comparison.differences
         ),
     )
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+def _beyond(difference: Difference) -> str:
+    if not difference.comparable:
+        return "not comparable"
+    if not difference.noise_known:
+        return "not known"
+    return "yes" if difference.beyond_noise else "no"
+
+
+def _orders(difference: Difference) -> tuple[str, str]:
+    at = difference.flips_at
+    return (
+        "reversed" if difference.flips_iid else "the same",
+        "none up to 50 %" if at is None else percent(at),
+    )
 
 
 def readable_names(comparison: Comparison) -> Comparison:
-    """Return the comparison with visible and short names."""
-
-    def short(name: str) -> str:
-        text = visible(name)
-        return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
-
+    """Return the comparison with names that are visible, short and still different."""
+    names: dict[str, str] = {}
+    for contender in comparison.contenders:
+        text = shorten(visible(contender.name), LONGEST_NAME)
+        others = (f"{text} ({n})" for n in count(2))
+        names[contender.name] = next(
+            name for name in chain([text], others) if name not in names.values()
+        )
     return replace(
         comparison,
-        contenders=tuple(replace(c, name=short(c.name)) for c in comparison.contenders),
+        contenders=tuple(replace(c, name=names[c.name]) for c in comparison.contenders),
         differences=tuple(
-            replace(d, better=short(d.better), worse=short(d.worse)) for d in comparison.differences
+            replace(d, better=names[d.better], worse=names[d.worse]) for d in comparison.differences
         ),
-        notes=tuple(visible(note) for note in comparison.notes),
+        notes=tuple(_readable_note(note, names) for note in comparison.notes),
     )
+
+
+def _readable_note(note: str, names: dict[str, str]) -> str:
+    """Return a note, in which names are quoted, with the names that are shown."""
+    for name, shown in names.items():
+        note = note.replace(repr(name), repr(shown))
+    return visible(note)

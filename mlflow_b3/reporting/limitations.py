@@ -23,6 +23,7 @@ GIVEN = (
     "Whether the rate that was given is right; the sensitivity curve says what others would mean."
 )
 UNCHECKED = "How far the match probabilities are off: nobody has checked them."
+VACUOUS = "How many rows leaked: the evidence that was to tell it excludes nothing."
 #: What remains unknown of the leaked share, by where it came from.
 SOURCES = {
     "none": "How many ids are wrong. Without that there is no single number for new clusters.",
@@ -51,7 +52,8 @@ PATTERNS = {
 def open_questions(report: AuditReport) -> list[str]:
     """Return what is not known after this audit, in sentences."""
     settings, test = report.settings, report.test
-    found = [SOURCES[report.p0_source], PATTERNS[settings.pattern]]
+    excluded = report.e0 is not None or settings.claim is None
+    found = [SOURCES[report.p0_source] if excluded else VACUOUS, PATTERNS[settings.pattern]]
     if settings.refit_strength != "full":
         found.append(
             "How much larger the loss on new clusters is than what is shown: part of the model was "

@@ -60,10 +60,14 @@ def _share(share: LeakShare, kind: str) -> str:
 
 def _as_split_rate(report: AuditReport) -> str:
     """Return the split rate of the table that goes with the seen share, where there is one."""
-    apart = 2 * seen_share(0.5, report.folds).share
-    if report.p0 is None or report.p0 >= apart:
+    leak, apart = report.linkage, 2 * seen_share(0.5, report.folds).share
+    upper = leak is not None and leak.kind == "upper"
+    seen = leak.validation.high if leak is not None and upper else report.p0
+    if report.e0 is None or seen is None or seen >= apart:
         return ""
-    return f" In the table of split rates below that is {percent(report.p0 / apart)}."
+    return (
+        f" In the table of split rates below that is {'at most ' * upper}{percent(seen / apart)}."
+    )
 
 
 def explain_regression(report: AuditReport) -> list[str]:

@@ -4,6 +4,7 @@ import numpy as np
 
 from mlflow_b3.estimation.path import ExtrapolationPath
 from mlflow_b3.reporting.axes import Axis, axis_for
+from mlflow_b3.reporting.premises import confidence_of, folds_words
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.wording import loss_words, number, percent
@@ -21,7 +22,8 @@ def plot_losses(report: AuditReport) -> Plot:
     )
     separate = bool(unmixed) and not np.allclose(unmixed, measured)
     full = report.settings.refit_strength == "full"
-    ends = [] if path is None else [*path.loss, *path.low, *(path.high if full else ())]
+    ends = [y + side * e for (_, y), e in zip(measured, errors, strict=True) for side in (-1, 1)]
+    ends += [] if path is None else [*path.loss, *path.low, *(path.high if full else ())]
     word = loss_words(report.settings.loss)
     axis = axis_for([*curve.loss, report.e0, *(y for _, y in unmixed)], ends, label=word, reach=6.0)
     most = max(curve.exposure)
@@ -94,7 +96,7 @@ def _mixture(report: AuditReport, e0: float) -> Plot:
     plot = Plot(
         "loss_curve",
         "Rows that were seen and rows that were not: a mixture",
-        f"The {word} by the ids as they are, {number(report.loco)}, is a mixture of "
+        f"The {word} {folds_words(report)}, {number(report.loco)}, is a mixture of "
         f"{percent(share)} rows whose true cluster also has rows in training and others that are "
         f"new. On the first it is {number(losses.seen_loss)} as measured by breaking clusters on "
         f"purpose; so it is {number(e0)} on the new ones.",
@@ -109,13 +111,13 @@ def _mixture(report: AuditReport, e0: float) -> Plot:
     )
     plot.entry("on the folds as they are (LOCO), 95 % interval", "green", "square")
     plot.entry("measured on clusters broken on purpose", "orange", "circle")
-    plot.entry("solved for new clusters (e0), 95 % interval", "blue", "diamond")
+    plot.entry(f"solved for new clusters (e0), {confidence_of(report)} interval", "blue", "diamond")
     plot.line([(0.0, e0), (1.0, end)], "edge", dashed=True)
     plot.error_bar(share, *report.loco_interval, "green")
     plot.mark(share, report.loco, "square", "green")
     plot.error_bar(1.0, losses.seen_loss - error, losses.seen_loss + error, "orange")
     plot.mark(1.0, losses.seen_loss, "circle", "orange")
-    plot.error_bar(0.0, low, axis.high * 2 if high is None else high, "blue")
+    plot.error_bar(0.0, low, high, "blue")
     plot.mark(0.0, e0, "diamond", "blue")
     plot.label(0.0, e0, f"e0 {number(e0)}")
     return plot

@@ -63,7 +63,8 @@ def estimator_words(report: AuditReport) -> str:
 def fold_words(report: AuditReport) -> str:
     """Return how many folds there were, and what they kept together."""
     settings = report.settings
-    count = f"{len(report.folds) // settings.repeats} folds"
+    each = len(report.folds) // settings.repeats
+    count = "1 fold" if each == 1 else f"{each} folds"
     if settings.repeats > 1:
         count += f" assigned anew {settings.repeats} times"
     if settings.fold_threshold is not None:

@@ -1,10 +1,23 @@
 """A paragraph for a paper: how clusters and leakage were handled, as TRIPOD+AI asks for it."""
 
-from mlflow_b3.reporting.headline import ABOVE, BELOW, at_least, headline_of
+from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.reporting.headline import ABOVE, BELOW, at_least, headline_of, unsure
 from mlflow_b3.reporting.method import ROUTE_WORDS, estimator_words, fold_words
+from mlflow_b3.reporting.premises import (
+    NOT_FINITE,
+    confidence_of,
+    folds_words,
+    is_finite,
+    is_half,
+    shares_clusters,
+)
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain_tipping
 from mlflow_b3.wording import loss_words, number, percent
+
+#: The estimators that are not those of the papers.
+OWN_METHODS = ("power",)
+BREAKING = "breaking validation clusters on purpose and giving one part to training"
 
 REFERENCES = (
     "Barnes, M. and Dubrawski, A. (2017). The binomial block bootstrap estimator for evaluating loss "
@@ -28,27 +41,34 @@ def describe_for_paper(report: AuditReport) -> str:
         _problem(report),
         _evidence(report),
         _estimation(report),
-        _results(report),
-        *([_threshold(report)] if report.settings.threshold_given else []),
-        _test(report),
+        *(_outcome(report) if is_finite(report) else [NOT_FINITE]),
         _software(report),
     ]
     return " ".join(sentences)
 
 
+def _outcome(report: AuditReport) -> list[str]:
+    threshold = [_threshold(report)] if report.settings.threshold_given else []
+    return [_results(report), *threshold, _test(report)]
+
+
 def _validation(report: AuditReport) -> str:
     s = report.settings
-    shared = max(fold.shared_clusters for fold in report.folds)
-    if shared:
-        kept = f"on given folds with up to {shared} clusters on both sides"
+    folds = "given folds" if len(report.folds) > 1 else "one given fold"
+    if shares_clusters(report):
+        shared = max(fold.shared_clusters for fold in report.folds)
+        kept = f"on {folds} with up to {shared} clusters on both sides"
     elif s.folds_given:
-        kept = "on given folds that kept the rows of a cluster together"
+        kept = f"on {folds} that kept the rows of a cluster together"
     else:
         kept = "with the rows of a cluster kept together"
+    how = f"by cross-validation {kept} ({fold_words(report)})"
+    if len(report.folds) == 1:
+        how = f"by validation {kept}"
     return (
         f"The {s.n_rows} rows came from {s.n_clusters} clusters by {s.cluster!r}. The "
-        f"{loss_words(s.loss)} was evaluated by cross-validation {kept} ({fold_words(report)}), and "
-        "for comparison by cross-validation that ignored clusters."
+        f"{loss_words(s.loss)} was evaluated {how}, and for comparison by cross-validation "
+        "that ignored clusters."
     )
 
 
@@ -75,6 +95,7 @@ def _evidence(report: AuditReport) -> str:
     middle = f"{percent(s.middle)} (95 % interval {rate}) {seen}"
     leak = report.linkage
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
+    sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
     stated = "That was stated, not estimated from these data."
     back = "with as many rows leaking back"
     if s.p0_validation is not None:
@@ -94,16 +115,21 @@ def _evidence(report: AuditReport) -> str:
         f"were looked up by hand; by these, {middle}.",
         "partition_samples": f"By posterior samples of the record linkage, {middle}.",
         "linkage_quality": "By the published quality of the record linkage, at most "
-        f"{percent(high)} {seen}.",
+        f"{percent(high)} {seen}{sure}.",
         "match_probability": "By match probabilities of the record linkage that nobody checked, "
         f"about {percent(s.middle)} {seen}; {rate} was allowed for.",
         "match_column": "By match probabilities of the rows that nobody checked, about "
         f"{percent(s.middle)} of them carry a wrong identifier; {rate} was allowed for.",
     }
-    if bound is not None and source == "mixture" and bound.vacuous:
+    if report.e0 is None and source == "mixture":
         return (
             "How many training rows belong to validation clusters was not known; how many of them "
             "look like validation rows excluded nothing."
+        )
+    if report.e0 is None and leak is not None:
+        return (
+            f"How many {seen} was not known; the evidence of the record linkage ({source}) did not "
+            "exclude that all have."
         )
     return texts[source]
 
@@ -111,20 +137,29 @@ def _evidence(report: AuditReport) -> str:
 def _estimation(report: AuditReport) -> str:
     s = report.settings
     route = ROUTE_WORDS.get(s.refit, "the model was trained again")
-    refits = f"{s.fits} refits, for each of which {route}"
+    refits = f"{s.fits} refits in all, for each of which {route}"
     if s.pattern == "fragments":
         text = (
             "The performance on new clusters was estimated from the mixture of validation rows with "
-            "and without rows of their true cluster in training; the performance on the former was measured by "
-            f"breaking validation clusters on purpose and giving one part to training ({refits})."
+            "and without rows of their true cluster in training; the performance on the former was "
+            f"measured by {BREAKING} ({refits})."
         )
     else:
-        how = "for every share of wrong identifiers up to 50 % " if s.pattern == "unknown" else ""
+        how = ""
+        if report.e0 is None:
+            how = "for every share of wrong identifiers up to 50 % "
+            if s.claim is not None and s.p0_validation is not None:
+                how = f"for every such share up to {percent(s.claim[1])} "
         text = (
-            f"The performance on new clusters was estimated {how}with the binomial block bootstrap "
-            "(Barnes and Dubrawski, 2017, 2019): increasing shares of validation rows were put into "
-            "training, the performance on the others was measured, and the curve was extrapolated "
-            f"to the point without leakage (estimator {estimator_words(report)}; {refits})."
+            f"The performance on new clusters was estimated {how}with {_bootstrap(report)}: increasing "
+            "shares of validation rows were put into training, the performance on the others was "
+            "measured, and the curve was extrapolated to the point without leakage (estimator "
+            f"{estimator_words(report)}; {refits})."
+        )
+    if s.pattern == "unknown" and report.fragments is not None:
+        text += (
+            " For every share of rows in split clusters up to 50 % it was estimated from the "
+            f"performance on rows whose clusters were split, measured by {BREAKING}."
         )
     if s.refit_strength != "full":
         text += (
@@ -134,27 +169,48 @@ def _estimation(report: AuditReport) -> str:
     return text
 
 
+def _bootstrap(report: AuditReport) -> str:
+    """Return the published method, and in what this one differs from it."""
+    s = report.settings
+    others = [
+        *(["training sets drawn without replacement"] if s.scheme == "subset" else []),
+        *(["rows leaking in both directions"] if s.p0_validation != 0 else []),
+        *(["another estimator"] if s.method in OWN_METHODS else []),
+    ]
+    name = "binomial block bootstrap (Barnes and Dubrawski, 2017, 2019"
+    return f"a variant of the {name}; {', '.join(others)})" if others else f"the {name})"
+
+
 def _results(report: AuditReport) -> str:
     low, high = report.e0_interval
     word, ends = loss_words(report.settings.loss), report.loco_interval
-    corrected = f"{number(report.e0)} (95 % interval {number(low)} to {number(high)})"
+    sure = confidence_of(report)
+    corrected = f"{number(report.e0)} ({sure} interval {number(low)} to {number(high)})"
     if high is None:
         corrected = at_least(report)
     elif report.e0 is None:
-        corrected = f"between {number(low)} and {number(high)}"
+        corrected = f"between {number(low)} and {number(high)} ({sure})"
     text = (
         f"The {word} was {number(report.iid)} when clusters were ignored, {number(report.loco)} (95 % "
-        f"interval {number(ends[0])} to {number(ends[1])}) by the identifiers as they are, and "
+        f"interval {number(ends[0])} to {number(ends[1])}) {folds_words(report)}, and "
         f"{corrected} on new clusters after correction."
     )
-    if report.e0_guaranteed is not None:
+    if is_half(report):
+        text += " That is the value for half of the limit; the interval is for none to all of it."
+    bound = report.e0_guaranteed
+    if bound is not None:
+        noise = "up to noise"
+        if report.e0 is not None and bound > report.e0:
+            noise += ", which puts it above the estimate here"
         text += (
             " A lower bound that needs a decreasing and convex curve only was "
-            f"{number(report.e0_guaranteed)}, up to noise."
+            f"{number(bound)}, {noise}."
         )
-    half = report.p0_source == "mixture" or (report.linkage and report.linkage.kind == "upper")
-    if half and report.e0 is not None:
-        text += " That is the value for half of the limit; the interval is for none to all of it."
+    if report.settings.n_validated < FEW_CLUSTERS:
+        text += (
+            f" The intervals speak of new rows of the same clusters: {report.settings.n_validated} are "
+            "too few to speak of others."
+        )
     return text
 
 
@@ -162,7 +218,7 @@ def _threshold(report: AuditReport) -> str:
     limit = f"the threshold of {number(report.threshold)}"
     answer = {
         BELOW: f"All of the interval is below {limit}.",
-        ABOVE: f"All of the interval is at or above {limit}.",
+        ABOVE: f"All of the interval is at or above {limit}.{unsure(report)}",
     }.get(headline_of(report).word, f"Whether that is below {limit} is open.")
     return f"{answer} {explain_tipping(report)}"
 
@@ -173,8 +229,8 @@ def _test(report: AuditReport) -> str:
     low, high = (number(end) for end in test.interval)
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} that the model gains "
-        f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; the loss "
-        f"fell by {number(test.effect)}, 90 % interval {low} to {high})."
+        f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in small "
+        f"training sets the loss fell by {number(test.effect)}, 90 % interval {low} to {high})."
     )
 
 

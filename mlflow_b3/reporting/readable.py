@@ -30,7 +30,7 @@ def readable(report: AuditReport) -> AuditReport:
 
 def _readable(value: Any, longest: int) -> Any:
     if isinstance(value, str):
-        return _short(visible(value), longest)
+        return shorten(visible(value), longest)
     if isinstance(value, tuple) and value and not isinstance(value[0], float):
         return tuple(_readable(item, longest) for item in value)
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def _readable(value: Any, longest: int) -> Any:
     return value
 
 
-def _short(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """Keep the beginning and the end, where names differ."""
     if len(text) <= longest:
         return text

@@ -137,9 +137,11 @@ class AuditReport(Result):
         Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
         when it was to be bounded by the rows, or by linkage evidence, and the bound is vacuous.
     e0_interval : tuple of float, or of float and None
-        95 % interval of e0; over all cluster errors up to 50 % when nothing is known. The upper
-        end is None where the refits give lower bounds only (`settings.refit_strength`); then e0
-        and inflation are what shows of them, and tipping points are the latest possible ones.
+        95 % interval of e0; over all cluster errors up to 50 % when nothing is known. Over all
+        leakage up to a limit of 95 % confidence it holds with 90 %. The upper end is None where
+        the refits give lower bounds only (`settings.refit_strength`); then e0 and inflation are
+        what shows of them, and tipping points are the latest possible ones. It is also None where
+        evidence leaves open that all validation rows were seen and the loss has no largest value.
     e0_guaranteed : float or None
         Lower bound of e0 that needs a decreasing and convex loss curve only, up to noise; None
         where that is rejected, where nothing is known, or for pattern `fragments`, which needs
@@ -162,7 +164,8 @@ class AuditReport(Result):
     shape : ShapeCheck
     search : P0Search
     sensitivity : Sensitivity
-        Pattern `rows`, over the cluster error.
+        Pattern `rows`, over the cluster error; with `settings.p0_validation` over p0, as no
+        cluster error stands behind it then.
     fragments : FragmentLosses or None
     fragment_sensitivity : Sensitivity or None
         Pattern `fragments`, over the split rate; None when no cluster has two rows.
@@ -170,7 +173,8 @@ class AuditReport(Result):
         The loss at which the model fails: given, or that of the best constant prediction.
     tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
         The smallest values at which e0 reaches the threshold; None when it does not by 50 %
-        (rows) or below 100 % (split rate).
+        (rows) or below 100 % (split rate). There is no cluster error with
+        `settings.p0_validation`.
     test : LeakageTest
     folds : tuple of FoldSummary
     findings : tuple of Finding

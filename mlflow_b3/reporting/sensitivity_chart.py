@@ -2,12 +2,19 @@
 
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.reporting.axes import Axis, axis_for
+from mlflow_b3.reporting.premises import rate_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.wording import loss_words, number, percent
 
 #: Up to this error a sensitivity curve is always shown in full.
 NEAR = 0.2
+#: What the horizontal axis counts, by what it is called.
+LABELS = {
+    "cluster error": "rows with a wrong id (cluster error)",
+    "split rate": "rows of split clusters (split rate)",
+    "leaked share p0": "training rows of validation clusters (p0)",
+}
 
 
 def threshold_words(report: AuditReport) -> str:
@@ -19,13 +26,14 @@ def threshold_words(report: AuditReport) -> str:
 def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, float, float] | None:
     """Return what is known of the leakage as (low, middle, high) on the axis of a curve.
 
-    None where nothing is known, or it belongs to the other pattern.
+    None where nothing is known, evidence excludes nothing, or it belongs to the other pattern.
     """
     settings = report.settings
-    if settings.claim is None or settings.pattern != curve.pattern or curve.error is None:
+    if settings.claim is None or settings.pattern != curve.pattern or report.e0 is None:
         return None
     values = [settings.claim[0], settings.middle, settings.claim[1]]
-    if report.p0_source not in ("cluster_error", "split_rate", "match_column") and curve.p0[-1] > 0:
+    rates = ("cluster_error", "split_rate", "match_column")
+    if report.p0_source not in rates and curve.error is not None and curve.p0[-1] > 0:
         # shares are proportional to the rate that they belong to
         values = [value * curve.error[-1] / curve.p0[-1] for value in values]
     low, middle, high = values
@@ -47,14 +55,19 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
         reach=2.0 if report.settings.loss_bound is None else 8.0,
     )
     claimed = claimed_errors(report, curve)
-    tip = report.tipping_cluster_error if rows else report.tipping_split_rate
-    unit = "cluster error" if rows else "split rate"
+    unit = rate_of(report, split=not rows)
+    tip = {
+        "cluster error": report.tipping_cluster_error,
+        "split rate": report.tipping_split_rate,
+    }.get(unit, report.tipping_p0)
     description = (
         f"e0 goes from {number(curve.e0[0])} at a {unit} of {percent(error[0])} to "
         f"{number(curve.e0[-1])} at {percent(error[-1])}."
     )
     if tip is not None:
-        description += f" It reaches the {threshold_words(report)} at {percent(tip)}."
+        description += (
+            f" It reaches the {threshold_words(report)} at {percent(tip)}{_latest(report)}."
+        )
     plot = Plot(
         "sensitivity" if rows else "sensitivity_split",
         f"What each {unit} would mean",
@@ -62,9 +75,7 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
         x=Axis(
             low=error[0],
             high=max(error[-1], error[0] + 0.01),
-            label="rows with a wrong id (cluster error)"
-            if rows
-            else "rows of split clusters (split rate)",
+            label=LABELS[unit],
             shares=True,
         ),
         y=axis,
@@ -88,6 +99,8 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
 def _claim(plot: Plot, report: AuditReport, claimed: tuple[float, float, float]) -> None:
     low, middle, high = claimed
     taken = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    if high > 1:  # more rows were seen than could be if all clusters were split in two
+        taken = f"{percent(low)} or more" if low < 1 else "more than 100 %"
     beyond = " (beyond this axis)" if high > plot.x.high else ""
     plot.entry(f"taken as known: {taken}{beyond}", "", "shade")
     if plot.x.holds(low):
@@ -109,5 +122,10 @@ def _threshold(plot: Plot, report: AuditReport, tip: float | None) -> None:
     plot.level(report.threshold, threshold_words(report), "orange")
     if tip is not None and plot.x.holds(tip):
         plot.mark(tip, report.threshold, "triangle", "orange")
-        words = f"tips at {percent(tip)}" if tip > 0 else "reached without leakage"
+        words = f"tips at {percent(tip)}{_latest(report)}" if tip > 0 else "reached without leakage"
         plot.label(tip, report.threshold, words, below=True)
+
+
+def _latest(report: AuditReport) -> str:
+    """Return that a tipping point is the latest possible one, where only part of the bias shows."""
+    return "" if report.settings.refit_strength == "full" else " at the latest"

@@ -1,14 +1,27 @@
 """What an audit found, in sentences that need no statistics to read."""
 
+import math
+
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
+from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.hypothesis import LeakageTest
-from mlflow_b3.reporting.linkage import describe_evidence, explain_linkage, explain_regression
+from mlflow_b3.reporting.headline import INFLATED, NOT_SHOWN, UNKNOWN, at_least, inflation_of
+from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
+from mlflow_b3.reporting.premises import (
+    NOT_FINITE,
+    confidence_of,
+    folds_words,
+    is_finite,
+    is_half,
+    premise_of,
+)
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import loss_words, number, percent
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
+TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
 DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
@@ -32,46 +45,41 @@ def explain_answer(report: AuditReport) -> str:
     """Return the loss on new clusters, under what it is known."""
     settings = report.settings
     word = loss_words(settings.loss)
+    if not is_finite(report):
+        return NOT_FINITE
     if settings.refit_strength != "full":
-        return _lower_bound(report)
-    low, high = (number(end) for end in report.e0_interval)
+        return (
+            f"{premise_of(report)}, this model's {word} on clusters it has never seen is "
+            f"{at_least(report)}. How much more it is cannot be told, because part of the model was "
+            "not trained again and keeps what it learned from all rows."
+        )
+    sure, (low, high) = confidence_of(report), report.e0_interval
     if report.e0 is None:
+        ends = f"lies between {number(low)} and {number(high)} ({sure})"
+        if high is None:
+            ends = f"is {at_least(report)}, and nothing limits it from above"
         return (
             f"How well this model does on new clusters is not known. {premise_of(report)}, its {word} there "
-            f"lies between {low} and {high} (95 %). The tables below say what each rate would mean. "
+            f"{ends}. The tables below say what each rate would mean. "
             + _search(report)
             + (_doses(report) if settings.pattern == "unknown" else "")
         )
     return (
         f"{premise_of(report)}, this model's {word} on clusters it has never seen is about "
-        f"{number(report.e0)} (95 % interval {low} to {high}). This value is corrected for bias; it "
-        "is less certain than the uncorrected one, not more."
+        f"{number(report.e0)} ({sure} interval {number(low)} to {number(high)}). This value is "
+        "corrected for bias; it is less certain than the uncorrected one, not more."
         + (_doses(report) if settings.pattern == "fragments" else "")
-        + (
-            " It is the value for half the bound on the leaked rows; the interval is for none to "
-            "all of them, and with the confidence of the bound it holds with 90 %."
-            if report.p0_source == "mixture"
-            else ""
-        )
-        + (
-            " It is the value for half of that limit; the interval is for none to all of it."
-            if report.linkage is not None and report.linkage.kind == "upper"
-            else ""
-        )
+        + _half(report)
     )
 
 
-def _lower_bound(report: AuditReport) -> str:
-    """Return what a refit of a part of the model allows to say."""
-    low, word = number(report.e0_interval[0]), loss_words(report.settings.loss)
-    found = f"is at least {low}"
-    if report.e0 is not None:
-        found = f"is at least about {number(report.e0)} (at least {low} with 95 % confidence)"
-    return (
-        f"{premise_of(report)}, this model's {word} on clusters it has never seen {found}. How much "
-        "more it is cannot be told, because part of the model was not trained again and keeps what "
-        "it learned from all rows."
-    )
+def _half(report: AuditReport) -> str:
+    if not is_half(report):
+        return ""
+    text = " It is the value for half of that limit; the interval is for none to all of it"
+    if confidence_of(report) == percent(CONFIDENCE):
+        return f"{text}."
+    return f"{text}, and as the limit may fail too, it holds with {confidence_of(report)}."
 
 
 def _doses(report: AuditReport) -> str:
@@ -109,72 +117,41 @@ def _search(report: AuditReport) -> str:
     )
 
 
-def premise_of(report: AuditReport) -> str:
-    """Return what is known about the ids, as the condition of everything that follows."""
-    settings = report.settings
-    if settings.claim is None:
-        return (
-            f"If at most half of the rows carry a wrong {settings.cluster!r} or belong to split "
-            "clusters"
-        )
-    low, high = settings.claim
-    rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
-    if report.linkage is not None:
-        return describe_evidence(report, report.linkage)
-    if report.p0_source == "match_column":
-        return (
-            f"By match probabilities of the rows that nobody checked, {percent(settings.middle)} of "
-            f"them carry a wrong {settings.cluster!r}, or anything from {rate}. If so"
-        )
-    if report.p0_source == "cluster_error":
-        return f"If {rate} of the rows carry a wrong {settings.cluster!r}"
-    if report.p0_source == "split_rate":
-        return f"If {rate} of the rows belong to a cluster that was split in two ids"
-    if report.p0_source == "mixture":
-        rate = f"at most {percent(high)}"
-    back = "as many rows leaked back"
-    if settings.p0_validation is not None:
-        back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
-    return f"If {rate} of the training rows of a fold belong to its validation clusters, and {back}"
-
-
 def explain_inflation(report: AuditReport) -> str:
-    """Return how much too good the uncorrected scores are."""
+    """Return how much too good the uncorrected scores are, as far as that was shown."""
     word = loss_words(report.settings.loss)
+    if not is_finite(report):
+        return NOT_FINITE
     ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
+    second = f"{folds_words(report)} it is {number(report.loco)}"
     if report.e0 is None or report.inflation is None:
-        return f"{ignoring}; {_folds_words(report)} it is {number(report.loco)}." + (
+        return f"{ignoring}; {second}." + (
             " The second is too good as well if ids are wrong." if report.test.rejected else ""
         )
+    answer = inflation_of(report).word
     if report.settings.refit_strength != "full":
-        return (
-            f"{ignoring}; {_folds_words(report)} it is {number(report.loco)}. Both are too "
-            f"good; of the second's bias, {number(max(report.inflation, 0.0))} shows."
-        )
-    half = report.p0_source == "mixture" or (report.linkage and report.linkage.kind == "upper")
+        shows = f"of the second's bias, {number(report.inflation)} shows."
+        if report.inflation <= 0:
+            shows = "no bias of the second shows, which does not say that it has none."
+        found = "Both are too good" if answer == INFLATED else "How far they are off is not known"
+        return f"{ignoring}; {second}. {found}; {shows}"
     gap = report.e0 - report.iid
-    naive = f"too good by {number(gap)}" if gap > 0 else f"not too good (correction {number(gap)})"
-    return (
-        f"{ignoring}, which is {naive}. {_folds_words(report).capitalize()} it is "
-        f"{number(report.loco)}, "
-        + (
-            f"still too good by {number(report.inflation)}"
-            + (" if half of that bound leaked." if half else ".")
-            if report.inflation > 0
-            else f"which leakage has not made too good (correction {number(report.inflation)})."
-        )
-    )
-
-
-def _folds_words(report: AuditReport) -> str:
-    settings = report.settings
-    if settings.fold_threshold is None and settings.purge_threshold is None:
-        return "by the cluster ids as they are"
-    return "on folds made with match probabilities"
+    naive = f"{number(gap)} too good" if gap > 0 else f"not too good (correction {number(gap)})"
+    start = f"{ignoring}, by this estimate {naive}. {second[0].upper()}{second[1:]}"
+    if report.inflation <= 0:
+        gap_words = f"(correction {number(report.inflation)})"
+        return f"{start}, which by this estimate leakage has not made too good {gap_words}."
+    half = ", if half of that limit leaked" if is_half(report) else ""
+    return f"{start}, by this estimate {number(report.inflation)} too good{half}." + {
+        NOT_SHOWN: " The noise allows that it is not too good at all.",
+        UNKNOWN: " Whether it is too good at all is not known.",
+    }.get(answer, "")
 
 
 def explain_test(test: LeakageTest) -> str:
     """Return what the leakage test says, and what it does not say."""
+    if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
+        return "The numbers of the leakage test are not finite, so it says nothing."
     null = "that this learner gains nothing from having seen other rows of the validation clusters"
     ends = f"90 % interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
@@ -206,17 +183,27 @@ def _form(test: LeakageTest) -> str:
 
 
 def explain_tipping(report: AuditReport) -> str:
-    """Return how wrong the ids would have to be before the model fails."""
+    """Return how wrong the ids would have to be before the loss reaches the threshold."""
     if report.threshold is None:
         return "No threshold was given for this loss, so there is no tipping point."
+    if not is_finite(report):
+        return NOT_FINITE
     full = report.settings.refit_strength == "full"
     what = f"the threshold of {number(report.threshold)}"
     if not report.settings.threshold_given:
         what = f"the {number(report.threshold)} of the best constant answer"
     if report.loco >= report.threshold:
-        return f"The model's loss reaches {what} even without leakage: it fails as it is."
-    most = percent(max(report.sensitivity.error or (0.5,)))
-    tips = [_tips("of the rows carried a wrong id", report.tipping_cluster_error, most, full)]
+        return (
+            f"There is no tipping point: {folds_words(report)} the loss is {number(report.loco)}, "
+            f"which reaches {what} already."
+        )
+    curve = report.sensitivity
+    most = percent(max(curve.error or curve.p0))
+    if curve.error is None:
+        condition, tip = TRAINING_ROWS, report.tipping_p0
+    else:
+        condition, tip = "of the rows carried a wrong id", report.tipping_cluster_error
+    tips = [_tips(condition, tip, most, full)]
     if report.fragment_sensitivity is not None:
         condition = "of the rows belonged to split clusters"
         tips.append(_tips(condition, report.tipping_split_rate, "100 %", full))

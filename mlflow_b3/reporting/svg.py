@@ -147,28 +147,28 @@ class Plot:
         self.line([(x, self.y.low), (x, self.y.high)], kind, dashed=True)
         self.text(self._x(x), self.top - 4, label, anchor="middle")
 
-    def error_bar(self, x: float, low: float, high: float, kind: str) -> None:
-        """Draw a vertical interval, where the horizontal axis holds it."""
-        if not self.x.holds(x):
-            return
-        at, top, end = self._x(x), self._y(high), self._y(low)
-        self._add("line", f"line {kind}", x1=at, y1=top, x2=at, y2=end)
-        for value, place in ((high, top), (low, end)):
-            if self.y.holds(value):
-                self._add("line", f"line {kind}", x1=at - 4, y1=place, x2=at + 4, y2=place)
+    def error_bar(self, x: float, low: float, high: float | None, kind: str) -> None:
+        """Draw a vertical interval; an arrow where it goes on beyond the axis."""
+        if self.x.holds(x):
+            at, start, stop = self._x(x), self._y(low), self.top if high is None else self._y(high)
+            self._add("line", f"line {kind}", x1=at, y1=stop, x2=at, y2=start)
+            for value, place, turn in ((low, start, -1), (high, stop, 1)):
+                open_ended = value is None or not self.y.holds(value)
+                tip = [(at - 4, place + turn * 7), (at, place), (at + 4, place + turn * 7)]
+                self._end(tip if open_ended else [(at - 4, place), (at + 4, place)], kind)
 
     def interval(self, y: float, low: float, high: float | None, kind: str) -> None:
         """Draw a horizontal interval; an arrow where it goes on beyond the axis."""
-        end = self.x.high if high is None else high
-        at, start, stop = self._y(y), self._x(low), self._x(end)
+        at, start, stop = self._y(y), self._x(low), self.right if high is None else self._x(high)
         self._add("line", f"line {kind}", x1=start, y1=at, x2=stop, y2=at)
-        for value, place, turn in ((low, start, 1), (end, stop, -1)):
-            if (high is None and turn < 0) or not self.x.holds(value):
-                points = [(place + turn * 7, at - 4), (place, at), (place + turn * 7, at + 4)]
-                path = " ".join(f"{_round(a)},{_round(b)}" for a, b in points)
-                self._add("polyline", f"line {kind}", points=path)
-            else:
-                self._add("line", f"line {kind}", x1=place, y1=at - 5, x2=place, y2=at + 5)
+        for value, place, turn in ((low, start, 1), (high, stop, -1)):
+            open_ended = value is None or not self.x.holds(value)
+            tip = [(place + turn * 7, at - 4), (place, at), (place + turn * 7, at + 4)]
+            self._end(tip if open_ended else [(place, at - 5), (place, at + 5)], kind)
+
+    def _end(self, points: Sequence[Point], kind: str) -> None:
+        path = " ".join(f"{_round(a)},{_round(b)}" for a, b in points)
+        self._add("polyline", f"line {kind}", points=path)
 
     def mark(self, x: float, y: float, shape: str, kind: str) -> None:
         """Draw one point, where both axes hold it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.reporting.method import estimator_words, fold_words
+from mlflow_b3.reporting.premises import confidence_of, rate_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import interval_words, loss_words, number, percent, shortened
 
@@ -51,14 +52,31 @@ def score_rows(
         (f"{word} on new clusters (e0){at_least}", report.e0, report.e0_interval),
     ]
     if report.e0_guaranteed is not None:
-        rows.append(("e0 is at least, up to noise", report.e0_guaranteed, None))
+        rows.append((guarantee_words(report), report.e0_guaranteed, None))
     return rows
+
+
+def guarantee_words(report: AuditReport) -> str:
+    """Return what the lower bound of e0 is called."""
+    e0, bound = report.e0, report.e0_guaranteed
+    above = e0 is not None and bound is not None and bound > e0
+    return "e0 is at least, up to noise" + " (here it is above e0)" * above
 
 
 def score_table(report: AuditReport) -> Table:
     """Return the scores from naive to corrected."""
-    rows = [(name, number(value), interval_words(ends)) for name, value, ends in score_rows(report)]
+    rows = [
+        (name, number(value), interval_words(ends) + confidence_note(report, ends))
+        for name, value, ends in score_rows(report)
+    ]
     return Table(title="Scores", head=("score", "value", INTERVAL), rows=tuple(rows))
+
+
+def confidence_note(report: AuditReport, ends: tuple[float, float | None] | None) -> str:
+    """Return the confidence of the interval of e0 where it is not that of all others."""
+    sure = confidence_of(report)
+    own = ends == report.e0_interval and f"{sure} interval" != INTERVAL
+    return f" ({sure})" if own else ""
 
 
 def sensitivity_rows(
@@ -69,20 +87,22 @@ def sensitivity_rows(
     There is no high where the refits give lower bounds only.
     """
     pattern, full = report.settings.pattern, report.settings.refit_strength == "full"
-    curves = {"cluster error": report.sensitivity, "split rate": report.fragment_sensitivity}
-    if pattern != "unknown":
-        del curves["cluster error" if pattern == "fragments" else "split rate"]
+    curves = {
+        "rows": None if pattern == "fragments" else report.sensitivity,
+        "fragments": None if pattern == "rows" else report.fragment_sensitivity,
+    }
     tables = []
-    for axis, curve in curves.items():
-        if curve is not None and curve.error is not None:
+    for kind, curve in curves.items():
+        if curve is not None:
             high = curve.high if full else [None] * len(curve.high)
-            rows = zip(curve.error, curve.e0, curve.low, high, strict=True)
-            tables.append((axis, [row for row in rows if row[0] in SHOWN_RATES]))
+            rows = zip(curve.error or curve.p0, curve.e0, curve.low, high, strict=True)
+            shown = [row for row in rows if row[0] in SHOWN_RATES]
+            tables.append((rate_of(report, split=kind == "fragments"), shown))
     return tables
 
 
 def sensitivity_tables(report: AuditReport) -> list[Table]:
-    """Return what each cluster error, or split rate, would mean."""
+    """Return what each rate of wrong ids would mean."""
     return [
         Table(
             title=f"What each {axis} would mean",
@@ -193,7 +213,6 @@ def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
 def settings_table(report: AuditReport) -> Table:
     """Return what was audited and how, for repeating it."""
     s = report.settings
-    claim = None if s.claim is None else " to ".join(dict.fromkeys(map(percent, s.claim)))
     known = {
         "model": s.model,
         "URI": s.uri,
@@ -207,7 +226,7 @@ def settings_table(report: AuditReport) -> Table:
         "task": s.task,
         "loss": s.loss,
         "threshold": number(report.threshold) if s.threshold_given else None,
-        "leaked share": f"{report.p0_source} {claim}" if claim else "not known",
+        "leaked share": _leaked(report),
         "pattern": s.pattern,
         "clusters broken": _broken(report),
         "rows": str(s.n_rows),
@@ -221,6 +240,15 @@ def settings_table(report: AuditReport) -> Table:
     }
     rows = tuple((name, value) for name, value in known.items() if value is not None)
     return Table(title="Settings", head=("setting", "value"), rows=rows)
+
+
+def _leaked(report: AuditReport) -> str:
+    claim = report.settings.claim
+    if claim is None:
+        return "not known"
+    if report.e0 is None:
+        return f"not known: {report.p0_source} excludes nothing"
+    return f"{report.p0_source} {' to '.join(dict.fromkeys(map(percent, claim)))}"
 
 
 def _broken(report: AuditReport) -> str | None:

@@ -19,6 +19,7 @@ from mlflow_b3.reporting.tables import (
 
 def to_text(report: AuditReport) -> str:
     """Return the whole report as text for a terminal."""
+    report = readable(report)
     headline = headline_of(report)
     tables = [
         *sensitivity_tables(report),

@@ -14,8 +14,9 @@ from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
-from mlflow_b3.tracking.files import save_report, write_files
-from mlflow_b3.tracking.recording import FOLDER, audit_and_record, project_run, tracking_errors
+from mlflow_b3.tracking.files import write_files
+from mlflow_b3.tracking.recording import FOLDER, audit_and_record
+from mlflow_b3.tracking.runs import project_run, tracking_errors
 from mlflow_b3.version import __version__
 
 _LOG = logging.getLogger(__name__)
@@ -176,14 +177,13 @@ def _audit_together(
 
 
 def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str | None]:
-    """Audit and record; where MLflow does not take the audit, save it and go on."""
+    """Audit and record; where MLflow does not take the audit, go on: it was saved."""
     try:
         return audit_and_record(model, data, **arguments)
     except TrackingError as error:
         if error.report is None:
             raise
-        folder = str(save_report(error.report))
-        _LOG.warning("%s It was saved; to write it later: mlflow_b3.record(%r)", error, folder)
+        _LOG.warning("%s", error)
         return error.report, None
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,16 +20,13 @@ from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
 from mlflow_b3.tracking.audits import quoted
-from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, write_files
+from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
+from mlflow_b3.tracking.runs import LONGEST_NAME, audit_run, project_run, tracking_errors
 from mlflow_b3.tracking.versions import show_on_versions
 from mlflow_b3.tracking.views import add_view
-from mlflow_b3.version import __version__
 
 FOLDER = "b3"
-LONGEST_TAG = 5000
-#: Some databases behind MLflow hold no more of a run's name.
-LONGEST_NAME = 250
 CURRENT, SUPERSEDED = "current", "superseded"
 _LOG = logging.getLogger(__name__)
 
@@ -72,7 +68,8 @@ def audit_and_record(
 
     The audit has a child run from its first second on. If it fails, that run ends as failed with
     the error in its tag `b3.error`, and the audited run stays as it was. Where only writing fails,
-    the error carries the report as `error.report`.
+    the refits are not lost: the error carries the report as `error.report` and names the folder that
+    it was saved to.
 
     Parameters
     ----------
@@ -91,7 +88,7 @@ def audit_and_record(
     """
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
-    with _audit_run(shown_on[0] if shown_on else None) as child:
+    with audit_run(shown_on[0] if shown_on else None) as child:
         report = audit(audited, data, refit_options=refit_options, **arguments)
         shown_on += _shown_elsewhere(child, shown_on)
         places = _Places(
@@ -99,7 +96,8 @@ def audit_and_record(
             shown_on=shown_on,
             logged_by_mlflow=mlflow_logs,
         )
-        _write(report, places)
+        with _saved_otherwise(report):
+            _write(report, places)
     return report, child
 
 
@@ -124,7 +122,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
         report = load_report(report)
     settings = report.settings
     parent = run_id or settings.run_id
-    with _audit_run(parent) as child:
+    with audit_run(parent) as child:
         places = _Places(
             child=child,
             shown_on=[] if parent is None else [parent],
@@ -135,92 +133,17 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
 
 
 @contextmanager
-def _audit_run(parent: str | None) -> Iterator[str]:
-    """Open the run of an audit; mark it as failed, with the error, if anything goes wrong."""
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-
-    client = MlflowClient()
-    try:
-        child, own = _open_run(client, parent)
-    except (MlflowException, OSError) as error:
-        raise TrackingError(f"the audit's run could not be created: {error}") from error
-    try:
-        yield child
-        if own:
-            with tracking_errors("the audit"):
-                client.set_terminated(child)
-    except BaseException as error:
-        _mark_failed(client, child, error)
-        raise
-
-
-@contextmanager
-def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[None]:
-    """Turn what goes wrong in MLflow into a `TrackingError` that says what was not written."""
-    from mlflow.exceptions import MlflowException
-
+def _saved_otherwise(report: AuditReport) -> Iterator[None]:
+    """Save an audit that MLflow does not take."""
     try:
         yield
-    except (MlflowException, OSError) as error:
+    except TrackingError as error:
+        folder = str(save_report(report))
         raise TrackingError(
-            f"{what} could not be written to MLflow: {error}", report=report
+            f"{error}\nThe audit was saved to the folder {folder!r}. To write it to MLflow later, in "
+            f"Python: mlflow_b3.record({folder!r})",
+            report=report,
         ) from error
-
-
-def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
-    """Return the audit's run and whether it is ours to end.
-
-    `mlflow run` has already made a run for its entry point, and ends it itself.
-    """
-    tags = {
-        "mlflow.runName": "b3-audit",
-        "mlflow.source.name": "mlflow-b3",
-        "b3.version": __version__,
-    }
-    experiment = None
-    if parent is not None:
-        run = client.get_run(parent)
-        if run.info.lifecycle_stage != "active":
-            raise TrackingError(f"run {parent} is deleted; restore it before auditing its model.")
-        experiment = run.info.experiment_id
-        tags["mlflow.parentRunId"] = parent
-        tags["mlflow.runName"] = f"{str(run.info.run_name)[: LONGEST_NAME - 30]} (b3)"
-        if user := run.data.tags.get("mlflow.user"):
-            tags["mlflow.user"] = user
-    project = project_run(client, "audit")
-    if project is not None and experiment in (None, client.get_run(project).info.experiment_id):
-        for name, value in tags.items():
-            if name != "mlflow.source.name":
-                client.set_tag(project, name, value)
-        return project, False
-    if experiment is None:
-        from mlflow.tracking.fluent import _get_experiment_id
-
-        experiment = _get_experiment_id()
-    return client.create_run(experiment, tags=tags).info.run_id, True
-
-
-def project_run(client: Any, entry_point: str) -> str | None:
-    """Return the run that `mlflow run` has made for an entry point of ours, and ends itself."""
-    run_id = os.environ.get("MLFLOW_RUN_ID")
-    if not run_id:
-        return None
-    tags = client.get_run(run_id).data.tags
-    return run_id if tags.get("mlflow.project.entryPoint") == entry_point else None
-
-
-def _mark_failed(client: Any, child: str, error: BaseException) -> None:
-    from mlflow.exceptions import MlflowException
-
-    text = f"{type(error).__name__}: {error}"[:LONGEST_TAG]
-    try:
-        client.set_tag(child, "b3.error", text)
-        client.set_terminated(
-            child, status="KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-        )
-    except (MlflowException, OSError):
-        return  # the first error is the one to report
 
 
 def _shown_elsewhere(child: str, shown_on: Sequence[str]) -> list[str]:

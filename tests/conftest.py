@@ -8,6 +8,7 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
 
 import mlflow
 import pytest
+from services import mlflow_server
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,14 @@ def fresh_store(empty_database, folder, monkeypatch):
     monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
     yield uri
     mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="session")
+def sqlite_server(tmp_path_factory):
+    """Run MLflow's server on SQLite, for the tests of servers and those of the browser."""
+    folder = tmp_path_factory.mktemp("sqlite-server")
+    with mlflow_server(folder, f"sqlite:///{folder}/mlflow.db") as server:
+        yield server
 
 
 @pytest.fixture

@@ -301,7 +301,7 @@ def test_audits_with_different_leakage_are_compared_as_independent_and_say_so(re
 
 
 def test_audits_of_other_rows_are_compared_as_independent_and_say_so(reports):
-    settings = replace(reports["logistic"].settings, data_digest="another")
+    settings = replace(reports["logistic"].settings, rows_digest="another")
     other = replace(reports["logistic"], settings=settings)
     comparison = compare_reports({"nearest": reports["nearest"], "other": other})
     assert not comparison.differences[0].paired

@@ -46,16 +46,18 @@ def curves_table(report: AuditReport) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["curve", "axis", "x", "value", "low", "high"])
-    for x, y, error in zip(
+    for share, y, noise in zip(
         report.curve.injected, report.curve.loss, report.curve.stderr or (), strict=True
     ):
-        writer.writerow(["loss", "injected", x, y, y - 1.96 * error, y + 1.96 * error])
-    for x, y in zip(report.search.p0, report.search.residual, strict=True):
-        writer.writerow(["residual", "p0", x, y, "", ""])
+        writer.writerow(["loss", "injected", share, y, y - 1.96 * noise, y + 1.96 * noise])
+    for p0, y in zip(report.search.p0, report.search.residual, strict=True):
+        writer.writerow(["residual", "p0", p0, y, "", ""])
     for curve in (report.sensitivity, report.fragment_sensitivity):
-        if curve is not None and curve.error is not None:
-            axis = "cluster_error" if curve.pattern == "rows" else "split_rate"
-            for row in zip(curve.error, curve.e0, curve.low, curve.high, strict=True):
+        if curve is not None:
+            x = curve.p0 if curve.error is None else curve.error
+            error = "cluster_error" if curve.pattern == "rows" else "split_rate"
+            axis = "p0" if curve.error is None else error
+            for row in zip(x, curve.e0, curve.low, curve.high, strict=True):
                 writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
     return file.getvalue()
 

@@ -70,7 +70,7 @@ class Influence:
     @classmethod
     def from_csv(cls, text: str) -> "Influence":
         """Read what `to_csv` returned."""
-        frame = pd.read_csv(StringIO(text))
+        frame = pd.read_csv(StringIO(text), float_precision="round_trip")
         unit, *scores = map(str, frame.columns)
         readings = scores[2:]
         if unit not in ("clusters", "rows") or scores[:2] != ["share", "loco"]:

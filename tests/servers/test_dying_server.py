@@ -30,6 +30,7 @@ class Fatal(GaussianNB):
 def test_an_audit_outlives_its_server_and_can_be_written_when_it_is_back(
     tmp_path, clinic, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)  # where the audit is saved
     backend = f"sqlite:///{tmp_path}/mlflow.db"
     with mlflow_server(tmp_path, backend) as server, tracked_by(server.url, "test") as client:
         with mlflow.start_run():

@@ -23,6 +23,7 @@ from mlflow_b3.tracking.recording import audit_and_record
 
 pytestmark = pytest.mark.servers
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
+SMALL = {"cluster_error": 0.1, "folds": 2, "budget": 40, "n_jobs": 1}
 
 
 def history(client: MlflowClient, run_id: str, key: str) -> list[tuple[int, float]]:
@@ -62,9 +63,7 @@ def audited(request, tracking: MlflowClient, logged: Logged, clinic: Clinic) -> 
     mlflow.register_model(logged.uri, name)
     tracking.set_registered_model_alias(name, "champion", "1")
     address = request.param.format(name=name, uri=logged.uri, run=logged.run_id)
-    report, child = audit_and_record(
-        address, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1
-    )
+    report, child = audit_and_record(address, clinic.frame, **COLUMNS, **SMALL)
     return SimpleNamespace(
         report=report,
         run=tracking.get_run(logged.run_id),
@@ -150,9 +149,7 @@ def test_an_audit_is_a_child_of_its_run_wherever_that_is(tracking, report, place
 def test_a_model_is_audited_before_its_run_ends(tracking, clinic):
     with mlflow.start_run() as run:
         logged = log_model(clinic)
-        report, child = audit_and_record(
-            logged.uri, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1
-        )
+        report, child = audit_and_record(logged.uri, clinic.frame, **COLUMNS, **SMALL)
         assert tracking.get_run(run.info.run_id).info.status == "RUNNING"
         mlflow.log_metric("mine", 1.0)
     run = tracking.get_run(run.info.run_id)
@@ -211,7 +208,6 @@ def test_a_value_that_is_no_longer_known_becomes_nan_on_the_run_and_never_zero(
 # --- those who never call our API ---------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # MLflow finds columns of integers
 def test_the_evaluator_audits_over_http(tracking, logged, clinic):
     """`mlflow.models.evaluate` by id, where MLflow logs the metrics, and by version, where we do."""
     name = f"clinic {logged.run_id}"
@@ -224,7 +220,7 @@ def test_the_evaluator_audits_over_http(tracking, logged, clinic):
                 targets="disease",
                 model_type="classifier",
                 evaluators="b3",
-                evaluator_config={"cluster": "patient_id", "cluster_error": 0.1, "budget": 100},
+                evaluator_config={"cluster": "patient_id", **SMALL},
             )
         assert scalars(tracking.get_run(run.info.run_id)) == pytest.approx(result.metrics)
         assert "report.html" in {Path(file.uri).name for file in result.artifacts.values()}
@@ -236,7 +232,7 @@ def test_models_are_audited_together_and_compared_over_http(tracking, clinic):
     for run_name in ("one", "other"):
         with mlflow.start_run(run_name=run_name):
             uris.append(log_model(clinic).uri)
-    together = compare(uris, clinic.frame, **COLUMNS, cluster_error=0.1, budget=100, n_jobs=1)
+    together = compare(uris, clinic.frame, **COLUMNS, **SMALL)
     run = tracking.get_run(record_comparison(together))
     assert Comparison.from_dict(json_of(run.info.run_id, "comparison.json")) == together
     experiment = tracking.get_experiment(run.info.experiment_id)

@@ -21,6 +21,30 @@ SETTINGS = ("loss", "claim")
 LINES = ("b3_curve/loss", "b3_curve/sensitivity")
 BARS = ("b3/e0", "b3/loco", "b3/iid")
 MOST_RUNS = 20
+#: What MLflow 3.10 must find in a view and does not fill in by itself.
+DEFAULTS: dict[str, Any] = {
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "columnWidths": {},
+    "runsExpanded": {},
+    "runsPinned": [],
+    "runsHidden": [],
+    "runsVisibilityMap": {},
+    "viewMaximized": False,
+    "runListHidden": False,
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "groupBy": None,
+    "groupsExpanded": {},
+    "autoRefreshEnabled": True,
+    "globalLineChartConfig": {
+        "xAxisKey": "step",
+        "lineSmoothness": 0,
+        "selectedXAxisMetricKey": "",
+    },
+}
 
 
 def add_view(client: Any, experiment_id: str) -> None:
@@ -28,9 +52,11 @@ def add_view(client: Any, experiment_id: str) -> None:
     if TAG in client.get_experiment(experiment_id).tags:
         return
     now = int(time.time() * 1000)
-    packed = base64.b64encode(zlib.compress(json.dumps(_state()).encode())).decode()
-    view = {"name": NAME, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"}
-    client.set_experiment_tag(experiment_id, TAG, json.dumps(view))
+    state = _state()
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    named = {"name": NAME, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"}
+    # older versions of MLflow know no names, and read the state itself
+    client.set_experiment_tag(experiment_id, TAG, json.dumps({**state, **named}))
 
 
 def view_links(experiment_id: str) -> dict[str, str]:
@@ -51,6 +77,7 @@ def _state() -> dict[str, Any]:
     charts = [_line(number, key) for number, key in enumerate(LINES)]
     charts += [_bar(number + len(LINES), key) for number, key in enumerate(BARS)]
     return {
+        **DEFAULTS,
         "searchFilter": FILTER,
         # sorted by creation MLflow would nest audits under their parents and not draw them
         "orderByKey": columns[0],

@@ -158,7 +158,7 @@ def test_an_audit_says_where_to_look_in_mlflow(shop, recorded):
     page = f"http://127.0.0.1:5000/#/experiments/{shop.experiment}/runs"
     assert recorded.result.stdout.endswith(
         "Where to look in MLflow\n"
-        f"  start the UI:     mlflow ui --backend-store-uri sqlite:///{shop.folder}/mlflow.db\n"
+        f"  start the UI:     mlflow ui --port 5000 --backend-store-uri sqlite:///{shop.folder}/mlflow.db\n"
         f"  the audited run:  {page}/{shop.run_id}\n"
         f"  this audit:       {page}/{child}\n"
         f"  its report:       {page}/{child}/artifacts/b3/report.html\n"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mlflow_b3.datasets import Clinic, make_clinic
     from mlflow_b3.errors import (
         B3Error,
+        EvidenceError,
         FitError,
         InputError,
         ModelError,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
     from mlflow_b3.estimation.shares import SeenShare
     from mlflow_b3.findings import Finding
+    from mlflow_b3.gating.judging import gate
+    from mlflow_b3.gating.policy import Policy
+    from mlflow_b3.gating.verdict import Verdict
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
@@ -48,6 +52,7 @@ __all__ = [
     "DoseEstimate",
     "DoseLoss",
     "Estimate",
+    "EvidenceError",
     "Finding",
     "FitError",
     "FragmentEstimate",
@@ -61,10 +66,12 @@ __all__ = [
     "ModelError",
     "P0Bound",
     "P0Search",
+    "Policy",
     "SeenShare",
     "Sensitivity",
     "SolverError",
     "TrackingError",
+    "Verdict",
     "__version__",
     "audit",
     "bound_p0",
@@ -72,6 +79,7 @@ __all__ = [
     "estimate",
     "estimate_distribution",
     "estimate_fragments",
+    "gate",
     "leakage_test",
     "linkage",
     "log_trainer",
@@ -92,6 +100,7 @@ _HOMES = {
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimates",
+    "EvidenceError": "errors",
     "Finding": "findings",
     "FitError": "errors",
     "FragmentEstimate": "estimation.fragments",
@@ -105,16 +114,19 @@ _HOMES = {
     "ModelError": "errors",
     "P0Bound": "estimation.mixture",
     "P0Search": "estimation.leakage_share",
+    "Policy": "gating.policy",
     "SeenShare": "estimation.shares",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",
     "TrackingError": "errors",
+    "Verdict": "gating.verdict",
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
     "compare": "tracking.comparison",
     "estimate": "estimation.estimates",
     "estimate_distribution": "estimation.distribution",
     "estimate_fragments": "estimation.fragments",
+    "gate": "gating.judging",
     "leakage_test": "hypothesis",
     "log_trainer": "refit.stored_code",
     "make_clinic": "datasets",

@@ -273,10 +273,11 @@ def _conclude(
     plan: Plan, measured: Measurement, settings: Settings, threshold: float | None, test: str
 ) -> AuditReport:
     subject = plan.subject
-    if threshold is None:
-        threshold = constant_loss(subject.loss, subject.table.target, subject.task)
+    constant = constant_loss(subject.loss, subject.table.target, subject.task)
+    threshold = constant if threshold is None else threshold
     tested = conclude_test(measured.test_losses, test, crossed=cross_validates(plan.folds))
     report = conclude(measured, plan.claim, plan.summaries, settings, threshold, tested, plan.bound)
+    report = replace(report, constant_loss=constant)
     return examine_rows(report, plan.evidence, measured.row_losses, plan.folds, subject.table)
 
 

@@ -46,6 +46,10 @@ class TrackingError(B3Error):
         self.report = report
 
 
+class EvidenceError(B3Error):
+    """Evidence of an audit cannot be read, is not signed as it must be, or is of something else."""
+
+
 def closest(name: str, candidates: Iterable[str]) -> str:
     """Return a `did you mean` sentence for a misspelt name, or nothing."""
     matches = get_close_matches(name, [str(candidate) for candidate in candidates], n=1)

@@ -83,6 +83,7 @@ class Subject:
             "uri": self.audited.uri,
             "run_id": self.audited.run_id,
             "model_id": self.audited.model_id,
+            "model_digest": self.audited.model_digest,
             "refit": self.learner.route,
             "refit_strength": self.learner.strength,
             "refit_notes": tuple(notes),

@@ -203,6 +203,8 @@ class AuditedModel:
         Its address in MLflow, the run and the LoggedModel it belongs to; None for a bare estimator.
     training_rows : int or None
         How many rows it was trained on, where its run says so.
+    model_digest : str or None
+        Digest of the model's files before they were loaded; None where they cannot be listed.
     """
 
     learner: Learner
@@ -212,6 +214,7 @@ class AuditedModel:
     run_id: str | None = None
     model_id: str | None = None
     training_rows: int | None = None
+    model_digest: str | None = None
 
 
 class ConstantPredictor:

@@ -9,9 +9,10 @@ from typing import Any
 from pandas.api.types import pandas_dtype
 
 from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.errors import EvidenceError, InputError, ModelError
 from mlflow_b3.refit import head
 from mlflow_b3.refit.interface import AuditedModel, CannotRefit, Learner, Source
+from mlflow_b3.refit.model_files import digest_model, digest_of, resolve_source
 from mlflow_b3.refit.registry import find_flavour, flavour_of
 from mlflow_b3.refit.stored_code import find_trainer
 from mlflow_b3.refit.trainer import TrainerLearner
@@ -60,6 +61,7 @@ def load_model(
         return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
     uri = _pinned(model)
     info = model_info(uri)
+    model_digest = _digest(uri)
     source = Source(
         uri=uri,
         flavours=info.flavors,
@@ -79,7 +81,19 @@ def load_model(
         run_id=info.run_id or None,
         model_id=info.model_id,
         training_rows=training_rows(info.run_id),
+        model_digest=model_digest,
     )
+
+
+def _digest(uri: str) -> str | None:
+    """Return the digest of the files that are about to be loaded; evidence is bound to it."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return digest_of(digest_model(resolve_source(MlflowClient(), uri).location))
+    except (MlflowException, OSError, EvidenceError):
+        return None  # the audit can do without; then there is no evidence of it
 
 
 def _bare_learner(model: Any, source: Source, trainer: Any) -> Learner:

@@ -29,6 +29,8 @@ class Settings(Result):
     ----------
     model, uri, run_id, model_id
         The audited model, and where MLflow keeps it.
+    model_digest : str or None
+        Digest of its files as they were when it was loaded.
     refit : str
         The route by which it was trained again.
     refit_strength : {"full", "lower-bound"}
@@ -122,6 +124,7 @@ class Settings(Result):
     fold_threshold: float | None = None
     purge_threshold: float | None = None
     claim_centre: float | None = None
+    model_digest: str | None = None
 
     @property
     def middle(self) -> float:
@@ -175,6 +178,8 @@ class AuditReport(Result):
         Pattern `fragments`, over the split rate; None when no cluster has two rows.
     threshold : float or None
         The loss at which the model fails: given, or that of the best constant prediction.
+    constant_loss : float or None
+        The loss of the best constant prediction; None for losses whose best constant is not known.
     tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
         The smallest values at which e0 reaches the threshold; None when it does not by 50 %
         (rows) or below 100 % (split rate). There is no cluster error with
@@ -245,6 +250,7 @@ class AuditReport(Result):
     regression: LossRegression | None = None
     path: ExtrapolationPath | None = None
     readings: tuple[Reading, ...] = ()
+    constant_loss: float | None = None
     influence: Influence | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )

@@ -105,6 +105,39 @@ def _is_current(client: Any, audit_run_id: str) -> bool:
     return bool(current and run.info.lifecycle_stage == "active")
 
 
+def audits_of(client: Any, subject: str, run_id: str | None) -> list[Any]:
+    """Return the runs of all audits of a model, deleted ones too, the newest first.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    subject : str
+        The id of the LoggedModel, or what else an audit's tag `b3.subject` says.
+    run_id : str or None
+        The run of the model, in whose experiment audits are looked for.
+    """
+    from mlflow.entities import ViewType
+
+    if run_id is None:
+        return []
+    found = client.search_runs(
+        [client.get_run(run_id).info.experiment_id],
+        f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.audit_run_id` LIKE '%'",
+        run_view_type=ViewType.ALL,
+        order_by=["attributes.start_time DESC"],
+        max_results=1000,
+    )
+    return [run for run in found if run.data.tags["b3.audit_run_id"] == run.info.run_id]
+
+
+def earlier_audits(client: Any, report: AuditReport, child: str) -> tuple[str, ...]:
+    """Return the runs of other audits of the same model."""
+    settings = report.settings
+    subject = settings.model_id or settings.uri or settings.run_id
+    runs = [] if subject is None else audits_of(client, subject, settings.run_id)
+    return tuple(run.info.run_id for run in runs if run.info.run_id != child)
+
+
 def quoted(text: str) -> str:
     """Return a text as MLflow's filters want it."""
     return f'"{text}"' if "'" in text else f"'{text}'"

@@ -14,19 +14,22 @@ from typing import Any
 
 from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
+from mlflow_b3.gating.evidence import digest
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
-from mlflow_b3.tracking.audits import quoted
+from mlflow_b3.tracking.audits import earlier_audits, quoted
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
+from mlflow_b3.tracking.issuing import Issuer
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
 from mlflow_b3.tracking.runs import LONGEST_NAME, audit_run, project_run, tracking_errors
-from mlflow_b3.tracking.versions import show_on_versions
+from mlflow_b3.tracking.versions import show_on_versions, version_tags
 from mlflow_b3.tracking.views import add_view
 
 FOLDER = "b3"
+EVIDENCE = "evidence.json"
 CURRENT, SUPERSEDED = "current", "superseded"
 _LOG = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ def audit_and_record(
     AuditReport, str
         The report and the id of the run that holds it.
     """
+    issuer = Issuer.from_environment()
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
     with audit_run(shown_on[0] if shown_on else None) as child:
@@ -97,7 +101,7 @@ def audit_and_record(
             logged_by_mlflow=mlflow_logs,
         )
         with _saved_otherwise(report):
-            _write(report, places)
+            _write(report, places, issuer)
     return report, child
 
 
@@ -120,6 +124,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     """
     if not isinstance(report, AuditReport):
         report = load_report(report)
+    issuer = Issuer.from_environment()
     settings = report.settings
     parent = run_id or settings.run_id
     with audit_run(parent) as child:
@@ -128,7 +133,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
             shown_on=[] if parent is None else [parent],
             on_model=parent == settings.run_id,
         )
-        _write(report, places)
+        _write(report, places, issuer)
     return child
 
 
@@ -154,18 +159,21 @@ def _shown_elsewhere(child: str, shown_on: Sequence[str]) -> list[str]:
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
-def _write(report: AuditReport, places: _Places) -> None:
+def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
     """Write what can fail first and what others see last, so that nothing is half-written."""
     from mlflow import MlflowClient
 
     client, child = MlflowClient(), places.child
-    tags = tags_of(report, child)
+    tags = tags_of(report, child) | {"b3.verdict": issuer.verdict(report)}
+    on_versions = version_tags(report, tags)
     model_id = report.settings.model_id if places.on_model else None
     files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
         _log_files(client, child, files)
+        if places.on_model:
+            tags |= _log_evidence(client, report, child, issuer, files, on_versions)
         own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
         _log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
@@ -178,9 +186,34 @@ def _write(report: AuditReport, places: _Places) -> None:
         _become_current(client, child, tags["b3.subject"], places.shown_on)
     with without_active_model():
         if places.on_model:
-            _courtesy("the registered version", show_on_versions, client, report, child, tags)
+            _courtesy(
+                "the registered version", show_on_versions, client, report, child, on_versions
+            )
         experiment = client.get_run(child).info.experiment_id
         _courtesy("the view of all audits", add_view, client, experiment)
+
+
+def _log_evidence(
+    client: Any,
+    report: AuditReport,
+    child: str,
+    issuer: Issuer,
+    files: Mapping[str, str],
+    on_versions: Mapping[str, str],
+) -> dict[str, str]:
+    """Write the evidence of an audit to its run; return the tag that says so."""
+    document = issuer.issue(
+        client,
+        report,
+        audit_run_id=child,
+        files=files,
+        tags=on_versions,
+        earlier=earlier_audits(client, report, child),
+    )
+    if document is None:
+        return {}
+    _log_files(client, child, {EVIDENCE: document})
+    return {"b3.evidence": digest(document.encode())}
 
 
 def _courtesy(what: str, write: Callable[..., None], *arguments: Any) -> None:

@@ -14,13 +14,12 @@ from mlflow_b3.wording import number
 OPENING = "**Leakage audit.**"
 
 
-def show_on_versions(
-    client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
-) -> None:
-    """Write tags, and a description where there is none, to the versions of the audited model."""
+def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags of a registered version: those of the audit, and its main numbers."""
     low, high = report.e0_interval
     full = report.settings.refit_strength == "full"
-    values = {
+    return {
+        **tags,
         "b3.e0": number(report.e0 if full else None),
         "b3.e0_interval": f"{number(low)} or more"
         if high is None
@@ -28,11 +27,18 @@ def show_on_versions(
         "b3.loco": number(report.loco),
         "b3.iid": number(report.iid),
     }
+
+
+def show_on_versions(
+    client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
+) -> None:
+    """Write tags, and a description where there is none, to the versions of the audited model."""
     experiment = client.get_run(audit_run_id).info.experiment_id
     page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
     text = f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
     for name, version in _versions(client, report):
-        for key, value in {**tags, **values}.items():
+        # the run first: a server that guards these tags looks for the evidence there
+        for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
             client.set_model_version_tag(name, version, key, value)
         known = client.get_model_version(name, version).description or ""
         if not known or known.startswith(OPENING):

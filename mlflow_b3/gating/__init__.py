@@ -1,0 +1,1 @@
+"""Approval gates of the model registry: policy, evidence and enforcement as one chain."""

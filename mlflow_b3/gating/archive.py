@@ -75,10 +75,10 @@ def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> A
     source = resolve_source(archive.client, _uri(version))
     present = archive.digest(source)
     runs = audits_of(archive.client, source.model_id or source.source, source.run_id)
-    named = _named_audit(archive.client, version, source)
+    named = named_audit(archive.client, version, source)
     if named is None:
         raise EvidenceError("there is no audit of it")
-    confirmed = [_confirm(archive, _run(archive.client, named), source, present, trusted)]
+    confirmed = [_confirm(archive, find_run(archive.client, named), source, present, trusted)]
     for run in runs[:MOST_AUDITS]:
         if run.info.run_id != named and "b3.evidence" in run.data.tags:
             try:
@@ -89,12 +89,12 @@ def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> A
                         f"a later audit, of run {run.info.run_id}, cannot be relied on: {error}"
                     ) from error
     newest = max(confirmed, key=lambda found: _issued(found.evidence))
-    _check_tags(version, newest.evidence)
+    check_version_tags(version, newest.evidence)
     return Audit(
         evidence=newest.evidence,
         signed_by=newest.signed_by,
         report=_report(
-            archive, _run(archive.client, newest.evidence.audit_run_id), newest.evidence
+            archive, find_run(archive.client, newest.evidence.audit_run_id), newest.evidence
         ),
         tried=len(runs),
     )
@@ -104,7 +104,7 @@ def _uri(version: Any) -> str:
     return f"models:/{version.name}/{version.version}"
 
 
-def _named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
+def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
     """Return the run of the audit that the version's tags name, or else the model's."""
     found = version.tags.get("b3.audit_run_id")
     if found is None and source.model_id is not None:
@@ -112,7 +112,8 @@ def _named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
     return None if found is None else str(found)
 
 
-def _run(client: Any, run_id: str) -> Any:
+def find_run(client: Any, run_id: str) -> Any:
+    """Return a run that is there and not deleted."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -146,14 +147,15 @@ def _confirm(
         raise EvidenceError(
             "the digests of the model's files in the evidence contradict each other"
         )
-    changes = list(_changes(evidence.model_files, present))
+    changes = list(changed_files(evidence.model_files, present))
     if changes:
         raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
     _check_record(run, evidence)
     return opened
 
 
-def _changes(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
+def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
+    """Yield what has become of each file that is not as it was."""
     for path in sorted(audited.keys() | present.keys()):
         if path not in present:
             yield f"{path!r} is gone"
@@ -163,24 +165,31 @@ def _changes(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator
             yield f"{path!r} was changed"
 
 
+def changed_metrics(run: Any, evidence: Evidence) -> list[str]:
+    """Return the results that a run shows other than the evidence has them."""
+    metrics = run.data.metrics
+    known = {name: value for name, value in evidence.results.items() if value is not None}
+    return [
+        *(name for name, value in known.items() if metrics.get(name) != value),
+        *(name for name in metrics if name.startswith("b3/") and name not in known),
+    ]
+
+
+def changed_tags(tags: Mapping[str, str], evidence: Evidence) -> list[str]:
+    """Return the tags that say something else than the evidence; absent ones say nothing."""
+    return [name for name, value in evidence.tags.items() if name in tags and tags[name] != value]
+
+
+def names_table(run: Any, evidence: Evidence) -> bool:
+    """Whether a run names the audited table as its input."""
+    digests = [entry.dataset.digest for entry in run.inputs.dataset_inputs]
+    return any(evidence.data_digest.startswith(found) for found in digests if found)
+
+
 def _check_record(run: Any, evidence: Evidence) -> None:
     """Refuse an audit whose own run says something else than its evidence."""
-    metrics = run.data.metrics
-    wrong = [
-        name
-        for name, value in evidence.results.items()
-        if value is not None and metrics.get(name) != value
-    ]
-    wrong += [
-        name for name in metrics if name.startswith("b3/") and evidence.results.get(name) is None
-    ]
-    wrong += [
-        name
-        for name, value in evidence.tags.items()
-        if name in run.data.tags and run.data.tags[name] != value
-    ]
-    digests = [entry.dataset.digest for entry in run.inputs.dataset_inputs]
-    if not any(evidence.data_digest.startswith(found) for found in digests if found):
+    wrong = [*changed_metrics(run, evidence), *changed_tags(run.data.tags, evidence)]
+    if not names_table(run, evidence):
         wrong.append("the digest of the audited table")
     if wrong:
         raise EvidenceError(
@@ -188,7 +197,7 @@ def _check_record(run: Any, evidence: Evidence) -> None:
         )
 
 
-def _check_tags(version: Any, evidence: Evidence) -> None:
+def check_version_tags(version: Any, evidence: Evidence) -> None:
     """Refuse a version whose tags say something else than the evidence."""
     tags = version.tags
     if tags.get("b3.audit_run_id") not in (None, evidence.audit_run_id):

@@ -1,4 +1,4 @@
-"""The command line: `mlflow-b3 audit | compare | test | review | demo`."""
+"""The command line: `mlflow-b3 audit | compare | gate | verify | test | review | demo | …`."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ import click
 
 from mlflow_b3.cli_compare import compare_command
 from mlflow_b3.cli_errors import input_errors, shown_if_not_recorded
+from mlflow_b3.cli_gate import gate_command, keys_command, policy_command, verify_command
 from mlflow_b3.cli_linkage import LINKAGE_NAMES
 from mlflow_b3.cli_options import (
     announce_code,
@@ -51,14 +52,19 @@ ENVIRONMENT_OPTION = click.option(
 def main() -> None:
     """Audit MLflow models for scores inflated by leaked dependency between clusters.
 
-    Exit codes: 0 done, 2 usage or input error.
+    Exit codes: 0 done, 2 usage or input error; of gate and verify also 1, the version may not be
+    promoted or its evidence does not hold, and 3, the numbers do not decide.
     """
     # one bar for each of many small files says nothing
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
 main.add_command(compare_command)
+main.add_command(gate_command)
+main.add_command(keys_command)
+main.add_command(policy_command)
 main.add_command(review_command)
+main.add_command(verify_command)
 
 
 @main.command(name="audit", cls=_Command)

@@ -17,7 +17,11 @@ def input_errors() -> Iterator[None]:
     try:
         yield
     except B3Error as error:
-        click.echo(f"mlflow-b3: {error}", err=True)
+        from mlflow_b3.wording import visible
+
+        # names in it are other people's, and may hold what a terminal obeys
+        told = "\n".join(map(visible, str(error).splitlines()))
+        click.echo(f"mlflow-b3: {told}", err=True)
         sys.exit(INPUT_ERROR)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from os import PathLike
+from os import PathLike, environ
 from typing import Any
 
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
@@ -24,6 +24,7 @@ from mlflow_b3.gating.verdict import (
 )
 from mlflow_b3.refit.loading import registered_version
 from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.tracking.issuing import POLICY
 
 
 def gate(
@@ -39,7 +40,8 @@ def gate(
     model : str
         "models:/name/3", or "models:/name@alias".
     policy : Policy or path, optional
-        A YAML file; by default the policy that comes with the package.
+        A YAML file; by default the one that MLFLOW_B3_POLICY names, or else the policy that comes
+        with the package.
     promote : str, optional
         The alias to give to the version where the verdict allows it.
 
@@ -52,7 +54,7 @@ def gate(
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    rules = load_policy(policy)
+    rules = policy_in_force(policy)
     archive = Archive(client=MlflowClient())
     try:
         found = registered_version(model)
@@ -69,6 +71,11 @@ def gate(
         return _promote(archive, rules, verdict, promote)
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
+
+
+def policy_in_force(policy: Policy | str | PathLike[str] | None = None) -> Policy:
+    """Return the policy that was given, that the environment names, or that comes with the package."""
+    return load_policy(environ.get(POLICY) or None if policy is None else policy)
 
 
 def judge_version(

@@ -102,8 +102,7 @@ def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
     """
     if isinstance(policy, Policy):
         return policy
-    default = files("mlflow_b3.gating").joinpath("default_policy.yaml").read_text("utf-8")
-    basis = _parse(default, "the default policy")
+    basis = _parse(default_policy_text(), "the default policy")
     if policy is None:
         return _build(basis, {}, "the default policy", Path())
     path = Path(policy)
@@ -115,6 +114,11 @@ def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
         raise InputError(f"policy={str(path)!r} cannot be read: {error}") from error
     name = f"policy {str(path)!r}"
     return _build(basis, _parse(text, name), name, path.parent)
+
+
+def default_policy_text() -> str:
+    """Return the file of the policy that comes with the package, with its comments."""
+    return files("mlflow_b3.gating").joinpath("default_policy.yaml").read_text("utf-8")
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -76,6 +76,12 @@ class Verdict(Result):
         """The reasons that made the outcome what it is."""
         return tuple(r for r in self.reasons if r.outcome == self.outcome)
 
+    def __str__(self) -> str:
+        """Return the verdict in plain words: what is the case, why, and what to do."""
+        from mlflow_b3.gating.outputs import verdict_text
+
+        return verdict_text(self)
+
 
 def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
     """Return the worst outcome: one failure fails, one open question leaves all open."""

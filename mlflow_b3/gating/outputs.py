@@ -1,0 +1,255 @@
+"""Verdicts for people and for CI systems: text, JSON, Markdown and JUnit XML.
+
+Names of models, files and tags are other people's. Whatever they contain, they cannot write to a
+terminal, a page, a test report or the log of a CI system anything but themselves.
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from mlflow_b3.gating.remedies import next_steps, remedies
+from mlflow_b3.gating.verdict import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    PASS,
+    Reason,
+    Verdict,
+)
+from mlflow_b3.reporting.layout import WIDTH, escaped, listed, markdown_table
+from mlflow_b3.reporting.readable import LONGEST_NAME, shorten
+from mlflow_b3.reporting.tables import Table
+from mlflow_b3.wording import visible
+
+if TYPE_CHECKING:
+    from mlflow_b3.gating.verifying import Verification
+
+LONGEST_REASON = 1000
+#: The worst comes first, and is in capitals.
+MARKS = {FAIL: "FAIL", INCONCLUSIVE: "OPEN", PASS: "pass", NOT_APPLICABLE: "-"}
+#: What CI systems take for commands to themselves: "::error::" and "##[error]".
+_COMMANDS = re.compile(r":(?=:)|#(?=#)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a verdict, or a look at evidence, says to its reader.
+
+    Attributes
+    ----------
+    headline : str
+        What is the case.
+    reasons : tuple of Reason
+    steps : tuple of str
+        What to do.
+    basis : str
+        What it rests on.
+    """
+
+    headline: str
+    reasons: tuple[Reason, ...]
+    steps: tuple[str, ...]
+    basis: str
+
+
+def plain(text: str, longest: int = LONGEST_REASON) -> str:
+    """Return text on one line that hides nothing and that no terminal or CI system obeys."""
+    return _COMMANDS.sub(r"\g<0> ", shorten(visible(text), longest))
+
+
+def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
+    """Put a verdict into words.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    promote : str, optional
+        The alias that was asked for.
+    """
+    audit = (
+        "no audit" if verdict.audit_run_id is None else f"the audit of run {verdict.audit_run_id}"
+    )
+    return Summary(
+        headline=_headline(verdict, promote),
+        reasons=verdict.reasons,
+        steps=next_steps(verdict),
+        basis=f"Judged at {verdict.judged_at} by the policy {verdict.policy_hash[:12]}, on {audit}.",
+    )
+
+
+def _headline(verdict: Verdict, promote: str | None) -> str:
+    name = f"models:/{verdict.model}/{verdict.version}"
+    if verdict.promoted is not None:
+        told = f"{name} now has the alias {verdict.promoted!r}"
+    else:
+        told = f"{name} may {'' if verdict.allowed else 'not '}be promoted"
+    why = {
+        (INCONCLUSIVE, False): ": the numbers do not decide, and the policy refuses what is open",
+        (INCONCLUSIVE, True): ": the numbers do not decide, and the policy allows that",
+        (NOT_APPLICABLE, True): ": the policy does not apply to it",
+    }.get((verdict.outcome, verdict.allowed), "")
+    kept = f" The alias {promote!r} was left as it is." if promote and not verdict.allowed else ""
+    return f"{verdict.outcome}: {told}{why}.{kept}"
+
+
+def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as text for a terminal."""
+    return to_text(summarize(verdict, promote))
+
+
+def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as Markdown, as the summary of a job on GitHub shows it."""
+    return to_markdown("Leakage gate", summarize(verdict, promote))
+
+
+def verification_text(found: "Verification") -> str:
+    """Return what was checked of a version's evidence, and found, as text for a terminal."""
+    uri = f"models:/{found.model}/{found.version}"
+    audit = "no audit" if found.audit_run_id is None else f"the audit of run {found.audit_run_id}"
+    broken = sum(check.outcome == FAIL for check in found.checks)
+    parts = "one part" if broken == 1 else f"{broken} parts"
+    told = "the evidence holds" if found.holds else f"{parts} of the evidence cannot be relied on"
+    return to_text(
+        Summary(
+            headline=f"{'HOLDS' if found.holds else 'BROKEN'}: {uri}: {told}.",
+            reasons=found.checks,
+            steps=() if found.holds else remedies(found.checks, uri),
+            basis=f"Checked at {found.checked_at}, with the keys and terms of the policy "
+            f"{found.policy_hash[:12]}, on {audit}.",
+        )
+    )
+
+
+def to_text(summary: Summary) -> str:
+    """Return a summary as text for a terminal: what is the case, why, what to do."""
+    names = [plain(reason.check, LONGEST_NAME) for reason in summary.reasons]
+    width = max(map(len, names), default=0)
+    lines = []
+    for reason in _worst_first(summary.reasons):
+        name = plain(reason.check, LONGEST_NAME)
+        start = f"  {MARKS[reason.outcome]:<4}  {name:<{width}}  "
+        lines += _wrapped(plain(reason.text), start, " " * len(start))
+    steps = [line for step in summary.steps for line in _wrapped(plain(step), "  - ", "    ")]
+    sections = [
+        _wrapped(plain(summary.headline), "", ""),
+        lines,
+        ["What to do", *steps] if steps else [],
+        _wrapped(plain(summary.basis), "", ""),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section)
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    # commands and ids are copied: they are not broken
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def to_markdown(title: str, summary: Summary) -> str:
+    """Return a summary as Markdown without any markup but its own."""
+    outcome, _, told = plain(summary.headline).partition(": ")
+    table = Table(
+        title="",
+        head=("", "check", "what was found"),
+        rows=tuple(
+            (MARKS[r.outcome], plain(r.check, LONGEST_NAME), plain(r.text))
+            for r in _worst_first(summary.reasons)
+        ),
+    )
+    steps = listed(map(plain, summary.steps))
+    parts = [
+        f"### {title}: {escaped(outcome)}",
+        escaped(told),
+        markdown_table(table),
+        f"**What to do**\n\n{steps}" if steps else "",
+        escaped(plain(summary.basis)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_ascii_json(values: dict[str, Any]) -> str:
+    """Return strict JSON whose text is that of the values, but that no terminal or CI system obeys."""
+    text = json.dumps(values, indent=2, allow_nan=False)
+    # outside of strings JSON has none of these
+    for character in ("\x7f", "#"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.replace("::", "\\u003a\\u003a")
+
+
+def verdict_json(verdict: Verdict, promote: str | None = None) -> str:  # noqa: ARG001
+    """Return a verdict as JSON, all in ASCII."""
+    return to_ascii_json(verdict.to_dict())
+
+
+def verdict_junit(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as JUnit XML, a test case for each reason.
+
+    What is open counts as a failure, unless the policy lets it pass: a report of tests has no word
+    for it, and must not be green where the version was refused.
+    """
+    uri = f"models:/{verdict.model}/{verdict.version}"
+    name = plain(uri, LONGEST_NAME)
+    cases = [_case(reason, name, verdict.allowed) for reason in verdict.reasons]
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
+        "errors": 0,
+        "skipped": sum(case.find("skipped") is not None for case in cases),
+    }
+    numbers = {key: str(count) for key, count in counts.items()}
+    root = ElementTree.Element("testsuites", {"name": "mlflow-b3 gate", **numbers})
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        {"name": f"mlflow-b3 gate {name}", "timestamp": verdict.judged_at, "time": "0", **numbers},
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for key in ("outcome", "policy_hash", "audit_run_id", "promoted"):
+        value = plain(str(getattr(verdict, key)))
+        ElementTree.SubElement(properties, "property", {"name": key, "value": value})
+    suite.extend(cases)
+    told = ElementTree.SubElement(suite, "system-out")
+    told.text = verdict_text(verdict, promote)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _case(reason: Reason, classname: str, allowed: bool) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase",
+        {"classname": classname, "name": plain(reason.check, LONGEST_NAME), "time": "0"},
+    )
+    text = plain(reason.text)
+    if reason.outcome == NOT_APPLICABLE or (reason.outcome == INCONCLUSIVE and allowed):
+        ElementTree.SubElement(case, "skipped", {"message": text})
+    elif reason.outcome != PASS:
+        failure = ElementTree.SubElement(case, "failure", {"type": reason.outcome, "message": text})
+        failure.text = text
+    return case
+
+
+def _worst_first(reasons: tuple[Reason, ...]) -> list[Reason]:
+    order = list(MARKS)
+    return sorted(reasons, key=lambda reason: order.index(reason.outcome))
+
+
+#: What `--format` and the endings of `--output` stand for.
+FORMATS: dict[str, Callable[[Verdict, str | None], str]] = {
+    "text": verdict_text,
+    "json": verdict_json,
+    "markdown": verdict_markdown,
+    "junit": verdict_junit,
+}
+ENDINGS = {".txt": "text", ".json": "json", ".md": "markdown", ".xml": "junit"}

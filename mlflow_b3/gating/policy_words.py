@@ -1,0 +1,94 @@
+"""A policy in words: what it guards, and what it demands."""
+
+from collections.abc import Iterator, Sequence
+
+from mlflow_b3.gating.keys import key_id
+from mlflow_b3.gating.policy import CONSTANT, Policy
+from mlflow_b3.wording import number, percent
+
+
+def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
+    """Return the sentences of a policy.
+
+    Parameters
+    ----------
+    policy : Policy
+    environment_keys : int
+        How many keys the environment adds to those of the policy.
+    """
+    return [
+        *_guard(policy),
+        *_limits(policy),
+        *_evidence(policy, environment_keys),
+        "What the numbers leave open is "
+        + ("refused." if policy.inconclusive == "refuse" else "allowed."),
+    ]
+
+
+def _guard(policy: Policy) -> Iterator[str]:
+    guarded = [
+        *([f"the aliases {_listed(policy.aliases)}"] if policy.aliases else []),
+        *([f"the stages {_listed(policy.stages)}"] if policy.stages else []),
+    ]
+    models = "all models" if "*" in policy.models else f"the models {_listed(policy.models)}"
+    if not guarded or not policy.models:
+        yield "It guards nothing: no server refuses any alias or stage because of it."
+    else:
+        yield f"It guards {' and '.join(guarded)} on {models}."
+
+
+def _limits(policy: Policy) -> Iterator[str]:
+    limit = policy.e0_high
+    words = (
+        "the loss of the best constant answer" if limit == CONSTANT else number(limit)  # type: ignore[arg-type]
+    )
+    if limit is not None:
+        yield f"The upper end of e0's 95 % interval must be at most {words}."
+    if policy.inflation is not None:
+        yield f"e0 may exceed the score by the ids as they are by at most {number(policy.inflation)}."
+    for name, least in (
+        ("cluster error", policy.tipping_cluster_error),
+        ("split rate", policy.tipping_split_rate),
+    ):
+        if least is not None:
+            yield f"Up to a {name} of {percent(least)}, e0 must stay below {words}."
+    if policy.champion is not None:
+        rule = {
+            "not_worse": "must not be worse, beyond noise, than",
+            "better": "must be better, beyond noise, than",
+        }[policy.champion]
+        yield f"A version {rule} the one that has the alias {policy.champion_alias!r}."
+    if limit is None and policy.inflation is None and policy.champion is None:
+        yield "It sets no limit on the results: any audit will do."
+
+
+def _evidence(policy: Policy, environment_keys: int) -> Iterator[str]:
+    count = len(policy.trusted_keys) + environment_keys
+    if policy.signed and not count:
+        yield (
+            "Only signed audits count, and no key is trusted yet, so nothing passes: name public keys in "
+            "evidence.trusted_keys or in MLFLOW_B3_TRUSTED_KEYS."
+        )
+    elif policy.signed:
+        ids = ", ".join(map(key_id, policy.trusted_keys))
+        named = [f"the policy's ({ids})"] if ids else []
+        named += [f"{environment_keys} of MLFLOW_B3_TRUSTED_KEYS"] if environment_keys else []
+        yield f"Only audits signed with a trusted key count: {' and '.join(named)}."
+    else:
+        yield "Unsigned audits count: whoever may write to MLflow can make one up."
+    if policy.max_age_days is not None:
+        yield f"An audit counts for {policy.max_age_days:g} days."
+    if policy.p0_sources is not None:
+        yield f"The leaked share must come from {_listed(policy.p0_sources, 'or')}."
+    if policy.refits is not None:
+        yield f"The model must have been trained again by {_listed(policy.refits, 'or')}."
+    if policy.preregistered:
+        yield "The settings of the audit must have been committed before it ran."
+    if policy.max_audits is not None:
+        times = "once" if policy.max_audits == 1 else f"{policy.max_audits} times"
+        yield f"A model may have been audited {times} at the most."
+
+
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    quoted = [repr(name) for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"

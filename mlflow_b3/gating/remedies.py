@@ -1,0 +1,94 @@
+"""What to do about a verdict, or about evidence that does not hold."""
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from mlflow_b3.gating.verdict import FAIL, INCONCLUSIVE, Reason, Verdict
+from mlflow_b3.wording import visible
+
+AUDIT = (
+    "Audit it: mlflow-b3 audit --model-uri {uri} --data FILE --target COLUMN --cluster COLUMN, with "
+    "what you know about the ids, such as --cluster-error 0.05,0.15."
+)
+AUDIT_AGAIN = AUDIT.replace("Audit it", "Audit it again")
+#: By what the error says, the first that fits: evidence fails in too many ways for one answer.
+OF_EVIDENCE = (
+    ("there is no audit of it", AUDIT),
+    ("there is no file 'b3/evidence.json'", AUDIT_AGAIN),
+    (
+        "which is not trusted here",
+        "If that key is one of yours, add its public key to evidence.trusted_keys of the policy or to "
+        "MLFLOW_B3_TRUSTED_KEYS. If nobody knows it, do not trust the audit; make one of your own.",
+    ),
+    ("is deleted", "Restore the audit's run in MLflow, or audit the version again."),
+    (
+        "could not be read",
+        "Check that MLflow and its artifact store can be reached, and try again.",
+    ),
+    (
+        "",
+        "Find out who changed it: mlflow-b3 verify {uri} shows each part that does not hold. If the "
+        "change was meant, audit the version again; if not, register the model anew.",
+    ),
+)
+BY_CHECK = {
+    "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
+    "one.",
+    "signed": "Set MLFLOW_B3_SIGNING_KEY where audits are made ('mlflow-b3 keys' makes a pair), and "
+    "audit it again; or let the policy count unsigned audits, with evidence.signed: false.",
+    "max_age_days": AUDIT_AGAIN,
+    "max_audits": "Tries cannot be taken back: whoever owns the policy may raise evidence.max_audits, or "
+    "a model that is trained and registered anew may be audited once.",
+    "preregistered": "Commit the settings of an audit before it runs, then audit it again "
+    "(docs/howto/preregister.md says how).",
+    "p0_sources": "Audit it again with what the policy accepts as evidence about the ids; rows that "
+    "somebody looked up (--resolved-rows) are the best (docs/howto/where-p0-comes-from.md).",
+    "refits": "Audit it again so that all of the model is trained anew by a route that the policy "
+    "accepts: --refit, or --trainer for training code of your own.",
+    "tipping_cluster_error": "Better ids, or a model that relies less on having seen a cluster, move "
+    "the tipping point.",
+    "tipping_split_rate": "Better ids, or a model that relies less on having seen a cluster, move the "
+    "tipping point.",
+    "inflation": "Do not report the score by the ids as they are: e0 is the one to expect. Better ids, "
+    "or a model that relies less on having seen a cluster, bring the two together.",
+}
+E0_HIGH = {
+    FAIL: "The model is not good enough on clusters it has not seen: train a better one.",
+    INCONCLUSIVE: "The interval of e0 is too wide to decide: audit it again with more clusters, with a "
+    "narrower range for the share of wrong ids, or with more refits (--budget).",
+}
+CHAMPION = {
+    FAIL: "Keep the champion, or train a better model.",
+    INCONCLUSIVE: "Audit both on the same rows and folds: mlflow-b3 compare {uri} URI-OF-THE-CHAMPION "
+    "--data FILE --target COLUMN --cluster COLUMN.",
+}
+
+
+def next_steps(verdict: Verdict) -> tuple[str, ...]:
+    """Return what to do about a verdict, without repetitions."""
+    if verdict.promoted is not None:
+        return ()
+    if verdict.allowed:
+        return ("To promote it, add --promote ALIAS; in Python, promote='ALIAS'.",)
+    return remedies(verdict.reasons, f"models:/{verdict.model}/{verdict.version}")
+
+
+def remedies(reasons: Iterable[Reason], uri: str) -> tuple[str, ...]:
+    """Return what to do about reasons that refuse a version."""
+    shown = shlex.quote(visible(uri))
+    return tuple(dict.fromkeys(text.replace("{uri}", shown) for text in _remedies(reasons)))
+
+
+def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
+    by_outcome = {"e0_high": E0_HIGH, "champion": CHAMPION}
+    for reason in reasons:
+        if reason.outcome not in (FAIL, INCONCLUSIVE):
+            continue
+        if reason.check in by_outcome:
+            yield by_outcome[reason.check][reason.outcome]
+        else:
+            yield BY_CHECK.get(reason.check) or _of_evidence(reason.text)
+
+
+def _of_evidence(text: str) -> str:
+    return next(remedy for words, remedy in OF_EVIDENCE if words in text)

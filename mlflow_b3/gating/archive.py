@@ -1,7 +1,6 @@
 """Finds the evidence of a registered version in MLflow, and checks it against what is there now."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +18,8 @@ from mlflow_b3.refit.model_files import (
     resolve_source,
 )
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import audits_of
+from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, tried_audits
+from mlflow_b3.tracking.metrics import curves_of
 
 FOLDER = "b3"
 FILE = "evidence.json"
@@ -53,7 +53,17 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """An audit whose evidence was confirmed: of this model, signed, and as it was written."""
+    """An audit whose evidence was confirmed: of this model, and as it was written.
+
+    Attributes
+    ----------
+    evidence : Evidence
+    signed_by : str or None
+        The trusted key that signed it; None without a signature.
+    report : AuditReport
+    tried : int
+        How many audits of the model MLflow knows of, whatever became of them.
+    """
 
     evidence: Evidence
     signed_by: str | None
@@ -64,51 +74,72 @@ class Audit:
 def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> Audit:
     """Return the newest confirmed audit of a registered version.
 
-    The audit that MLflow's tags name must be one of them, and no later one may be unreadable: what
-    is wrong with either is raised.
+    The audit that MLflow's tags name must be confirmed, and so must every one that was begun later:
+    who could make a failed audit unreadable must not win by it.
 
     Raises
     ------
     EvidenceError
         Whatever keeps the evidence from being relied on, in words.
     """
-    source = resolve_source(archive.client, _uri(version))
-    present = archive.digest(source)
-    runs = audits_of(archive.client, source.model_id or source.source, source.run_id)
-    named = named_audit(archive.client, version, source)
+    client = archive.client
+    source = resolve_source(client, _uri(version))
+    tried = tried_audits(client, source.model_id or source.source)
+    named = named_audit(client, version, source)
     if named is None:
         raise EvidenceError("there is no audit of it")
-    confirmed = [_confirm(archive, find_run(archive.client, named), source, present, trusted)]
-    for run in runs[:MOST_AUDITS]:
-        if run.info.run_id != named and "b3.evidence" in run.data.tags:
-            try:
-                confirmed.append(_confirm(archive, run, source, present, trusted))
-            except EvidenceError as error:
-                if _started(run) > _issued(confirmed[0].evidence):
-                    raise EvidenceError(
-                        f"a later audit, of run {run.info.run_id}, cannot be relied on: {error}"
-                    ) from error
-    newest = max(confirmed, key=lambda found: _issued(found.evidence))
+    present = archive.digest(source)
+    first = find_run(client, named)
+    confirmed = {named: _confirm(archive, first, source, present, trusted)}
+    complete = [run for run in tried if _claims_evidence(run) and run.info.run_id != named]
+    for run in complete[:MOST_AUDITS]:
+        try:
+            confirmed[run.info.run_id] = _confirm(archive, run, source, present, trusted)
+        except EvidenceError as error:
+            if run.info.start_time >= first.info.start_time:
+                raise EvidenceError(
+                    f"a later audit, of run {run.info.run_id}, cannot be relied on: {error}"
+                ) from error
+    newest = max(confirmed.values(), key=lambda found: _issued(found.evidence))
     check_version_tags(version, newest.evidence)
+    run = find_run(client, newest.evidence.audit_run_id)
+    report = _report(archive, run, newest.evidence)
+    _refuse_changes(run, changed_curves(run, report))
     return Audit(
         evidence=newest.evidence,
         signed_by=newest.signed_by,
-        report=_report(
-            archive, find_run(archive.client, newest.evidence.audit_run_id), newest.evidence
-        ),
-        tried=len(runs),
+        report=report,
+        tried=len(tried),
     )
+
+
+def confirm_audit(
+    archive: Archive, uri: str, audit_run_id: str, trusted: tuple[str, ...]
+) -> SignedEvidence:
+    """Return the evidence of one audit of a model or registered version, confirmed as for a verdict."""
+    source = resolve_source(archive.client, uri)
+    run = find_run(archive.client, audit_run_id)
+    return _confirm(archive, run, source, archive.digest(source), trusted)
 
 
 def _uri(version: Any) -> str:
     return f"models:/{version.name}/{version.version}"
 
 
+def _claims_evidence(run: Any) -> bool:
+    """Whether an audit was written to the end, on the model itself; see `recording`."""
+    tags = run.data.tags
+    return "b3.audit_run_id" in tags and tags.get("b3.evidence") != NO_EVIDENCE
+
+
 def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
-    """Return the run of the audit that the version's tags name, or else the model's."""
+    """Return the run of the audit that the version's tags name, or else the model's, or the newest."""
     found = version.tags.get("b3.audit_run_id")
     if found is None and source.model_id is not None:
         found = client.get_logged_model(source.model_id).tags.get("b3.audit_run_id")
+    if found is None:
+        tried = tried_audits(client, source.model_id or source.source)
+        found = next((run.info.run_id for run in tried if _claims_evidence(run)), None)
     return None if found is None else str(found)
 
 
@@ -139,6 +170,7 @@ def _confirm(
         raise EvidenceError(
             f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
         )
+    # without a LoggedModel equal files are the same model, whichever way they are named
     if evidence.model_id != source.model_id:
         raise EvidenceError(
             f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
@@ -150,12 +182,15 @@ def _confirm(
     changes = list(changed_files(evidence.model_files, present))
     if changes:
         raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
-    _check_record(run, evidence)
+    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
+    tags = changed_tags(run.data.tags, evidence)
+    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
+    _issued(evidence)
     return opened
 
 
 def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
-    """Yield what has become of each file that is not as it was."""
+    """Yield what has become of a model's files since they were audited."""
     for path in sorted(audited.keys() | present.keys()):
         if path not in present:
             yield f"{path!r} is gone"
@@ -165,35 +200,39 @@ def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Ite
             yield f"{path!r} was changed"
 
 
-def changed_metrics(run: Any, evidence: Evidence) -> list[str]:
-    """Return the results that a run shows other than the evidence has them."""
-    metrics = run.data.metrics
-    known = {name: value for name, value in evidence.results.items() if value is not None}
-    return [
-        *(name for name, value in known.items() if metrics.get(name) != value),
-        *(name for name in metrics if name.startswith("b3/") and name not in known),
-    ]
+def changed_metrics(run: Any, evidence: Evidence) -> Iterator[str]:
+    """Yield the metrics of an audit's run that are not its results."""
+    shown = {name: value for name, value in run.data.metrics.items() if name.startswith("b3/")}
+    for name in sorted(shown.keys() | evidence.results.keys()):
+        if shown.get(name) != evidence.results.get(name):
+            yield name
 
 
-def changed_tags(tags: Mapping[str, str], evidence: Evidence) -> list[str]:
-    """Return the tags that say something else than the evidence; absent ones say nothing."""
-    return [name for name, value in evidence.tags.items() if name in tags and tags[name] != value]
+def changed_curves(run: Any, report: AuditReport) -> Iterator[str]:
+    """Yield the curves of an audit's run that end elsewhere than those of the report."""
+    for name, points in curves_of(report).items():
+        if points and run.data.metrics.get(name) != max(points)[1]:
+            yield name
+
+
+def changed_tags(tags: Mapping[str, str], evidence: Evidence) -> Iterator[str]:
+    """Yield the tags that say something else than the evidence; not all places have all of them."""
+    for name, value in evidence.tags.items():
+        if tags.get(name, value) != value:
+            yield name
 
 
 def names_table(run: Any, evidence: Evidence) -> bool:
-    """Whether a run names the audited table as its input."""
-    digests = [entry.dataset.digest for entry in run.inputs.dataset_inputs]
-    return any(evidence.data_digest.startswith(found) for found in digests if found)
+    """Whether the audited table, and no other, is the input of an audit's run."""
+    digests = {entry.dataset.digest for entry in run.inputs.dataset_inputs}
+    return digests == {evidence.data_digest[:DATASET_DIGEST]}
 
 
-def _check_record(run: Any, evidence: Evidence) -> None:
-    """Refuse an audit whose own run says something else than its evidence."""
-    wrong = [*changed_metrics(run, evidence), *changed_tags(run.data.tags, evidence)]
-    if not names_table(run, evidence):
-        wrong.append("the digest of the audited table")
-    if wrong:
+def _refuse_changes(run: Any, changed: Iterable[str]) -> None:
+    names = list(changed)
+    if names:
         raise EvidenceError(
-            f"the audit's run {run.info.run_id} was changed after it was written: {', '.join(wrong)}"
+            f"the audit's run {run.info.run_id} was changed after it was written: {', '.join(names)}"
         )
 
 
@@ -236,11 +275,9 @@ def _confirmed_file(archive: Archive, run: Any, evidence: Evidence, name: str) -
 
 
 def _issued(evidence: Evidence) -> datetime:
-    with suppress(ValueError):
+    try:
         when = datetime.fromisoformat(evidence.issued_at)
-        return when if when.tzinfo else when.replace(tzinfo=UTC)
-    raise EvidenceError(f"the time of the audit, {evidence.issued_at!r}, cannot be read")
-
-
-def _started(run: Any) -> datetime:
-    return datetime.fromtimestamp(run.info.start_time / 1000, UTC)
+    except ValueError as error:
+        text = f"the time of the audit, {evidence.issued_at!r}, cannot be read"
+        raise EvidenceError(text) from error
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

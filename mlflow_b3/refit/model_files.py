@@ -1,6 +1,7 @@
 """The files of a model, or of an audit, where MLflow keeps them: found, read and digested."""
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from mlflow_b3.errors import EvidenceError
 MOST_FILES = 20_000
 MOST_COPIES = 20
 CHUNK = 1 << 20
+#: MLflow writes this file into a local store when a registered version is loaded from there.
+MARK, LONGEST_MARK = "registered_model_meta", 2000
 
 #: Gives the artifact repository of a location, and the path below it.
 Opener = Callable[[str], tuple[Any, str]]
@@ -27,12 +30,17 @@ def open_location(uri: str) -> tuple[Any, str]:
 
 
 def digest_model(uri: str, opener: Opener = open_location) -> dict[str, str]:
-    """Return the SHA-256 of every file of a model by its path."""
+    """Return the SHA-256 of every file of a model by its path.
+
+    MLflow's own mark of the name that a model was last loaded by is left out.
+    """
     repository, prefix = opener(uri)
     digests = {}
     for path in _walk(repository, prefix):
+        name = str(PurePosixPath(path).relative_to(prefix))
         with _fetched(repository, path) as local:
-            digests[str(PurePosixPath(path).relative_to(prefix))] = _digest_file(local)
+            if not (name == MARK and _only_names_a_version(local)):
+                digests[name] = _digest_file(local)
     if not digests:
         raise EvidenceError(f"there are no files at {uri!r}")
     return digests
@@ -40,8 +48,7 @@ def digest_model(uri: str, opener: Opener = open_location) -> dict[str, str]:
 
 def digest_of(files: dict[str, str]) -> str:
     """Return one digest of the paths and digests of files."""
-    lines = (f"{content}  {path}\n" for path, content in sorted(files.items()))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def read_artifact(uri: str, path: str, largest: int, opener: Opener = open_location) -> bytes:
@@ -99,10 +106,25 @@ def _fetched(repository: Any, path: str) -> Iterator[Path]:
         local = (root / path).resolve()
         if not local.is_relative_to(root):
             raise EvidenceError(f"the artifact {path!r} is a link out of its store")
+        if not local.is_file():
+            raise EvidenceError(f"the artifact {path!r} is not a file")
         yield local
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(repository.download_artifacts(path, folder))
+
+
+def _only_names_a_version(path: Path) -> bool:
+    """Whether a file says which registered version it belongs to, and nothing else."""
+    import yaml
+
+    if path.stat().st_size > LONGEST_MARK:
+        return False
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.keys() == {"model_name", "model_version"}
 
 
 def _digest_file(path: Path) -> str:
@@ -135,27 +157,58 @@ class ModelSource:
 def resolve_source(client: Any, source: str) -> ModelSource:
     """Follow a model URI, or the source of a registered version, to the model's files.
 
-    A version may be a copy of another one; the chain of copies is followed to its end.
+    A version may be a copy of another one; the chain of copies is followed to its end. The location
+    is where MLflow loads a version from, whatever has become of the one that it was copied from.
     """
     from mlflow.store.artifact.utils.models import get_model_name_and_version
 
+    location = run_id = None
     for _ in range(MOST_COPIES):
         if not source.startswith("models:/"):
             break
         found = get_model_name_and_version(client, source)
         if len(found) == 1:
-            model = client.get_logged_model(found[0])
-            return ModelSource(
-                source=f"models:/{model.model_id}",
-                location=model.artifact_location,
-                model_id=model.model_id,
-                run_id=model.source_run_id or None,
-            )
-        source = client.get_model_version(*map(str, found)).source
+            return _of_logged_model(client.get_logged_model(found[0]), location)
+        name, number = map(str, found)
+        version = client.get_model_version(name, number)
+        location = location or client.get_model_version_download_uri(name, number)
+        source, run_id = version.source, run_id or version.run_id
     else:
         raise EvidenceError(f"{source!r} is a copy of a copy of … more than {MOST_COPIES} times")
     if source.startswith("runs:/"):
-        run_id, _, path = source.removeprefix("runs:/").partition("/")
-        location = client.get_run(run_id).info.artifact_uri.rstrip("/")
-        return ModelSource(source=source, location=f"{location}/{safe_path(path)}", run_id=run_id)
-    return ModelSource(source=source, location=source)
+        return _of_run(client, source, location)
+    return ModelSource(source=source, location=location or source, run_id=run_id or None)
+
+
+def _of_logged_model(model: Any, location: str | None) -> ModelSource:
+    return ModelSource(
+        source=f"models:/{model.model_id}",
+        location=location or model.artifact_location,
+        model_id=model.model_id,
+        run_id=model.source_run_id or None,
+    )
+
+
+def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
+    """Return the LoggedModel of a run by its name; before MLflow 3 there were only its artifacts."""
+    run_id, _, path = source.removeprefix("runs:/").partition("/")
+    run = client.get_run(run_id)
+    models = client.search_logged_models(
+        [run.info.experiment_id], filter_string=f"name = {quoted(path)}"
+    )
+    model = next((found for found in models if found.source_run_id == run_id), None)
+    if model is not None and location is None:
+        return _of_logged_model(model, None)
+    if model is not None:
+        raise EvidenceError(
+            f"{source!r} is the LoggedModel {model.model_id} and whatever else the run keeps under "
+            f"that name; register 'models:/{model.model_id}' instead"
+        )
+    if location is None or location.startswith("runs:/"):
+        location = f"{run.info.artifact_uri.rstrip('/')}/{safe_path(path)}"
+    return ModelSource(source=source, location=location, run_id=run_id)
+
+
+def quoted(text: str) -> str:
+    """Return a text as MLflow's filters want it."""
+    return f'"{text}"' if "'" in text else f"'{text}'"

@@ -5,13 +5,22 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
-from mlflow_b3.errors import InputError, TrackingError
+from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.refit.loading import model_info, registered_version
+from mlflow_b3.refit.model_files import quoted, resolve_source
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.files import load_report
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
+#: The subject of audits of bare estimators, which are not of one model.
+NOTHING = "none"
+#: The tag `b3.evidence` of an audit that was written beside the model, not on it.
+NO_EVIDENCE = "none"
+#: How much of a table's digest MLflow has room for.
+DATASET_DIGEST = 12
+#: Databases limit how many values a query may name.
+MOST_EXPERIMENTS = 500
 
 
 def find_audit(client: Any, reference: str) -> str:
@@ -60,7 +69,7 @@ def current_audits(client: Any, experiment: str) -> list[str]:
     """
     experiment_id = _experiment_id(client, experiment)
     audits: dict[str, None] = {}
-    for run in _all_runs(client, experiment_id, "tags.`b3.audit_run_id` LIKE '%'"):
+    for run in _pages(client.search_runs, [experiment_id], "tags.`b3.audit_run_id` LIKE '%'"):
         tags = run.data.tags
         if "b3.status" in tags:
             audits |= {run.info.run_id: None} if tags["b3.status"] == "current" else {}
@@ -83,17 +92,6 @@ def _experiment_id(client: Any, experiment: str) -> str:
     return str(found.experiment_id)
 
 
-def _all_runs(client: Any, experiment_id: str, filters: str) -> list[Any]:
-    runs: list[Any] = []
-    token = None
-    while True:
-        page = client.search_runs([experiment_id], filters, page_token=token)
-        runs += page
-        token = page.token
-        if not token:
-            return runs
-
-
 def _is_current(client: Any, audit_run_id: str) -> bool:
     from mlflow.exceptions import MlflowException
 
@@ -105,42 +103,65 @@ def _is_current(client: Any, audit_run_id: str) -> bool:
     return bool(current and run.info.lifecycle_stage == "active")
 
 
-def audits_of(client: Any, subject: str, run_id: str | None) -> list[Any]:
-    """Return the runs of all audits of a model, deleted ones too, the newest first.
+def subject_of(client: Any, model_id: str | None, uri: str | None, run_id: str | None) -> str:
+    """Return what all audits of one model have in common, their tag `b3.subject`.
 
-    Parameters
-    ----------
-    client : MlflowClient
-    subject : str
-        The id of the LoggedModel, or what else an audit's tag `b3.subject` says.
-    run_id : str or None
-        The run of the model, in whose experiment audits are looked for.
+    It is the id of the LoggedModel, or else where its files come from: the same for every registered
+    version that was made of it.
     """
+    from mlflow.exceptions import MlflowException
+
+    if model_id is None and uri is not None:
+        with suppress(MlflowException, EvidenceError):
+            found = resolve_source(client, uri)
+            return found.model_id or found.source
+    return model_id or uri or run_id or NOTHING
+
+
+def tried_audits(client: Any, subject: str) -> list[Any]:
+    """Return the runs of all audits of a model, the newest first.
+
+    Those that failed, were killed or have been deleted are among them, in whatever experiment.
+    """
+    found = [
+        run
+        for run in runs_of(client, subject)
+        if run.data.tags.get("b3.audit_run_id", run.info.run_id) == run.info.run_id
+    ]
+    return [run for run in found if "b3.commitment" not in run.data.tags]
+
+
+def runs_of(client: Any, subject: str) -> list[Any]:
+    """Return all runs that say what they are about a model, deleted ones too, the newest first."""
     from mlflow.entities import ViewType
 
-    if run_id is None:
+    if subject == NOTHING:
         return []
-    found = client.search_runs(
-        [client.get_run(run_id).info.experiment_id],
-        f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.audit_run_id` LIKE '%'",
-        run_view_type=ViewType.ALL,
-        order_by=["attributes.start_time DESC"],
-        max_results=1000,
-    )
-    return [run for run in found if run.data.tags["b3.audit_run_id"] == run.info.run_id]
+    filters = f"tags.`b3.subject` = {quoted(subject)}"
+    everywhere = _pages(client.search_experiments, view_type=ViewType.ALL)
+    experiments = [experiment.experiment_id for experiment in everywhere]
+    runs = [
+        run
+        for first in range(0, len(experiments), MOST_EXPERIMENTS)
+        for run in _pages(
+            client.search_runs,
+            experiments[first : first + MOST_EXPERIMENTS],
+            filters,
+            run_view_type=ViewType.ALL,
+        )
+    ]
+    return sorted(runs, key=lambda run: run.info.start_time, reverse=True)
 
 
-def earlier_audits(client: Any, report: AuditReport, child: str) -> tuple[str, ...]:
-    """Return the runs of other audits of the same model."""
-    settings = report.settings
-    subject = settings.model_id or settings.uri or settings.run_id
-    runs = [] if subject is None else audits_of(client, subject, settings.run_id)
-    return tuple(run.info.run_id for run in runs if run.info.run_id != child)
-
-
-def quoted(text: str) -> str:
-    """Return a text as MLflow's filters want it."""
-    return f'"{text}"' if "'" in text else f"'{text}'"
+def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
+    found: list[Any] = []
+    token = None
+    while True:
+        page = search(*arguments, **options, page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return found
 
 
 def audited_versions(client: Any, name: str) -> list[str]:

@@ -16,14 +16,16 @@ from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.gating.evidence import digest
 from mlflow_b3.refit import load_model
+from mlflow_b3.refit.model_files import quoted
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
-from mlflow_b3.tracking.audits import earlier_audits, quoted
+from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, NOTHING, subject_of, tried_audits
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
 from mlflow_b3.tracking.issuing import Issuer
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
+from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
 from mlflow_b3.tracking.runs import LONGEST_NAME, audit_run, project_run, tracking_errors
 from mlflow_b3.tracking.versions import show_on_versions, version_tags
 from mlflow_b3.tracking.views import add_view
@@ -48,12 +50,15 @@ class _Places:
         The audited model itself shows it: its LoggedModel, and the version it was named by.
     logged_by_mlflow : bool
         MLflow writes the metrics of the first of these runs and of the LoggedModel itself.
+    committed : Preregistration or None
+        What was committed before the audit ran.
     """
 
     child: str
     shown_on: Sequence[str]
     on_model: bool = True
     logged_by_mlflow: bool = False
+    committed: Preregistration | None = None
 
 
 def audit_and_record(
@@ -89,16 +94,22 @@ def audit_and_record(
     AuditReport, str
         The report and the id of the run that holds it.
     """
-    issuer = Issuer.from_environment()
+    from mlflow import MlflowClient
+
+    client, issuer = MlflowClient(), Issuer.from_environment()
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
-    with audit_run(shown_on[0] if shown_on else None) as child:
+    subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
+    with audit_run(shown_on[0] if shown_on else None, subject) as child:
+        given = {**arguments, "trainer": trainer, "refit": refit, "refit_options": refit_options}
+        committed = find_preregistration(client, issuer, audited, child, data, given)
         report = audit(audited, data, refit_options=refit_options, **arguments)
-        shown_on += _shown_elsewhere(child, shown_on)
+        shown_on += _shown_elsewhere(client, child, shown_on)
         places = _Places(
             child=child,
             shown_on=shown_on,
             logged_by_mlflow=mlflow_logs,
+            committed=committed,
         )
         with _saved_otherwise(report):
             _write(report, places, issuer)
@@ -151,11 +162,9 @@ def _saved_otherwise(report: AuditReport) -> Iterator[None]:
         ) from error
 
 
-def _shown_elsewhere(child: str, shown_on: Sequence[str]) -> list[str]:
+def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[str]:
     """Return the run of `mlflow run`, where the audit's own run is in the model's experiment."""
-    from mlflow import MlflowClient
-
-    project = project_run(MlflowClient(), "audit")
+    project = project_run(client, "audit")
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
@@ -164,7 +173,10 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
     from mlflow import MlflowClient
 
     client, child = MlflowClient(), places.child
-    tags = tags_of(report, child) | {"b3.verdict": issuer.verdict(report)}
+    settings = report.settings
+    subject = subject_of(client, settings.model_id, settings.uri, settings.run_id)
+    tags = tags_of(report, child)
+    tags |= {"b3.subject": subject, "b3.verdict": issuer.verdict(report)}
     on_versions = version_tags(report, tags)
     model_id = report.settings.model_id if places.on_model else None
     files = files_of(report)
@@ -172,8 +184,7 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
         _log_dataset(client, child, report, model_id)
         _log_curves(client, child, report)
         _log_files(client, child, files)
-        if places.on_model:
-            tags |= _log_evidence(client, report, child, issuer, files, on_versions)
+        tags |= _log_evidence(client, report, places, issuer, files, on_versions)
         own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
         _log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
@@ -183,7 +194,7 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
             _log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
-        _become_current(client, child, tags["b3.subject"], places.shown_on)
+        _become_current(client, child, subject, places.shown_on)
     with without_active_model():
         if places.on_model:
             _courtesy(
@@ -196,19 +207,24 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
 def _log_evidence(
     client: Any,
     report: AuditReport,
-    child: str,
+    places: _Places,
     issuer: Issuer,
     files: Mapping[str, str],
     on_versions: Mapping[str, str],
 ) -> dict[str, str]:
     """Write the evidence of an audit to its run; return the tag that says so."""
+    if not places.on_model:
+        return {"b3.evidence": NO_EVIDENCE}
+    child, committed = places.child, places.committed
+    tried = tried_audits(client, on_versions["b3.subject"])
     document = issuer.issue(
         client,
         report,
         audit_run_id=child,
         files=files,
         tags=on_versions,
-        earlier=earlier_audits(client, report, child),
+        earlier=tuple(run.info.run_id for run in tried if run.info.run_id != child),
+        preregistration=None if committed is None else committed.as_evidence(report),
     )
     if document is None:
         return {}
@@ -231,7 +247,7 @@ def _become_current(client: Any, child: str, subject: str, shown_on: Sequence[st
     runs = [client.get_run(run_id) for run_id in (child, *shown_on)]
     experiments = list(dict.fromkeys(run.info.experiment_id for run in runs))
     filters = f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.status` = '{CURRENT}'"
-    found = [] if subject == "none" else client.search_runs(experiments, filters)
+    found = [] if subject == NOTHING else client.search_runs(experiments, filters)
     earlier = [run for run in found if run.info.run_id != child]
     client.set_tag(child, "b3.supersedes", ", ".join(r.info.run_id for r in earlier) or "none")
     client.set_tag(child, "b3.status", CURRENT)
@@ -279,7 +295,7 @@ def _dataset_name(report: AuditReport) -> str:
 
 def _dataset_digest(report: AuditReport) -> str:
     """Return as much of the digest as MLflow's tables have room for; a tag has all of it."""
-    return report.settings.data_digest[:12]
+    return report.settings.data_digest[:DATASET_DIGEST]
 
 
 def _log_scalars(

@@ -15,14 +15,17 @@ LONGEST_NAME = 250
 
 
 @contextmanager
-def audit_run(parent: str | None) -> Iterator[str]:
-    """Open the run of an audit; mark it as failed, with the error, if anything goes wrong."""
+def audit_run(parent: str | None, subject: str | None = None) -> Iterator[str]:
+    """Open the run of an audit; mark it as failed, with the error, if anything goes wrong.
+
+    The `subject` is what is audited: an audit that does not come to its end was tried all the same.
+    """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     client = MlflowClient()
     try:
-        child, own = _open_run(client, parent)
+        child, own = _open_run(client, parent, subject)
     except (MlflowException, OSError) as error:
         raise TrackingError(f"the audit's run could not be created: {error}") from error
     try:
@@ -48,36 +51,43 @@ def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[No
         ) from error
 
 
-def _open_run(client: Any, parent: str | None) -> tuple[str, bool]:
+def child_tags(client: Any, parent: str | None, kind: str) -> tuple[str, dict[str, str]]:
+    """Return the experiment and the first tags of a run below another one."""
+    tags = {
+        "mlflow.runName": kind.replace(" ", "-"),
+        "mlflow.source.name": "mlflow-b3",
+        "b3.version": __version__,
+    }
+    if parent is None:
+        from mlflow.tracking.fluent import _get_experiment_id
+
+        return _get_experiment_id(), tags
+    run = client.get_run(parent)
+    if run.info.lifecycle_stage != "active":
+        raise TrackingError(f"run {parent} is deleted; restore it before auditing its model.")
+    tags["mlflow.parentRunId"] = parent
+    tags["mlflow.runName"] = f"{str(run.info.run_name)[: LONGEST_NAME - 30]} ({kind})"
+    if user := run.data.tags.get("mlflow.user"):
+        tags["mlflow.user"] = user
+    return run.info.experiment_id, tags
+
+
+def _open_run(client: Any, parent: str | None, subject: str | None) -> tuple[str, bool]:
     """Return the audit's run and whether it is ours to end.
 
     `mlflow run` has already made a run for its entry point, and ends it itself.
     """
-    tags = {
-        "mlflow.runName": "b3-audit",
-        "mlflow.source.name": "mlflow-b3",
-        "b3.version": __version__,
-    }
-    experiment = None
-    if parent is not None:
-        run = client.get_run(parent)
-        if run.info.lifecycle_stage != "active":
-            raise TrackingError(f"run {parent} is deleted; restore it before auditing its model.")
-        experiment = run.info.experiment_id
-        tags["mlflow.parentRunId"] = parent
-        tags["mlflow.runName"] = f"{str(run.info.run_name)[: LONGEST_NAME - 30]} (b3)"
-        if user := run.data.tags.get("mlflow.user"):
-            tags["mlflow.user"] = user
+    experiment, tags = child_tags(client, parent, "b3 audit" if parent is None else "b3")
+    if subject not in (None, "none"):
+        tags["b3.subject"] = subject
     project = project_run(client, "audit")
-    if project is not None and experiment in (None, client.get_run(project).info.experiment_id):
+    if project is not None and (
+        parent is None or experiment == client.get_run(project).info.experiment_id
+    ):
         for name, value in tags.items():
             if name != "mlflow.source.name":
                 client.set_tag(project, name, value)
         return project, False
-    if experiment is None:
-        from mlflow.tracking.fluent import _get_experiment_id
-
-        experiment = _get_experiment_id()
     return client.create_run(experiment, tags=tags).info.run_id, True
 
 

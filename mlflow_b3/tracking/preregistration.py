@@ -1,0 +1,294 @@
+"""`preregister`: the settings of an audit, committed before it runs."""
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow_b3.committed_arguments import commit_arguments
+from mlflow_b3.data import digest_table, label_clusters, read_table
+from mlflow_b3.errors import EvidenceError, InputError, ModelError
+from mlflow_b3.gating.keys import encode_public_key, key_id, signing_key, trusted_keys
+from mlflow_b3.gating.sealing import canonical, digest, open_content, seal_content
+from mlflow_b3.refit.interface import AuditedModel
+from mlflow_b3.refit.loading import URI_FORMS, model_info
+from mlflow_b3.refit.model_files import digest_model, digest_of, read_artifact, resolve_source
+from mlflow_b3.refit.stored_code import find_trainer
+from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.results import Result
+from mlflow_b3.tracking.audits import runs_of, subject_of
+from mlflow_b3.tracking.issuing import Issuer
+from mlflow_b3.tracking.runs import child_tags, tracking_errors
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+KIND, FORMAT = "commitment", "mlflow-b3 commitment 1"
+FOLDER, FILE = "b3", "commitment.json"
+#: A document that is larger is not read.
+LARGEST = 1_000_000
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commitment(Result):
+    """The settings of one audit of one model on one table.
+
+    Attributes
+    ----------
+    subject : str
+        The model, as the tag `b3.subject` names it.
+    model_digest, data_digest : str
+    settings : dict
+        All arguments of the audit that change its numbers.
+    committed_at : str
+        In UTC; not part of the hash.
+    """
+
+    subject: str
+    model_digest: str
+    data_digest: str
+    settings: dict[str, Any]
+    committed_at: str = ""
+    format: str = FORMAT
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all but the time."""
+        content = self.to_dict()
+        del content["committed_at"]
+        return digest(canonical(content).encode())
+
+
+def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments: Any) -> str:
+    """Commit the settings of an audit before it runs, so that nobody can choose them by the result.
+
+    The commitment is written to a run of its own below the model's, signed where the environment
+    names a key (MLFLOW_B3_SIGNING_KEY). An audit with the same settings finds it, and its evidence
+    says so; a policy may ask for that.
+
+    Parameters
+    ----------
+    model : str
+        A model in MLflow, as in `mlflow_b3.audit`. It is not loaded.
+    data : DataFrame or path
+    target, cluster, **arguments
+        As in `mlflow_b3.audit`. Files and tables are committed by their content. A function cannot be
+        committed: name a trainer as "module:function", a loss by its name.
+
+    Returns
+    -------
+    str
+        The hash of the settings, of the model's files and of the table.
+    """
+    from mlflow import MlflowClient
+
+    if not isinstance(model, str):
+        raise InputError(
+            f"model={type(model).__name__} cannot be committed; log it to MLflow and give {URI_FORMS}."
+        )
+    key, client = signing_key(), MlflowClient()
+    info = model_info(model)
+    with tracking_errors("the commitment"):
+        try:
+            source = resolve_source(client, model)
+            model_digest = digest_of(digest_model(source.location))
+        except EvidenceError as error:
+            raise ModelError(f"model={model!r}: its files cannot be committed: {error}") from error
+        commitment = make_commitment(
+            subject_of(client, source.model_id, model, source.run_id),
+            model_digest,
+            info.run_id,
+            data,
+            {"target": target, "cluster": cluster, **arguments},
+            committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        _write(client, commitment, source.run_id, source.model_id, key)
+    return commitment.hash
+
+
+def make_commitment(
+    subject: str,
+    model_digest: str,
+    run_id: str | None,
+    data: Any,
+    arguments: Mapping[str, Any],
+    committed_at: str = "",
+) -> Commitment:
+    """Return the commitment to an audit of a model with some arguments.
+
+    Parameters
+    ----------
+    subject, model_digest : str
+    run_id : str or None
+        The run that may hold a trainer.
+    data : DataFrame or path
+    arguments : mapping
+        Those of `mlflow_b3.audit` by name.
+    committed_at : str
+    """
+    given = dict(arguments)
+    if given.get("trainer") is None and given.get("refit", "auto") in ("auto", "trainer"):
+        given["trainer"] = find_trainer(run_id)
+    settings = commit_arguments(given)
+    frame, cluster = label_clusters(read_table(data), given["cluster"])
+    return Commitment(
+        subject=subject,
+        model_digest=model_digest,
+        data_digest=digest_table(frame.rename(columns=str)),
+        settings={**settings, "cluster": cluster},
+        committed_at=committed_at,
+    )
+
+
+def _write(
+    client: Any,
+    commitment: Commitment,
+    run_id: str | None,
+    model_id: str | None,
+    key: "Ed25519PrivateKey | None",
+) -> None:
+    """Write a commitment to a run of its own, and where people will look for it."""
+    experiment, tags = child_tags(client, run_id, "b3 commitment")
+    if run_id is None and model_id is not None:
+        experiment = client.get_logged_model(model_id).experiment_id
+    document = seal_content(KIND, FORMAT, commitment.to_dict(), key)
+    child = client.create_run(experiment, tags=tags).info.run_id
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        path.write_text(document, encoding="utf-8")
+        client.log_artifact(child, str(path), FOLDER)
+    client.set_tag(child, "b3.subject", commitment.subject)
+    client.set_tag(child, "b3.commitment", commitment.hash)
+    client.set_terminated(child)
+    shown = f"{commitment.hash} {commitment.committed_at}"
+    if run_id is not None:
+        client.set_tag(run_id, "b3.preregistered", shown)
+    if model_id is not None:
+        client.set_logged_model_tags(model_id, {"b3.preregistered": shown})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preregistration:
+    """What was committed for a model before an audit of it began.
+
+    Attributes
+    ----------
+    hash : str or None
+        Of the audit's own settings; None where they cannot be committed.
+    data_digest : str or None
+        Of the table that was looked at for it.
+    committed_at, commitment_run_id : str or None
+        The earliest commitment to these settings, or else the newest to others; None where none can
+        be confirmed.
+    matched : bool
+    signed_by : str or None
+        The id of the trusted key that signed it.
+    commitments : int
+        How many different settings were committed for the model.
+    """
+
+    hash: str | None
+    data_digest: str | None
+    committed_at: str | None
+    commitment_run_id: str | None
+    matched: bool
+    signed_by: str | None
+    commitments: int
+
+    def as_evidence(self, report: AuditReport) -> dict[str, Any]:
+        """Return what the evidence of an audit says about it."""
+        same_table = self.data_digest == report.settings.data_digest
+        return {
+            "hash": self.hash,
+            "committed_at": self.committed_at,
+            "commitment_run_id": self.commitment_run_id,
+            "matched": self.matched and same_table,
+            "signed_by": self.signed_by,
+            "commitments": self.commitments,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """A commitment that was confirmed, and where."""
+
+    commitment: Commitment
+    run_id: str
+    signed_by: str | None
+
+
+def find_preregistration(
+    client: Any,
+    issuer: Issuer,
+    audited: AuditedModel,
+    audit_run_id: str,
+    data: Any,
+    arguments: Mapping[str, Any],
+) -> Preregistration | None:
+    """Return what was committed before an audit began; None where nothing was.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    issuer : Issuer
+        Whose policy says which keys are trusted; its own key is.
+    audited : AuditedModel
+    audit_run_id : str
+        The audit's own run, which has begun.
+    data, arguments
+        What the audit is about to be run with.
+    """
+    with tracking_errors("what was committed beforehand"):
+        subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
+        runs = [run for run in runs_of(client, subject) if "b3.commitment" in run.data.tags]
+        if not runs:
+            return None
+        began = client.get_run(audit_run_id).info.start_time
+        found = [f for run in runs if (f := _read(issuer, run, subject, began)) is not None]
+    own = None
+    try:
+        if audited.model_digest is not None:
+            own = make_commitment(subject, audited.model_digest, audited.run_id, data, arguments)
+    except InputError as error:
+        _LOG.warning("The audit's settings are not the committed ones: %s", error)
+    hashed = None if own is None else own.hash
+    matching = [each for each in found if each.commitment.hash == hashed]
+    # one that is signed goes before one that is not
+    matching.sort(key=lambda each: (each.signed_by is None, each.commitment.committed_at))
+    shown = next(iter([*matching, *found]), None)
+    return Preregistration(
+        hash=hashed,
+        data_digest=None if own is None else own.data_digest,
+        committed_at=None if shown is None else shown.commitment.committed_at,
+        commitment_run_id=None if shown is None else shown.run_id,
+        matched=bool(matching),
+        signed_by=None if shown is None else shown.signed_by,
+        commitments=len({run.data.tags["b3.commitment"] for run in runs}),
+    )
+
+
+def _read(issuer: Issuer, run: Any, subject: str, began: int) -> _Found | None:
+    """Return the commitment of a run, if it is of this model and was there in time."""
+    trusted = trusted_keys(issuer.policy.trusted_keys)
+    if issuer.key is not None:
+        trusted = (*trusted, encode_public_key(issuer.key))
+    try:
+        content = read_artifact(run.info.artifact_uri, f"{FOLDER}/{FILE}", LARGEST)
+        values, signed_by = open_content(KIND, FORMAT, content, LARGEST, trusted)
+        commitment = Commitment.from_dict(values)
+        if commitment.hash != run.data.tags["b3.commitment"] or commitment.subject != subject:
+            raise EvidenceError("it is not the one that its run names")
+        if run.info.lifecycle_stage != "active":
+            raise EvidenceError("its run is deleted")
+        when = datetime.fromisoformat(commitment.committed_at)
+        if max(when.timestamp() * 1000, run.info.start_time) >= began:
+            raise EvidenceError("it was not made before the audit began")
+    except (EvidenceError, TypeError, ValueError, AttributeError) as error:
+        _LOG.warning("The commitment of run %s does not count: %s", run.info.run_id, error)
+        return None
+    signer = None if signed_by is None else key_id(signed_by)
+    return _Found(commitment=commitment, run_id=run.info.run_id, signed_by=signer)

@@ -9,7 +9,7 @@ from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.gating.archive import Archive, find_audit_of
 from mlflow_b3.gating.champion import CHECK, judge_champion
 from mlflow_b3.gating.keys import trusted_keys
-from mlflow_b3.gating.policy import Policy, load_policy
+from mlflow_b3.gating.policy import Policy, folded, load_policy
 from mlflow_b3.gating.verdict import (
     FAIL,
     INCONCLUSIVE,
@@ -57,7 +57,7 @@ def gate(
     rules = policy_in_force(policy)
     archive = Archive(client=MlflowClient())
     try:
-        found = registered_version(model)
+        found = registered_version(model) if isinstance(model, str) else None
         if found is None:
             raise InputError(
                 f"model={model!r} is not a registered version; gates judge 'models:/name/3' or "
@@ -150,8 +150,10 @@ def _beside_champion(
 
 
 def champion_of(client: Any, name: str, alias: str) -> Any:
-    """Return the version that an alias points at now; None where there is none."""
-    version = client.get_registered_model(name).aliases.get(alias)
+    """Return the version that an alias points at now, whatever its case; None where there is none."""
+    aliases = client.get_registered_model(name).aliases
+    alike = [version for other, version in aliases.items() if folded(other) == folded(alias)]
+    version = aliases.get(alias, alike[0] if alike else None)
     return None if version is None else client.get_model_version(name, str(version))
 
 
@@ -161,7 +163,7 @@ def _promote(archive: Archive, policy: Policy, verdict: Verdict, alias: str) -> 
     before = client.get_registered_model(name).aliases.get(alias)
     client.set_registered_model_alias(name, alias, verdict.version)
     if verdict.outcome != NOT_APPLICABLE and not unchanged(archive, policy, verdict):
-        restore_alias(client, name, alias, before)
+        restore_alias(client, name, alias, verdict.version, before)
         text = f"the model or its evidence changed while it was promoted; {alias!r} was taken back"
         reasons = (*verdict.reasons, Reason(check="evidence", outcome=FAIL, text=text))
         return replace(verdict, outcome=FAIL, allowed=False, reasons=reasons)
@@ -173,8 +175,13 @@ def unchanged(archive: Archive, policy: Policy, verdict: Verdict) -> bool:
     return judge_version(archive, policy, verdict.model, verdict.version).allowed
 
 
-def restore_alias(client: Any, name: str, alias: str, version: Any) -> None:
-    """Let an alias point where it did; away, if it pointed nowhere."""
+def restore_alias(client: Any, name: str, alias: str, given: Any, version: Any) -> None:
+    """Let an alias that was given to one version point where it did; away, if it pointed nowhere.
+
+    Where somebody has moved it on meanwhile, it is theirs.
+    """
+    if str(client.get_registered_model(name).aliases.get(alias)) != str(given):
+        return
     if version is None:
         client.delete_registered_model_alias(name, alias)
     else:

@@ -41,7 +41,8 @@ def make_keys(folder: Path, name: str = "b3") -> tuple[Path, Path, str]:
         descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
-        public.write_text(f"{encoded}\n", encoding="utf-8")
+        with public.open("x", encoding="utf-8") as readable:
+            readable.write(f"{encoded}\n")
     except OSError as error:
         raise InputError(f"the keys cannot be written to {str(folder)!r}: {error}") from error
     return private, public, encoded

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_b3.errors import InputError, closest
-from mlflow_b3.gating.keys import read_public_key
+from mlflow_b3.gating.policy_values import CHECKS, Problem
 from mlflow_b3.results import Result
 
-CONSTANT = "constant"
-RULES = ("not_worse", "better")
-SOURCES = (
-    *("p0", "cluster_error", "split_rate", "mixture"),
-    *("resolved_rows", "partition_samples", "linkage_quality", "match_probability", "match_column"),
-)
-ROUTES = ("clone", "parameters", "trainer", "fresh", "hot-start", "last-layer", "head")
 LONGEST_FILE = 100_000
 
 
@@ -105,12 +97,14 @@ def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
     basis = _parse(default_policy_text(), "the default policy")
     if policy is None:
         return _build(basis, {}, "the default policy", Path())
+    if not isinstance(policy, (str, PathLike)):
+        raise InputError(f"policy={policy!r} must be a Policy or the path of a YAML file.")
     path = Path(policy)
     try:
         if path.stat().st_size > LONGEST_FILE:
             raise InputError(f"policy={str(path)!r} is larger than {LONGEST_FILE} bytes.")
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"policy={str(path)!r} cannot be read: {error}") from error
     name = f"policy {str(path)!r}"
     return _build(basis, _parse(text, name), name, path.parent)
@@ -126,8 +120,9 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 
     try:
         values = yaml.load(text, Loader=_unique_keys(yaml))
-    except yaml.YAMLError as error:
-        raise InputError(f"{name} is not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        # values that look like dates or numbers and are none, keys that are lists, endless nesting
+        raise InputError(f"{name} is not YAML that can be read: {error}") from error
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -182,24 +177,21 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
             own = {}
         problems += _unknown(f"{section}.", own, keys)
         values |= {key: own.get(key, basis[section][key]) for key in keys}
-    checked = {key: _CHECKS[key](value, folder) for key, value in values.items()}
+    checked = {key: CHECKS[key](value, folder) for key, value in values.items()}
     places = {key: f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys}
     problems += [
         f"{places.get(key, key)}: {values[key]!r} {result.text}"
         for key, result in checked.items()
-        if isinstance(result, _Problem)
+        if isinstance(result, Problem)
+    ]
+    problems += [
+        f"limits.{key}: {values[key]!r} needs limits.e0_high, the loss to reach."
+        for key in ("tipping_cluster_error", "tipping_split_rate")
+        if values[key] is not None and values["e0_high"] is None
     ]
     if problems:
         raise InputError.from_problems(name, problems)
-    policy = Policy(**{field.name: checked[field.name] for field in fields(Policy)})
-    needs = [
-        f"limits.{key}"
-        for key in ("tipping_cluster_error", "tipping_split_rate")
-        if getattr(policy, key) is not None and policy.e0_high is None
-    ]
-    if needs:
-        raise InputError(f"{name}: {' and '.join(needs)} needs limits.e0_high, the loss to reach.")
-    return policy
+    return Policy(**{field.name: checked[field.name] for field in fields(Policy)})
 
 
 def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> list[str]:
@@ -211,110 +203,14 @@ def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> l
     ]
 
 
-@dataclass(frozen=True)
-class _Problem:
-    text: str
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _patterns(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if isinstance(value, list) and all(isinstance(v, str) and v.strip() for v in value):
-        return tuple(value)
-    return _Problem('must be a list of patterns such as ["champion", "prod-*"].')
-
-
-def _limit(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None or value == CONSTANT:
-        return value
-    return float(value) if _is_number(value) else _Problem(f"must be a number, {CONSTANT} or null.")
-
-
-def _number(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None:
-        return None
-    return float(value) if _is_number(value) else _Problem("must be a number or null.")
-
-
-def _share(value: Any, folder: Path) -> Any:
-    found = _number(value, folder)
-    if isinstance(found, float) and not 0 <= found <= 1:
-        return _Problem("must be a share from 0 to 1, or null.")
-    return found
-
-
-def _days(value: Any, folder: Path) -> Any:
-    found = _number(value, folder)
-    if isinstance(found, float) and found <= 0:
-        return _Problem("must be a number of days above 0, or null.")
-    return found
-
-
-def _flag(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    return value if isinstance(value, bool) else _Problem("must be true or false.")
-
-
-def _count(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    return _Problem("must be a whole number from 1, or null.")
-
-
-def _one_of(*words: str | None) -> Any:
-    def check(value: Any, folder: Path) -> Any:  # noqa: ARG001
-        named = " or ".join("null" if word is None else word for word in words)
-        return value if value in words else _Problem(f"must be {named}.")
-
-    return check
-
-
-def _some_of(words: Sequence[str]) -> Any:
-    def check(value: Any, folder: Path) -> Any:  # noqa: ARG001
-        if value is None:
-            return None
-        if isinstance(value, list) and value and all(v in words for v in value):
-            return tuple(value)
-        return _Problem(f"must be null or a list of some of {', '.join(words)}.")
-
-    return check
-
-
-def _alias(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    return value if isinstance(value, str) and value else _Problem("must be an alias.")
-
-
-def _keys(value: Any, folder: Path) -> Any:
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        return _Problem("must be a list of public keys or of .pub files.")
-    try:
-        return tuple(read_public_key(key, folder) for key in value)
-    except InputError as error:
-        return _Problem(f"has a key that cannot be read: {error}")
-
-
-_CHECKS = {
-    **dict.fromkeys(("aliases", "stages", "models"), _patterns),
-    "e0_high": _limit,
-    "inflation": _number,
-    **dict.fromkeys(("tipping_cluster_error", "tipping_split_rate"), _share),
-    "champion": _one_of(*RULES, None),
-    "champion_alias": _alias,
-    **dict.fromkeys(("signed", "preregistered"), _flag),
-    "trusted_keys": _keys,
-    "max_age_days": _days,
-    "p0_sources": _some_of(SOURCES),
-    "refits": _some_of(ROUTES),
-    "max_audits": _count,
-    "inconclusive": _one_of("refuse", "allow"),
-}
-
-
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Compare without regard to case and to look-alike forms of one letter."""
-    return any(fnmatchcase(_folded(name), _folded(pattern)) for pattern in patterns)
+    return any(fnmatchcase(folded(name), folded(pattern)) for pattern in patterns)
 
 
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+def folded(text: str) -> str:
+    """Return a text without case, accents and look-alike forms of one letter.
+
+    To the databases behind some MLflow servers `Chámpion` is the alias `champion`.
+    """
+    parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return "".join(part for part in parts if not unicodedata.combining(part))

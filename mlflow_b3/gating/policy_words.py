@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from mlflow_b3.gating.keys import key_id
-from mlflow_b3.gating.policy import CONSTANT, Policy
+from mlflow_b3.gating.policy import Policy
+from mlflow_b3.gating.policy_values import CONSTANT
 from mlflow_b3.wording import number, percent
 
 

@@ -7,7 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mlflow_b3.gating.evidence import Evidence
-from mlflow_b3.gating.policy import CONSTANT, Policy
+from mlflow_b3.gating.keys import key_id, trusted_keys
+from mlflow_b3.gating.policy import Policy
+from mlflow_b3.gating.policy_values import CONSTANT, SOURCES
+from mlflow_b3.gating.reasons import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
 from mlflow_b3.wording import number
@@ -15,29 +18,21 @@ from mlflow_b3.wording import number
 if TYPE_CHECKING:
     from mlflow_b3.estimation.sensitivity import Sensitivity
 
-PASS, FAIL, INCONCLUSIVE, NOT_APPLICABLE = "PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"
+__all__ = [
+    "FAIL",
+    "INCONCLUSIVE",
+    "NOT_APPLICABLE",
+    "PASS",
+    "Reason",
+    "Verdict",
+    "conclude_reasons",
+    "is_allowed",
+    "judge_evidence",
+    "judge_results",
+]
+
 #: Clocks of two machines differ by less.
 SKEW = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reason(Result):
-    """One thing that a policy asks for, and what was found.
-
-    Attributes
-    ----------
-    check : str
-        What was asked for, as the policy's keys name it.
-    outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
-    text : str
-    waivable : bool
-        For INCONCLUSIVE: the policy may let it pass. What is not known at all never does.
-    """
-
-    check: str
-    outcome: str
-    text: str
-    waivable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +114,12 @@ def judge_evidence(
     return (
         _signature(policy, signed_by),
         _age(policy, evidence, now),
-        *_tries(policy, evidence, audits),
+        _tries(policy, evidence, audits),
+        _preregistered(policy, evidence),
     )
 
 
 def _signature(policy: Policy, signed_by: str | None) -> Reason:
-    from mlflow_b3.gating.keys import key_id
-
     if signed_by is not None:
         text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
         return Reason(check="signed", outcome=PASS, text=text)
@@ -155,39 +149,54 @@ def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
     return Reason(check=check, outcome=PASS, text=f"the audit is {days:.1f} days old{limit}")
 
 
-def _tries(policy: Policy, evidence: Evidence, audits: int) -> Iterator[Reason]:
+def _tries(policy: Policy, evidence: Evidence, audits: int) -> Reason:
     tried = max(audits, len(evidence.earlier_audits) + 1)
     too_many = policy.max_audits is not None and tried > policy.max_audits
     allowed = "" if policy.max_audits is None else f"; {policy.max_audits} are allowed"
     count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
-    yield Reason(
+    return Reason(
         check="max_audits",
         outcome=FAIL if too_many else PASS,
         text=f"{count} tried, as far as MLflow knows{allowed}",
     )
-    committed = evidence.preregistration
-    if committed is not None and committed.get("matched") is True:
-        text = f"its settings were committed beforehand, at {committed.get('committed_at')}"
-        yield Reason(check="preregistered", outcome=PASS, text=text)
-        return
-    text = "its settings were not committed before it ran"
-    if committed is not None:
-        text = "its settings are not those that were committed before it ran"
+
+
+def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
+    committed = evidence.preregistration or {}
+    count = committed.get("commitments")
+    several = isinstance(count, int) and count > 1
+    shopping = f"; {count} different settings were committed for this model" if several else ""
+    trusted = map(key_id, trusted_keys(policy.trusted_keys))
     outcome = FAIL if policy.preregistered else NOT_APPLICABLE
-    yield Reason(check="preregistered", outcome=outcome, text=text)
+    if not committed:
+        text = "its settings were not committed before it ran"
+    elif committed.get("matched") is not True:
+        text = "its settings are not those that were committed before it ran"
+    elif policy.signed and committed.get("signed_by") not in set(trusted):
+        text = "its settings were committed beforehand, but not signed with a trusted key"
+    else:
+        text = f"its settings were committed beforehand, at {committed.get('committed_at')}"
+        outcome = PASS
+    return Reason(check="preregistered", outcome=outcome, text=f"{text}{shopping}")
 
 
 def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     source = report.p0_source
-    if source == "none":
+    if source not in (*SOURCES, "none"):
+        text = f"the leaked share comes from {source!r}, which is not known here"
+        yield Reason(check="p0_sources", outcome=FAIL, text=text)
+    elif policy.p0_sources is not None and source != "none" and source not in policy.p0_sources:
+        text = f"the leaked share comes from {source}; allowed is {', '.join(policy.p0_sources)}"
+        yield Reason(check="p0_sources", outcome=FAIL, text=text)
+    elif source == "none":
         text = (
             "nothing is known about the share of wrong ids, and the loss curve does not tell it; "
             "give the audit evidence, such as resolved rows"
         )
         yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
-    elif policy.p0_sources is not None and source not in policy.p0_sources:
-        text = f"the leaked share comes from {source}; allowed is {', '.join(policy.p0_sources)}"
-        yield Reason(check="p0_sources", outcome=FAIL, text=text)
+    elif report.e0 is None:
+        text = f"{source} does not bound the leaked share, so that e0 could be anything it allows"
+        yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
     else:
         text = f"the leaked share comes from {source}"
         yield Reason(check="p0_sources", outcome=PASS, text=text)
@@ -202,6 +211,11 @@ def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
         yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
 
 
+def _known(value: float | None) -> bool:
+    """Whether a value is a number; comparisons with NaN would all be false."""
+    return value is not None and math.isfinite(value)
+
+
 def _limit(policy: Policy, report: AuditReport) -> float | None:
     """Return the loss that e0 must stay below; None where it is not known."""
     if policy.e0_high == CONSTANT:
@@ -214,16 +228,20 @@ def _e0_high(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     if policy.e0_high is None:
         return
     limit = _limit(policy, report)
-    if limit is None or not math.isfinite(limit):
+    if not _known(limit):
         text = (
             f"the loss of the best constant answer is not known for the loss {report.settings.loss}"
         )
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
+    assert limit is not None
     words = number(limit) + (" of the best constant answer" if policy.e0_high == CONSTANT else "")
     low, high = report.e0_interval
-    if not math.isfinite(low) or (high is not None and not math.isfinite(high)):
-        text = "the interval of e0 has ends that are no numbers"
+    if not (_known(low) and all(value is None or _known(value) for value in (report.e0, high))):
+        text = "e0 or an end of its interval is no number"
+        yield Reason(check=check, outcome=FAIL, text=text)
+    elif high is not None and high < low:
+        text = f"the interval of e0 ends at {number(high)}, before it begins at {number(low)}"
         yield Reason(check=check, outcome=FAIL, text=text)
     elif low > limit:
         text = f"e0 is at least {number(low)}, which is above the limit, {words}"
@@ -245,7 +263,7 @@ def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     check, found, limit = "inflation", report.inflation, policy.inflation
     if limit is None:
         return
-    if found is None or not math.isfinite(found):
+    if found is None or not _known(found):
         text = "how much too good the score is by the ids as they are is not known"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
@@ -261,13 +279,19 @@ def _tipping(
         return
     limit = _limit(policy, report)
     name = "cluster error" if check == "tipping_cluster_error" else "split rate"
-    if limit is None or curve is None or curve.error is None or not curve.error:
+    axis = () if curve is None else curve.error or ()
+    if (
+        limit is None
+        or curve is None
+        or not axis
+        or not all(map(_known, (limit, *axis, *curve.e0)))
+    ):
         text = f"at which {name} e0 would reach the limit is not known"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
     tips = curve.tipping_error(limit)
-    if tips is None and curve.error[-1] < least:
-        text = f"e0 stays below {number(limit)} up to a {name} of {curve.error[-1]:.1%}, which is all that is known"
+    if tips is None and axis[-1] < least:
+        text = f"e0 stays below {number(limit)} up to a {name} of {axis[-1]:.1%}, which is all that is known"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
     elif tips is not None and tips < least:
         text = f"e0 reaches {number(limit)} at a {name} of {tips:.1%}; at least {least:.1%} is asked for"

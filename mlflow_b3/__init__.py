@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mlflow_b3.refit.stored_code import log_trainer
     from mlflow_b3.reporting.report import AuditReport
     from mlflow_b3.tracking.comparison import compare
+    from mlflow_b3.tracking.preregistration import preregister
     from mlflow_b3.tracking.recording import record
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "log_trainer",
     "make_clinic",
     "plan_levels",
+    "preregister",
     "record",
     "search_p0",
     "seen_share",
@@ -131,6 +133,7 @@ _HOMES = {
     "log_trainer": "refit.stored_code",
     "make_clinic": "datasets",
     "plan_levels": "measurement.levels",
+    "preregister": "tracking.preregistration",
     "record": "tracking.recording",
     "search_p0": "estimation.leakage_share",
     "seen_share": "estimation.fragments",

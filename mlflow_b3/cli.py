@@ -19,6 +19,7 @@ from mlflow_b3.cli_options import (
     require_options,
     subject_options,
 )
+from mlflow_b3.cli_preregister import preregister_command
 from mlflow_b3.cli_review import review_command
 from mlflow_b3.cli_types import TEXT, WHOLE
 from mlflow_b3.errors import InputError, choose
@@ -63,6 +64,7 @@ main.add_command(compare_command)
 main.add_command(gate_command)
 main.add_command(keys_command)
 main.add_command(policy_command)
+main.add_command(preregister_command)
 main.add_command(review_command)
 main.add_command(verify_command)
 

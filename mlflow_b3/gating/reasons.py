@@ -1,4 +1,4 @@
-"""One reason of a verdict."""
+"""The reasons of a verdict, and what they come to."""
 
 from dataclasses import dataclass
 
@@ -25,3 +25,12 @@ class Reason(Result):
     outcome: str
     text: str
     waivable: bool = False
+
+
+def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
+    """Return the worst outcome: one failure fails, one open question leaves all open."""
+    outcomes = {reason.outcome for reason in reasons}
+    for outcome in (FAIL, INCONCLUSIVE):
+        if outcome in outcomes:
+            return outcome
+    return PASS if PASS in outcomes else FAIL  # nothing was asked: nothing was shown

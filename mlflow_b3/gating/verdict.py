@@ -10,7 +10,14 @@ from mlflow_b3.gating.evidence import Evidence
 from mlflow_b3.gating.keys import key_id, trusted_keys
 from mlflow_b3.gating.policy import Policy
 from mlflow_b3.gating.policy_values import CONSTANT, SOURCES
-from mlflow_b3.gating.reasons import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
+from mlflow_b3.gating.reasons import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    PASS,
+    Reason,
+    conclude_reasons,
+)
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
 from mlflow_b3.wording import number
@@ -76,15 +83,6 @@ class Verdict(Result):
         from mlflow_b3.gating.outputs import verdict_text
 
         return verdict_text(self)
-
-
-def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
-    """Return the worst outcome: one failure fails, one open question leaves all open."""
-    outcomes = {reason.outcome for reason in reasons}
-    for outcome in (FAIL, INCONCLUSIVE):
-        if outcome in outcomes:
-            return outcome
-    return PASS if PASS in outcomes else FAIL  # nothing was asked: nothing was shown
 
 
 def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:

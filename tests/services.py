@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,21 +51,32 @@ class Server:
 
 
 @contextmanager
-def mlflow_server(folder: Path, backend: str, port: int | None = None) -> Iterator[Server]:
-    """Run `mlflow server`, which also serves the artifacts it keeps in a folder."""
+def mlflow_server(
+    folder: Path,
+    backend: str,
+    port: int | None = None,
+    *,
+    app: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """Run `mlflow server`, which also serves the artifacts it keeps in a folder.
+
+    `app` is one of the apps that plugins offer, and `settings` are variables of its environment.
+    """
     port = port or _free_port()
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
         *("--host", "127.0.0.1", "--port", str(port), "--backend-store-uri", backend),
         *("--serve-artifacts", "--artifacts-destination", str(folder / "artifacts")),
+        *(() if app is None else ("--app-name", app)),
     ]
-    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     log = folder / "server.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*_ended_with_us(), *command],
             cwd=folder,
-            env=os.environ | settings,
+            env=os.environ | quiet | dict(settings or {}),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that its workers can be ended with it

@@ -1,0 +1,154 @@
+"""Which of MLflow's routes can change what a guarded alias or stage points at.
+
+Flask's endpoints are MLflow's handlers: one of them serves `/api`, `/ajax-api` and every prefix. A
+route of the registry that is not listed here is refused while it can change something.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+#: Handlers that are checked first, and by what.
+GUARDED = {
+    "_set_registered_model_alias": "alias",
+    "_transition_stage": "stage",
+    "_rename_registered_model": "rename",
+    "_create_model_version": "new_version",
+    "_create_registered_model": "new_model",
+    "_set_model_version_tag": "version_tag",
+    "_delete_model_version_tag": "version_tag_removal",
+    "_set_registered_model_tag": "model_tag",
+    "_delete_registered_model_tag": "model_tag_removal",
+    "_delete_registered_model_alias": "alias_removal",
+    "_delete_model_version": "version_removal",
+    "_delete_registered_model": "model_removal",
+    "_upload_artifact": "files",
+    "_delete_artifact_mlflow_artifacts": "removal_of_files",
+    "_create_multipart_upload_artifact": "files",
+    "_complete_multipart_upload_artifact": "files",
+    "_create_presigned_upload_url": "files_by_address",
+    "serve_upload_artifact": "files_of_run",
+}
+#: Of these, handlers that the oldest supported MLflow does not have.
+NEWER = frozenset({"_create_presigned_upload_url"})
+
+_WEBHOOK = "tells others what has happened, after it has"
+HARMLESS = {
+    "_update_registered_model": "changes the description only",
+    "_update_model_version": "changes the description only",
+    "_create_webhook": _WEBHOOK,
+    "_update_webhook": _WEBHOOK,
+    "_delete_webhook": _WEBHOOK,
+    "_test_webhook": _WEBHOOK,
+    "_abort_multipart_upload_artifact": "leaves the files as they are",
+    "_create_presigned_download_url": "gives an address to read from",
+}
+READING = frozenset(
+    {
+        "_get_registered_model",
+        "_search_registered_models",
+        "_get_latest_versions",  # by POST too
+        "_get_model_version",
+        "_get_model_version_by_alias",
+        "_get_model_version_download_uri",
+        "_search_model_versions",
+        "serve_model_version_artifact",
+        "_get_webhook",
+        "_list_webhooks",
+        "_download_artifact",
+        "_list_artifacts_mlflow_artifacts",
+        "_get_presigned_download_url",
+    }
+)
+KNOWN = GUARDED.keys() | HARMLESS.keys() | READING
+
+#: Routes that FastAPI serves before Flask sees them, by the end of their path.
+NATIVE = {
+    "mlflow-artifacts/artifacts/{artifact_path:path}": "files",
+}
+#: GraphQL's mutations, none of which writes.
+MUTATIONS = {
+    "mlflowSearchRuns": "reads, by the name of a mutation",
+    "mlflowSearchDatasets": "reads, by the name of a mutation",
+    "testMutation": "returns its argument",
+}
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What the paths of the registry's routes contain.
+WORDS = ("registered-models", "model-versions")
+_NAMED = re.compile(r"registered.?model|model.?version|transition.?stage|webhook", re.IGNORECASE)
+#: MLflow keeps other things with versions and aliases, which are no models.
+_OTHERS = ("mcp-servers",)
+
+
+def is_registry_path(path: str) -> bool:
+    """Whether a path is one of the registry's."""
+    return any(word in path for word in WORDS)
+
+
+def registry_rules(app: Any) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Give the endpoint, path and methods of each of a Flask app's routes that touch the registry.
+
+    These are known by their path, by the name of their handler, by its use of the registry's store,
+    or by their writing of files, which may be a model's.
+    """
+    for rule in app.url_map.iter_rules():
+        methods = frozenset(rule.methods or ())
+        named = _NAMED.search(rule.rule) or _NAMED.search(rule.endpoint)
+        writes_files = methods - SAFE_METHODS and "artifact" in rule.rule
+        if named or writes_files or _uses_registry(app.view_functions[rule.endpoint]):
+            yield rule.endpoint, rule.rule, methods
+
+
+def _uses_registry(handler: Any) -> bool:
+    import inspect
+
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return code is not None and "_get_model_registry_store" in code.co_names
+
+
+def unclassified_rules(app: Any) -> list[str]:
+    """Return the endpoints of a Flask app that touch the registry and are not listed here."""
+    return sorted({endpoint for endpoint, _, _ in registry_rules(app)} - KNOWN)
+
+
+def missing_handlers(app: Any) -> list[str]:
+    """Return the guarded endpoints that a Flask app does not have: MLflow has renamed them."""
+    return sorted(GUARDED.keys() - NEWER - app.view_functions.keys())
+
+
+def native_routes(app: Any) -> Iterator[tuple[str, frozenset[str]]]:
+    """Give path and methods of the routes that a FastAPI app serves itself."""
+    yield from _walk(app.routes, "")
+
+
+def _walk(routes: Any, prefix: str) -> Iterator[tuple[str, frozenset[str]]]:
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is not None:  # FastAPI of today keeps routers apart
+            context = getattr(route, "include_context", None)
+            yield from _walk(included.routes, prefix + str(getattr(context, "prefix", "")))
+        elif getattr(route, "methods", None):
+            yield f"{prefix}{route.path}", frozenset(route.methods)
+
+
+def unclassified_native(app: Any) -> list[str]:
+    """Return the paths that FastAPI serves itself, change the registry, and are not listed here."""
+    return sorted(
+        {
+            path
+            for path, methods in native_routes(app)
+            if methods - SAFE_METHODS
+            and (_NAMED.search(path) or "artifact" in path or "alias" in path)
+            and not any(path.endswith(known) for known in NATIVE)
+            and not any(word in path for word in _OTHERS)
+        }
+    )
+
+
+def unclassified_mutations() -> list[str]:
+    """Return the mutations of MLflow's GraphQL that are not listed here."""
+    from mlflow.server.graphql.graphql_schema_extensions import schema
+
+    mutation = schema.graphql_schema.mutation_type
+    return [] if mutation is None else sorted(mutation.fields.keys() - MUTATIONS.keys())

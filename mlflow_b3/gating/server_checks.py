@@ -1,0 +1,273 @@
+"""The checks of the registry's routes, by the names that `routes` gives them.
+
+Each is called before MLflow's handler, with the gate and the request. It raises to refuse, and
+returns what must still be looked at once the handler has done its work, or nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlflow.protos import model_registry_pb2 as messages
+from mlflow.server import handlers
+
+from mlflow_b3.errors import EvidenceError
+from mlflow_b3.gating.decisions import Request
+from mlflow_b3.gating.server_gate import Gate, is_ours, ours
+from mlflow_b3.gating.server_stores import exists, guarded_versions, is_prompt_version, versions_of
+
+#: What is done after MLflow's handler has succeeded; it may raise to refuse after all.
+After = Callable[[], None]
+Check = Callable[[Gate, Request], After | None]
+
+
+def _parsed(message: Any) -> Any:
+    """Read the request exactly as MLflow's handler will: it takes more than one form of JSON."""
+    return handlers._get_request_message(message)
+
+
+def check_alias(gate: Gate, request: Request) -> After | None:
+    """Let a guarded alias be given to a version that passes, and only while it does."""
+    asked = _parsed(messages.SetRegisteredModelAlias())
+    if not gate.policy.guards_alias(asked.alias):
+        return None
+    version = gate.stores.get_model_version(asked.name, asked.version)
+    if is_prompt_version(version) or not gate.policy.applies_to(version.name):
+        return None
+    name, number, alias = version.name, str(version.version), asked.alias
+    before = gate.stores.get_registered_model(name).aliases.get(alias)
+    gate.admit(request, "alias", alias, gate.judge(name, number))
+
+    def after() -> None:
+        verdict = gate.judge(name, number)
+        if not verdict.allowed:
+            _restore_alias(gate, name, alias, number, before)
+            gate.take_back(request, "alias", alias, verdict)
+
+    return after
+
+
+def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) -> None:
+    """Let an alias point where it did, unless somebody has moved it meanwhile."""
+    now = gate.stores.get_registered_model(name).aliases.get(alias)
+    if now is not None and str(now) != ours:
+        return
+    if before is not None and str(before) != ours:
+        gate.stores.set_registered_model_alias(name, alias, str(before))
+    elif now is not None:
+        gate.stores.delete_registered_model_alias(name, alias)
+
+
+def check_stage(gate: Gate, request: Request) -> After | None:
+    """Let a version come into a guarded stage if it passes, and only while it does."""
+    asked = _parsed(messages.TransitionModelVersionStage())
+    if not gate.policy.guards_stage(asked.stage):
+        return None
+    version = gate.stores.get_model_version(asked.name, asked.version)
+    if is_prompt_version(version) or not gate.policy.applies_to(version.name):
+        return None
+    name, number, stage = version.name, str(version.version), asked.stage
+    before = {str(found.version): found.current_stage for found in versions_of(gate.stores, name)}
+    gate.admit(request, "stage", stage, gate.judge(name, number))
+
+    def after() -> None:
+        verdict = gate.judge(name, number)
+        if not verdict.allowed:
+            for found in list(versions_of(gate.stores, name)):
+                earlier = before.get(str(found.version), found.current_stage)
+                if earlier != found.current_stage:  # those that were archived for it too
+                    gate.stores.transition_model_version_stage(name, found.version, earlier, False)
+            gate.take_back(request, "stage", stage, verdict)
+
+    return after
+
+
+def check_rename(gate: Gate, request: Request) -> After | None:
+    """Let aliases, stages and tags come under a guarded name only if they hold there."""
+    asked = _parsed(messages.RenameRegisteredModel())
+    model = gate.stores.get_registered_model(asked.name)
+    old, new = model.name, asked.new_name
+    if not gate.policy.applies_to(new):
+        return None
+    carried = [
+        str(found.version.version) for found in guarded_versions(gate.stores, gate.policy, old)
+    ]
+    if not gate.policy.applies_to(old):
+        _check_carried_tags(gate, request, model, new)
+    for number in carried:
+        gate.admit(request, "rename", new, gate.judge(old, number, new))
+
+    def after() -> None:
+        for number in carried:
+            verdict = gate.judge(new, number)
+            if not verdict.allowed:
+                gate.stores.rename_registered_model(new, old)
+                gate.take_back(request, "rename", new, verdict)
+
+    return after
+
+
+def _check_carried_tags(gate: Gate, request: Request, model: Any, new: str) -> None:
+    wrong = sorted(key for key in model.tags if is_ours(key))
+    if wrong:
+        raise gate.refuse(request, "rename", new, _model_tags(wrong), model=model.name)
+    for version in versions_of(gate.stores, model.name):
+        tags = {key: value for key, value in version.tags.items() if is_ours(key)}
+        uri = f"models:/{version.name}/{version.version}"
+        _check_tags(gate, request, "rename", new, uri, tags, None, version.name, version.version)
+
+
+def check_new_version(gate: Gate, request: Request) -> After | None:
+    """Let a version begin with an audit's tags if they are what its evidence says, as in a copy."""
+    asked = _parsed(messages.CreateModelVersion())
+    tags = ours(asked.tags)
+    if tags and gate.policy.applies_to(_name(gate, asked.name)):
+        shown = _shown_by_source(gate, asked.source)
+        _check_tags(gate, request, "new version", None, asked.source, tags, shown, asked.name)
+    return None
+
+
+def _shown_by_source(gate: Gate, source: str) -> str | None:
+    """Return the audit that the version shows which is being copied."""
+    from mlflow.store.artifact.utils.models import get_model_name_and_version
+
+    if not source.startswith("models:/"):
+        return None
+    found = get_model_name_and_version(gate.stores, source)
+    if len(found) == 1:
+        return None
+    tags = gate.stores.get_model_version(*map(str, found)).tags
+    return None if "b3.audit_run_id" not in tags else str(tags["b3.audit_run_id"])
+
+
+def check_version_tag(gate: Gate, request: Request) -> After | None:
+    """Let an audit's tag be set if it is what the audit's evidence says."""
+    asked = _parsed(messages.SetModelVersionTag())
+    if not is_ours(asked.key):
+        return None
+    version = gate.stores.get_model_version(asked.name, asked.version)
+    if not gate.policy.applies_to(version.name):
+        return None
+    shown = version.tags.get("b3.audit_run_id")
+    tags = {asked.key: asked.value}
+    if asked.key != "b3.audit_run_id" and shown is not None:
+        tags["b3.audit_run_id"] = shown
+    uri = f"models:/{version.name}/{version.version}"
+    number = version.version
+    _check_tags(gate, request, "tag", asked.key, uri, tags, shown, version.name, number)
+    return None
+
+
+def _check_tags(
+    gate: Gate,
+    request: Request,
+    event: str,
+    target: str | None,
+    uri: str,
+    tags: dict[str, str],
+    shown: str | None,
+    model: str,
+    version: Any = None,
+) -> None:
+    if not tags:
+        return
+    try:
+        gate.check_tags(uri, tags, shown)
+    except EvidenceError as error:
+        text = (
+            f"the tags {', '.join(sorted(tags))} of {model!r} are written by audits, and are "
+            f"refused: {error}."
+        )
+        raise gate.refuse(request, event, target, text, model=model, version=version) from error
+
+
+def check_version_tag_removal(gate: Gate, request: Request) -> After | None:
+    """Keep an audit's tags."""
+    asked = _parsed(messages.DeleteModelVersionTag())
+    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
+        text = (
+            f"the tag {asked.key!r} of {asked.name!r} version {asked.version} is an audit's, and is "
+            "kept; a new audit replaces it, and another registration of the model has none."
+        )
+        raise gate.refuse(request, "tag", asked.key, text, model=asked.name, version=asked.version)
+    return None
+
+
+def check_model_tag(gate: Gate, request: Request) -> After | None:
+    """Keep tags that look like an audit's off registered models, of which there are no audits."""
+    asked = _parsed(messages.SetRegisteredModelTag())
+    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
+        raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
+    return None
+
+
+def check_model_tag_removal(gate: Gate, request: Request) -> After | None:
+    """Keep such tags as they are."""
+    asked = _parsed(messages.DeleteRegisteredModelTag())
+    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
+        raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
+    return None
+
+
+def check_new_model(gate: Gate, request: Request) -> After | None:
+    """Keep such tags off new registered models too."""
+    asked = _parsed(messages.CreateRegisteredModel())
+    wrong = sorted(ours(asked.tags))
+    if wrong and gate.policy.applies_to(asked.name):
+        raise gate.refuse(request, "tag", ", ".join(wrong), _model_tags(wrong), model=asked.name)
+    return None
+
+
+def _model_tags(keys: list[str]) -> str:
+    return (
+        f"the tags {', '.join(keys)} are those of audits, which are of versions and not of "
+        "registered models."
+    )
+
+
+def check_alias_removal(gate: Gate, request: Request) -> After | None:
+    """Keep the champion while new ones must be held against it."""
+    asked = _parsed(messages.DeleteRegisteredModelAlias())
+    _keep_champion(gate, request, asked.name, alias=asked.alias)
+    return None
+
+
+def check_version_removal(gate: Gate, request: Request) -> After | None:
+    """Keep the champion while new ones must be held against it."""
+    asked = _parsed(messages.DeleteModelVersion())
+    _keep_champion(gate, request, asked.name, version=asked.version)
+    return None
+
+
+def check_model_removal(gate: Gate, request: Request) -> After | None:
+    """Keep the champion while new ones must be held against it."""
+    asked = _parsed(messages.DeleteRegisteredModel())
+    _keep_champion(gate, request, asked.name)
+    return None
+
+
+def _keep_champion(
+    gate: Gate, request: Request, name: str, alias: str | None = None, version: str | None = None
+) -> None:
+    """Refuse to take the champion away, after which any version could become one."""
+    policy = gate.policy
+    if policy.champion is None or not policy.applies_to(_name(gate, name)):
+        return
+    if alias is not None and alias.casefold() != policy.champion_alias.casefold():
+        return
+    model = exists(gate.stores.get_registered_model, name)
+    champion = None if model is None else model.aliases.get(policy.champion_alias)
+    if champion is None or (version is not None and version.strip() != str(champion)):
+        return
+    text = (
+        f"{name!r} version {champion} is its {policy.champion_alias!r}, which the policy holds new "
+        "ones against; give the alias to another version first."
+    )
+    if alias is not None:
+        text = text.replace("give", "instead of removing it, give").replace(" first.", ".")
+    raise gate.refuse(request, "champion", alias, text, model=name, version=champion)
+
+
+def _name(gate: Gate, name: str) -> str:
+    """Return a registered model's name as the database has it, which may compare loosely."""
+    model = exists(gate.stores.get_registered_model, name)
+    return name if model is None else str(model.name)

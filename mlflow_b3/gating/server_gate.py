@@ -1,0 +1,211 @@
+"""The gate inside of a server: its rules, its view of MLflow, and how it refuses."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+
+from mlflow_b3.errors import EvidenceError
+from mlflow_b3.gating.archive import Archive, confirm_audit
+from mlflow_b3.gating.decisions import Decision, Request, write_decision
+from mlflow_b3.gating.evidence import SignedEvidence
+from mlflow_b3.gating.judging import judge_version
+from mlflow_b3.gating.keys import trusted_keys
+from mlflow_b3.gating.policy import Policy
+from mlflow_b3.gating.remedies import next_steps
+from mlflow_b3.gating.verdict import Verdict
+
+LOG = logging.getLogger(__name__)
+REFUSED = "REFUSED"
+#: How long confirmed evidence is remembered for the tags of one audit, which come one by one.
+#: Promotions read everything anew.
+SECONDS = 60.0
+MOST_REMEMBERED = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What holds on a server.
+
+    Attributes
+    ----------
+    policy : Policy
+    archive : Archive
+        MLflow, read from the server's own stores.
+    with_users : bool
+        The server knows who its users are.
+    """
+
+    policy: Policy
+    archive: Archive
+    with_users: bool = False
+    _confirmed: dict[tuple[str, str], tuple[float, SignedEvidence]] = field(default_factory=dict)
+
+    @property
+    def stores(self) -> Any:
+        """The server's stores, by the names of a client's methods."""
+        return self.archive.client
+
+    def judge(self, name: str, version: Any, new_name: str | None = None) -> Verdict:
+        """Judge a registered version, by the rules for a name that it does not have yet if given."""
+        if new_name is None:
+            return judge_version(self.archive, self.policy, name, str(version))
+        rules = replace(self.policy, models=("*",)) if self.policy.applies_to(new_name) else None
+        verdict = judge_version(self.archive, rules or self.policy, name, str(version))
+        return replace(verdict, policy_hash=self.policy.hash)
+
+    def admit(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
+        """Write down a verdict, and refuse where it does not allow what was asked for."""
+        self._write(request, event, target, verdict)
+        if not verdict.allowed:
+            raise refusal(
+                f"{event} {target!r} was refused for {verdict.model!r} version {verdict.version}: "
+                f"{words_of(verdict)}"
+            )
+
+    def take_back(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
+        """Write down that something was taken back, and refuse it."""
+        self._write(request, event, target, verdict, "it was taken back")
+        raise refusal(
+            f"{event} {target!r} was taken back from {verdict.model!r} version {verdict.version}, "
+            f"which changed meanwhile: {words_of(verdict)}"
+        )
+
+    def _write(
+        self, request: Request, event: str, target: str, verdict: Verdict, *more: str
+    ) -> None:
+        reasons = [f"{reason.check}: {reason.text}" for reason in verdict.reasons]
+        decision = Decision(
+            event=event,
+            model=verdict.model,
+            version=verdict.version,
+            target=target,
+            outcome=verdict.outcome,
+            allowed=verdict.allowed,
+            reasons=[*reasons, *more],
+            policy_hash=verdict.policy_hash,
+            audit_run_id=verdict.audit_run_id,
+        )
+        write_decision(decision, request)
+
+    def refuse(
+        self,
+        request: Request,
+        event: str,
+        target: str | None,
+        reason: str,
+        *,
+        model: str | None = None,
+        version: Any = None,
+    ) -> MlflowException:
+        """Write down a refusal that needs no verdict; return the error to raise."""
+        decision = Decision(
+            event=event,
+            model=model,
+            version=None if version is None else str(version),
+            target=target,
+            outcome=REFUSED,
+            allowed=False,
+            reasons=[reason],
+            policy_hash=self.policy.hash,
+        )
+        write_decision(decision, request)
+        return refusal(reason)
+
+    def check_tags(self, uri: str, tags: dict[str, str], shown: str | None) -> None:
+        """Raise an `EvidenceError` for tags that are not what confirmed evidence says.
+
+        Parameters
+        ----------
+        uri : str
+            The version, or what it is made from.
+        tags : dict of str to str
+            Tags of ours, among them the run of the audit that they are of.
+        shown : str or None
+            The run of the audit that was shown before.
+        """
+        audit_run_id = tags.get("b3.audit_run_id")
+        if audit_run_id is None:
+            raise EvidenceError("the tag 'b3.audit_run_id' must say which audit they are of")
+        found = self._confirm(uri, audit_run_id)
+        wrong = [key for key, value in tags.items() if found.evidence.tags.get(key) != value]
+        if wrong:
+            raise EvidenceError(f"the audit's evidence does not say so: {', '.join(sorted(wrong))}")
+        if shown not in (None, audit_run_id):
+            try:
+                before = self._confirm(uri, str(shown))
+            except EvidenceError:
+                return
+            if _issued(before) > _issued(found):
+                raise EvidenceError(f"a later audit is shown already, that of run {shown}")
+
+    def _confirm(self, uri: str, audit_run_id: str) -> SignedEvidence:
+        now = time.monotonic()
+        for key, (end, _) in list(self._confirmed.items()):
+            if end < now or len(self._confirmed) > MOST_REMEMBERED:
+                self._confirmed.pop(key, None)
+        known = self._confirmed.get((uri, audit_run_id))
+        if known is not None:
+            return known[1]
+        trusted = trusted_keys(self.policy.trusted_keys)
+        found = confirm_audit(self.archive, uri, audit_run_id, trusted)
+        if self.policy.signed and found.signed_by is None:
+            raise EvidenceError("the evidence of the audit is not signed")
+        self._confirmed[uri, audit_run_id] = now + SECONDS, found
+        return found
+
+
+def _issued(found: SignedEvidence) -> datetime:
+    when = datetime.fromisoformat(found.evidence.issued_at)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def words_of(verdict: Verdict) -> str:
+    """Return a verdict that refuses in one line: why, and what to do."""
+    reasons = "; ".join(reason.text for reason in verdict.decisive)
+    return " ".join([f"{verdict.outcome}, {reasons}.", *next_steps(verdict)])
+
+
+def refusal(text: str) -> MlflowException:
+    """Return the error that MLflow's clients and pages show."""
+    return MlflowException(f"mlflow-b3 gate: {text}", error_code=PERMISSION_DENIED)
+
+
+def closed(gate: Gate, request: Request, check: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a check; whatever goes wrong in it is a refusal.
+
+    MLflow's own errors are passed on: what does not exist is not promoted either.
+    """
+    try:
+        return check(*arguments)
+    except MlflowException:
+        raise
+    except Exception as error:
+        LOG.exception("the gate could not decide about %r", request.route)
+        text = f"it could not be decided whether this is allowed ({type(error).__name__}: {error})."
+        raise gate.refuse(request, "error", None, text) from error
+
+
+def unknown_route(gate: Gate, request: Request) -> MlflowException:
+    """Return the refusal of a route that is not classified."""
+    text = (
+        f"{request.route} is not known to this version of mlflow-b3, and may change the registry."
+    )
+    return gate.refuse(request, "route", None, text)
+
+
+def is_ours(key: str) -> bool:
+    """Whether a tag is one of an audit's, in whatever form a database takes for the same."""
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", key).casefold().strip().startswith("b3.")
+
+
+def ours(tags: Sequence[Any]) -> dict[str, str]:
+    """Return the tags of a request that are an audit's; of two with one key MLflow keeps the last."""
+    return {tag.key: tag.value for tag in tags if is_ours(tag.key)}

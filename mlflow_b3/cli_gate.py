@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -180,7 +181,7 @@ def keys_command(*, output: str | None, name: str | None) -> None:
         click.echo(
             f"Made the pair {key_id(encoded)}.\n\n"
             f"  {plain(str(private))}  signs audits. Keep it secret and out of the repository.\n"
-            f"    Where audits are made: export {SIGNING_KEY}={plain(str(private))}\n"
+            f"    Where audits are made: export {SIGNING_KEY}={quote(plain(str(private)))}\n"
             f"    In CI: put the text of the file into a secret, and the secret into {SIGNING_KEY}.\n\n"
             f"  {plain(str(public))}  checks signatures. Anybody may have it.\n"
             f"    In the policy:  evidence: {{trusted_keys: [{encoded}]}}\n"
@@ -197,16 +198,15 @@ def policy_command(*, file: str | None) -> None:
     """
     with input_errors():
         from mlflow_b3.gating.keys import trusted_keys
-        from mlflow_b3.gating.outputs import plain
+        from mlflow_b3.gating.outputs import plain, to_list
         from mlflow_b3.gating.policy import default_policy_text, load_policy
         from mlflow_b3.gating.policy_words import describe_policy
-        from mlflow_b3.reporting.layout import paragraphs
 
         if not file:
             click.echo(default_policy_text().rstrip("\n"))
             return
         policy = load_policy(file)
         added = set(trusted_keys(())) - set(policy.trusted_keys)
-        sentences = [f"- {plain(text)}" for text in describe_policy(policy, len(added))]
-        click.echo(paragraphs(f"The policy {plain(file)} can be used.", sentences))
+        sentences = to_list(describe_policy(policy, len(added)))
+        click.echo("\n".join([f"The policy {plain(file)} can be used.", *sentences]))
         click.echo(f"\nIts hash is {policy.hash}.")

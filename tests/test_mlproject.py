@@ -1,4 +1,4 @@
-"""`mlflow run . -e audit` and `-e compare`: MLproject and the command line stay in step."""
+"""`mlflow run . -e audit`, `-e compare` and `-e gate`: MLproject and the command line stay in step."""
 
 import re
 import shlex
@@ -24,11 +24,11 @@ def options_of(command: str) -> set[str]:
     return {option.name for option in main.commands[command].params} - {"record"}
 
 
-def arguments(**parameters: str) -> list[str]:
+def arguments(entry: str = "audit", **parameters: str) -> list[str]:
     """Return what MLflow would pass to `python -m mlflow_b3`, quoted as MLflow does it."""
     from mlflow.projects._project_spec import load_project
 
-    entry_point = load_project(str(ROOT)).get_entry_point("audit")
+    entry_point = load_project(str(ROOT)).get_entry_point(entry)
     command = entry_point.compute_command(parameters, None)
     python, dash_m, package, *rest = shlex.split(command)
     assert (python, dash_m, package) == ("python", "-m", "mlflow_b3")
@@ -51,7 +51,7 @@ def test_every_option_of_a_command_is_a_parameter_and_the_other_way_round(comman
 @pytest.mark.parametrize("command", ENTRY_POINTS)
 def test_every_parameter_is_passed_to_the_option_of_its_name(command):
     passed = dict(re.findall(r"--([\w-]+) \{(\w+)\}", ENTRY_POINTS[command]["command"]))
-    named = options_of(command) - {"models"}  # which have no option in front of them
+    named = options_of(command) - {"model", "models"}  # which have no option in front of them
     assert passed == {name.replace("_", "-"): name for name in named}
 
 
@@ -118,6 +118,29 @@ def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch
             "n_jobs": -1,
             "progress": True,
         }
+    ]
+
+
+def test_a_gate_without_a_model_is_a_clear_input_error():
+    result = CliRunner().invoke(main, arguments("gate"))
+    assert result.exit_code == 2
+    assert "model missing: name a registered version, such as models:/name/3." in result.stderr
+
+
+def test_parameters_reach_the_gate_whatever_characters_they_contain(monkeypatch):
+    calls = []
+
+    def gate(model, policy, *, promote):
+        calls.append((model, policy, promote))
+        raise SystemExit(0)
+
+    monkeypatch.setattr("mlflow_b3.gating.judging.gate", gate)
+    words = arguments("gate", model="models:/my clinic/3", policy="a; b.yaml", promote="the 'best'")
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert CliRunner().invoke(main, arguments("gate", model="models:/x@y")).exit_code == 0
+    assert calls == [
+        ("models:/my clinic/3", "a; b.yaml", "the 'best'"),
+        ("models:/x@y", None, None),
     ]
 
 

@@ -7,7 +7,7 @@ terminal, a page, a test report or the log of a CI system anything but themselve
 import json
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -71,15 +71,17 @@ def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
     promote : str, optional
         The alias that was asked for.
     """
-    audit = (
-        "no audit" if verdict.audit_run_id is None else f"the audit of run {verdict.audit_run_id}"
-    )
     return Summary(
         headline=_headline(verdict, promote),
         reasons=verdict.reasons,
         steps=next_steps(verdict),
-        basis=f"Judged at {verdict.judged_at} by the policy {verdict.policy_hash[:12]}, on {audit}.",
+        basis=f"Judged at {verdict.judged_at} by the policy {verdict.policy_hash[:12]}"
+        f"{_on(verdict.audit_run_id)}.",
     )
+
+
+def _on(audit_run_id: str | None) -> str:
+    return "" if audit_run_id is None else f", on the audit of run {audit_run_id}"
 
 
 def _headline(verdict: Verdict, promote: str | None) -> str:
@@ -110,17 +112,20 @@ def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:
 def verification_text(found: "Verification") -> str:
     """Return what was checked of a version's evidence, and found, as text for a terminal."""
     uri = f"models:/{found.model}/{found.version}"
-    audit = "no audit" if found.audit_run_id is None else f"the audit of run {found.audit_run_id}"
     broken = sum(check.outcome == FAIL for check in found.checks)
     parts = "one part" if broken == 1 else f"{broken} parts"
-    told = "the evidence holds" if found.holds else f"{parts} of the evidence cannot be relied on"
+    told = (
+        f"HOLDS: the evidence of {uri} is as the audit wrote it, and of the files that are there now."
+        if found.holds
+        else f"BROKEN: {parts} of the evidence of {uri} cannot be relied on."
+    )
     return to_text(
         Summary(
-            headline=f"{'HOLDS' if found.holds else 'BROKEN'}: {uri}: {told}.",
+            headline=told,
             reasons=found.checks,
             steps=() if found.holds else remedies(found.checks, uri),
-            basis=f"Checked at {found.checked_at}, with the keys and terms of the policy "
-            f"{found.policy_hash[:12]}, on {audit}.",
+            basis=f"Checked at {found.checked_at}, with the keys and the terms of the policy "
+            f"{found.policy_hash[:12]}{_on(found.audit_run_id)}.",
         )
     )
 
@@ -134,7 +139,7 @@ def to_text(summary: Summary) -> str:
         name = plain(reason.check, LONGEST_NAME)
         start = f"  {MARKS[reason.outcome]:<4}  {name:<{width}}  "
         lines += _wrapped(plain(reason.text), start, " " * len(start))
-    steps = [line for step in summary.steps for line in _wrapped(plain(step), "  - ", "    ")]
+    steps = to_list(summary.steps)
     sections = [
         _wrapped(plain(summary.headline), "", ""),
         lines,
@@ -142,6 +147,11 @@ def to_text(summary: Summary) -> str:
         _wrapped(plain(summary.basis), "", ""),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section)
+
+
+def to_list(sentences: Iterable[str]) -> list[str]:
+    """Return the lines of a list of sentences."""
+    return [line for text in sentences for line in _wrapped(plain(text), "  - ", "    ")]
 
 
 def _wrapped(text: str, first: str, others: str) -> list[str]:
@@ -216,7 +226,7 @@ def verdict_junit(verdict: Verdict, promote: str | None = None) -> str:
     )
     properties = ElementTree.SubElement(suite, "properties")
     for key in ("outcome", "policy_hash", "audit_run_id", "promoted"):
-        value = plain(str(getattr(verdict, key)))
+        value = plain(getattr(verdict, key) or "none")
         ElementTree.SubElement(properties, "property", {"name": key, "value": value})
     suite.extend(cases)
     told = ElementTree.SubElement(suite, "system-out")

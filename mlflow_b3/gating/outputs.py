@@ -85,7 +85,7 @@ def _on(audit_run_id: str | None) -> str:
 
 
 def _headline(verdict: Verdict, promote: str | None) -> str:
-    name = f"models:/{verdict.model}/{verdict.version}"
+    name = plain(f"models:/{verdict.model}/{verdict.version}", LONGEST_NAME)
     if verdict.promoted is not None:
         told = f"{name} now has the alias {verdict.promoted!r}"
     else:

@@ -196,7 +196,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
 
 def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> list[str]:
     return [
-        f"{prefix}{key}: unknown key; {prefix or 'a policy '}has {', '.join(allowed)}."
+        f"{prefix}{key}: unknown key; {prefix.rstrip('.') or 'a policy'} has {', '.join(allowed)}."
         + closest(str(key), allowed)
         for key in given
         if key not in allowed

@@ -28,14 +28,18 @@ def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
 
 def _guard(policy: Policy) -> Iterator[str]:
     guarded = [
-        *([f"the aliases {_listed(policy.aliases)}"] if policy.aliases else []),
-        *([f"the stages {_listed(policy.stages)}"] if policy.stages else []),
+        f"the {kind if len(names) == 1 else plural} {_listed(names)}"
+        for kind, plural, names in (
+            ("alias", "aliases", policy.aliases),
+            ("stage", "stages", policy.stages),
+        )
+        if names
     ]
     models = "all models" if "*" in policy.models else f"the models {_listed(policy.models)}"
     if not guarded or not policy.models:
         yield "It guards nothing: no server refuses any alias or stage because of it."
     else:
-        yield f"It guards {' and '.join(guarded)} on {models}."
+        yield f"It guards {' and '.join(guarded)}, whatever their case, on {models}."
 
 
 def _limits(policy: Policy) -> Iterator[str]:

@@ -25,12 +25,12 @@ OF_EVIDENCE = (
         "could not be read",
         "Check that MLflow and its artifact store can be reached, and try again.",
     ),
-    (
-        "",
-        "Find out who changed it: mlflow-b3 verify {uri} shows each part that does not hold. If the "
-        "change was meant, audit the version again; if not, register the model anew.",
-    ),
 )
+CHANGED = (
+    "Find out who changed it. If the change was meant, audit the version again; if not, register the "
+    "model anew."
+)
+LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}"
 BY_CHECK = {
     "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
     "one.",
@@ -39,8 +39,8 @@ BY_CHECK = {
     "max_age_days": AUDIT_AGAIN,
     "max_audits": "Tries cannot be taken back: whoever owns the policy may raise evidence.max_audits, or "
     "a model that is trained and registered anew may be audited once.",
-    "preregistered": "Commit the settings of an audit before it runs, then audit it again "
-    "(docs/howto/preregister.md says how).",
+    "preregistered": "Commit the settings before the audit: mlflow-b3 preregister, with the options that the "
+    "audit will have, then audit it again.",
     "p0_sources": "Audit it again with what the policy accepts as evidence about the ids; rows that "
     "somebody looked up (--resolved-rows) are the best (docs/howto/where-p0-comes-from.md).",
     "refits": "Audit it again so that all of the model is trained anew by a route that the policy "
@@ -54,8 +54,8 @@ BY_CHECK = {
 }
 E0_HIGH = {
     FAIL: "The model is not good enough on clusters it has not seen: train a better one.",
-    INCONCLUSIVE: "The interval of e0 is too wide to decide: audit it again with more clusters, with a "
-    "narrower range for the share of wrong ids, or with more refits (--budget).",
+    INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
+    "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
 }
 CHAMPION = {
     FAIL: "Keep the champion, or train a better model.",
@@ -65,18 +65,23 @@ CHAMPION = {
 
 
 def next_steps(verdict: Verdict) -> tuple[str, ...]:
-    """Return what to do about a verdict, without repetitions."""
+    """Return what to do about a verdict."""
     if verdict.promoted is not None:
         return ()
     if verdict.allowed:
         return ("To promote it, add --promote ALIAS; in Python, promote='ALIAS'.",)
-    return remedies(verdict.reasons, f"models:/{verdict.model}/{verdict.version}")
+    uri = f"models:/{verdict.model}/{verdict.version}"
+    steps = remedies(verdict.reasons, uri)
+    return (_filled(LOOK, uri), *steps) if CHANGED in steps else steps
 
 
 def remedies(reasons: Iterable[Reason], uri: str) -> tuple[str, ...]:
-    """Return what to do about reasons that refuse a version."""
-    shown = shlex.quote(visible(uri))
-    return tuple(dict.fromkeys(text.replace("{uri}", shown) for text in _remedies(reasons)))
+    """Return what to do about reasons that refuse a version, without repetitions."""
+    return tuple(dict.fromkeys(_filled(text, uri) for text in _remedies(reasons)))
+
+
+def _filled(text: str, uri: str) -> str:
+    return text.replace("{uri}", shlex.quote(visible(uri)))
 
 
 def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
@@ -91,4 +96,4 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
 
 
 def _of_evidence(text: str) -> str:
-    return next(remedy for words, remedy in OF_EVIDENCE if words in text)
+    return next((remedy for words, remedy in OF_EVIDENCE if words in text), CHANGED)

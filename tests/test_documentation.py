@@ -20,6 +20,7 @@ from mlflow_b3 import AuditReport, linkage
 from mlflow_b3.cli import main
 from mlflow_b3.comparing import compare_reports
 from mlflow_b3.findings import CODES
+from mlflow_b3.gating.policy import SECTIONS, default_policy_text
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.files import files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
@@ -29,7 +30,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Options of other programs that our pages name.
-FOREIGN_OPTIONS = {"--env-manager", "--constraint"}
+FOREIGN_OPTIONS = {"--env-manager", "--constraint", "--app-name"}
 
 
 def name(path: Path) -> str:
@@ -200,6 +201,16 @@ def test_every_parameter_is_documented(report):
     assert sorted(shown) == sorted(
         f"b3/{key}" for key in re.findall(r'^        "(\w+)":', body, re.M)
     )
+
+
+def test_every_key_of_a_policy_is_documented_with_its_default():
+    """A value that is left out has the default, so that must be where people look."""
+    page = text_of(DOCS / "reference" / "policy.md")
+    default = yaml.safe_load(default_policy_text())
+    keys = {f"{part}.{key}": v for part in SECTIONS for key, v in default[part].items()}
+    keys |= {key: default[key] for key in ("version", "inconclusive")}
+    shown = dict(re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", page, re.MULTILINE))
+    assert {key: yaml.safe_load(value) for key, value in shown.items()} == keys
 
 
 # --- pages ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,8 +57,9 @@ METRICS = {
 }
 FOLDS = "b3/folds.csv"
 INFLUENCE = "b3/influence.csv"
+EVIDENCE = "b3/evidence.json"
 ARTIFACTS = [
-    *("b3/audit.json", "b3/curves.csv", FOLDS, INFLUENCE, "b3/plots"),
+    *("b3/audit.json", "b3/curves.csv", EVIDENCE, FOLDS, INFLUENCE, "b3/plots"),
     *("b3/report.html", "b3/report.md", "b3/report.txt"),
 ]
 
@@ -323,7 +325,7 @@ def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complet
 
 def test_both_runs_have_the_artifacts_but_for_what_grows_with_the_table(tracking, audited):
     assert artifacts(tracking, audited.child.info.run_id) == ARTIFACTS
-    shown = [path for path in ARTIFACTS if path not in (FOLDS, INFLUENCE)]
+    shown = [path for path in ARTIFACTS if path not in (EVIDENCE, FOLDS, INFLUENCE)]
     assert artifacts(tracking, audited.run.info.run_id) == shown
 
 
@@ -379,6 +381,8 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.version": mlflow_b3.__version__,
         "b3.data_digest": audited.report.settings.data_digest,
         "b3.not_known": not_known(audited.report),
+        "b3.verdict": "INCONCLUSIVE",
+        "b3.evidence": sha256(read(audited.child, EVIDENCE).encode()).hexdigest(),
     }
 
 
@@ -550,7 +554,7 @@ def test_the_audit_of_a_bare_estimator_gets_a_run_of_its_own(tracking, complete)
     assert run.info.experiment_id == experiment(tracking)
     assert run.data.metrics["b3/e0"] == complete.e0
     assert run.data.tags["b3.audit_run_id"] == run.info.run_id
-    assert artifacts(tracking, run.info.run_id) == ARTIFACTS
+    assert artifacts(tracking, run.info.run_id) == [each for each in ARTIFACTS if each != EVIDENCE]
 
 
 def test_the_audit_of_a_bare_estimator_can_be_written_to_any_run(trained, complete):

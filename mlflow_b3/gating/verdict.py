@@ -121,11 +121,9 @@ def _signature(policy: Policy, signed_by: str | None) -> Reason:
     if signed_by is not None:
         text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
         return Reason(check="signed", outcome=PASS, text=text)
-    if policy.signed:
-        text = "the evidence is not signed, and the policy counts signed evidence only"
-        return Reason(check="signed", outcome=FAIL, text=text)
-    text = "the evidence is not signed; the policy does not ask for it"
-    return Reason(check="signed", outcome=PASS, text=text)
+    asked = "counts signed evidence only" if policy.signed else "does not ask for that"
+    text = f"the evidence is not signed; the policy {asked}"
+    return Reason(check="signed", outcome=FAIL if policy.signed else PASS, text=text)
 
 
 def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:

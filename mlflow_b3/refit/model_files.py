@@ -14,6 +14,7 @@ from mlflow_b3.errors import EvidenceError
 #: A model of more files is not digested.
 MOST_FILES = 20_000
 MOST_COPIES = 20
+LONGEST_PATH = 2000
 CHUNK = 1 << 20
 #: MLflow writes this file into a local store when a registered version is loaded from there.
 MARK, LONGEST_MARK = "registered_model_meta", 2000
@@ -56,7 +57,7 @@ def read_artifact(uri: str, path: str, largest: int, opener: Opener = open_locat
     repository, prefix = opener(uri)
     full = safe_path(f"{prefix}/{path}" if prefix else path)
     parent = str(PurePosixPath(full).parent)
-    listed = {entry.path: entry for entry in repository.list_artifacts(parent) or ()}
+    listed = {entry.path: entry for entry in _listed(repository, parent)}
     entry = listed.get(full)
     if entry is None or entry.is_dir:
         raise EvidenceError(f"there is no file {path!r}")
@@ -71,6 +72,10 @@ def read_artifact(uri: str, path: str, largest: int, opener: Opener = open_locat
 
 def safe_path(path: str) -> str:
     """Return a path that stays where it is; others are refused."""
+    if len(path) > LONGEST_PATH:
+        raise EvidenceError(
+            f"the artifact name {path[:40]!r}… is longer than {LONGEST_PATH} letters"
+        )
     parts = PurePosixPath(path).parts
     odd = "\\" in path or "\0" in path or path.startswith("/") or not parts
     if odd or any(part in ("..", ".") for part in path.split("/")) or ":" in parts[0]:
@@ -78,12 +83,22 @@ def safe_path(path: str) -> str:
     return path
 
 
+def _listed(repository: Any, folder: str) -> list[Any]:
+    """Return what is in a folder; links that lead out of it, or round in circles, are refused."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return list(repository.list_artifacts(folder or None) or ())
+    except (MlflowException, OSError) as error:
+        raise EvidenceError(f"the folder {folder!r} cannot be listed: {error}") from error
+
+
 def _walk(repository: Any, prefix: str) -> Iterator[str]:
     found = 0
     waiting = [prefix]
     while waiting:
         folder = waiting.pop()
-        for entry in repository.list_artifacts(folder or None) or ():
+        for entry in _listed(repository, folder):
             found += 1
             if found > MOST_FILES:
                 raise EvidenceError(f"the model has more than {MOST_FILES} files")

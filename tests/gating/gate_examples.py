@@ -1,0 +1,124 @@
+"""Policies, evidence and registered versions that tests of gates may change."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow import MlflowClient
+
+from mlflow_b3 import AuditReport, Policy, Verdict, gate, record
+from mlflow_b3.gating.evidence import Evidence
+from mlflow_b3.gating.policy import load_policy
+from mlflow_b3.refit.model_files import digest_model, digest_of
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DIGEST = "0123456789abcdef" * 4
+EVIDENCE = Evidence(
+    issued_at=NOW.isoformat(),
+    audit_run_id="a" * 32,
+    model_id="m-1",
+    run_id="r1",
+    source="models:/m-1",
+    model_digest=DIGEST,
+    model_files={"MLmodel": DIGEST, "data/model.skops": DIGEST},
+    data_digest="d" * 36,
+    rows_digest="e" * 16,
+    folds_digest="f" * 16,
+    files={"audit.json": DIGEST},
+    settings={"b3/seed": "0"},
+    results={"b3/e0": 0.25, "b3/fits": 100.0, "b3/seen_share": None},
+    tags={"b3.verdict": "PASS"},
+    packages={"mlflow-b3": "0.1.0"},
+    policy_hash=DIGEST,
+)
+
+
+def policy(**changes: Any) -> Policy:
+    """Return the default policy with some of its values changed."""
+    return replace(load_policy(), **changes)
+
+
+def lenient(**changes: Any) -> Policy:
+    """Return a policy that small audits pass: a wide interval is below its limit."""
+    return policy(**{"e0_high": 0.9, "signed": False, **changes})
+
+
+def evidence(**changes: Any) -> Evidence:
+    """Return the example of an audit's evidence with some of its content changed."""
+    return replace(EVIDENCE, **changes)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A registered version with an audit, in a store where tests can change everything."""
+
+    name: str
+    version: str
+    model_id: str
+    run_id: str
+    files: Path
+    report: AuditReport
+    audit_run_id: str = ""
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient()
+
+    @property
+    def uri(self) -> str:
+        return f"models:/{self.name}/{self.version}"
+
+    @property
+    def audit_files(self) -> Path:
+        """The folder with the files of the audit."""
+        return audit_files(self.audit_run_id)
+
+    def record(self, **changes: Any) -> "Registered":
+        """Write another audit of this model, with some of its numbers changed."""
+        return replace(self, audit_run_id=record(replace(self.report, **changes)))
+
+    def judge(self, **changes: Any) -> Verdict:
+        """Hold it against a policy that it passes where nothing was changed."""
+        return gate(self.uri, lenient(**changes))
+
+    def refusal(self, **changes: Any) -> str:
+        """Return the one reason why the evidence is refused."""
+        verdict = self.judge(**changes)
+        assert (verdict.outcome, verdict.allowed) == ("FAIL", False)
+        (reason,) = verdict.reasons
+        assert reason.check == "evidence"
+        return reason.text
+
+
+def audit_files(audit_run_id: str) -> Path:
+    uri = MlflowClient().get_run(audit_run_id).info.artifact_uri
+    return Path(uri.removeprefix("file://")) / "b3"
+
+
+def register(saved: Path, report: AuditReport, name: str = "clinic") -> Registered:
+    """Log the files of a model to a run of its own, and register it."""
+    client = MlflowClient()
+    with mlflow.start_run() as run:
+        model = client.create_logged_model(
+            run.info.experiment_id, name="model", source_run_id=run.info.run_id
+        )
+    client.log_model_artifacts(model.model_id, str(saved))
+    client.finalize_logged_model(model.model_id, "READY")
+    version = mlflow.register_model(f"models:/{model.model_id}", name)
+    settings = replace(
+        report.settings,
+        uri=f"models:/{name}/{version.version}",
+        run_id=run.info.run_id,
+        model_id=model.model_id,
+        model_digest=digest_of(digest_model(model.artifact_location)),
+    )
+    return Registered(
+        name=name,
+        version=str(version.version),
+        model_id=model.model_id,
+        run_id=run.info.run_id,
+        files=Path(model.artifact_location.removeprefix("file://")),
+        report=replace(report, settings=settings),
+    )

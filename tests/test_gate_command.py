@@ -14,6 +14,8 @@ import mlflow
 import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3 as b3
@@ -168,6 +170,25 @@ def test_what_does_not_pass_is_not_promoted(shop, policy):
     result = gate("--policy", policy, "--promote", "champion")
     assert result.exit_code in (1, 3)
     assert "The alias 'champion' was left as it is." in said(result)
+    assert aliases(shop) == {}
+
+
+def test_a_server_that_refuses_what_the_policy_here_allows_has_the_last_word(monkeypatch):
+    def refuse(*_):
+        raise MlflowException("mlflow-b3 gate: no", error_code=PERMISSION_DENIED)
+
+    monkeypatch.setattr(MlflowClient, "set_registered_model_alias", refuse)
+    result = gate("--policy", "passes.yaml", "--promote", "champion")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("FAIL: models:/clinic/1 may not be promoted. The alias")
+    assert "FAIL server the server refused the alias 'champion': mlflow-b3 gate: no" in said(result)
+    assert "ask whoever runs it" in said(result)
+
+
+def test_an_alias_that_mlflow_does_not_take_is_an_input_error(shop):
+    result = gate("--policy", "passes.yaml", "--promote", "latest")
+    assert result.exit_code == 2
+    assert "latest" in result.stderr
     assert aliases(shop) == {}
 
 

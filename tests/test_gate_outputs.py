@@ -105,6 +105,7 @@ def test_a_verdict_without_an_audit_names_none():
         ("there is no audit of it", "Audit it: mlflow-b3 audit --model-uri models:/clinic/3 "),
         ("there is no file 'b3/evidence.json'", "Audit it again: mlflow-b3 audit"),
         ("signed with the key 'x', which is not trusted here", "MLFLOW_B3_TRUSTED_KEYS"),
+        ("the tags are those of run 1, but there is a later one, of run 2", "Audit it again: "),
         ("the audit's run 34e1 is deleted", "Restore the audit's run"),
         ("the evidence could not be read: OSError", "artifact store can be reached"),
         ("the model is not the one that was audited: 'a' was changed", "mlflow-b3 verify models:/"),

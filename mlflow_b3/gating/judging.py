@@ -159,15 +159,26 @@ def champion_of(client: Any, name: str, alias: str) -> Any:
 
 def _promote(archive: Archive, policy: Policy, verdict: Verdict, alias: str) -> Verdict:
     """Give an alias to a version, and take it back if the version changed meanwhile."""
+    from mlflow.exceptions import MlflowException
+
     client, name = archive.client, verdict.model
     before = client.get_registered_model(name).aliases.get(alias)
-    client.set_registered_model_alias(name, alias, verdict.version)
+    try:
+        client.set_registered_model_alias(name, alias, verdict.version)
+    except MlflowException as error:
+        if error.error_code != "PERMISSION_DENIED":
+            raise
+        return _refused(verdict, "server", f"the server refused the alias {alias!r}: {error}")
     if verdict.outcome != NOT_APPLICABLE and not unchanged(archive, policy, verdict):
         restore_alias(client, name, alias, verdict.version, before)
         text = f"the model or its evidence changed while it was promoted; {alias!r} was taken back"
-        reasons = (*verdict.reasons, Reason(check="evidence", outcome=FAIL, text=text))
-        return replace(verdict, outcome=FAIL, allowed=False, reasons=reasons)
+        return _refused(verdict, "evidence", text)
     return replace(verdict, promoted=alias)
+
+
+def _refused(verdict: Verdict, check: str, text: str) -> Verdict:
+    reasons = (*verdict.reasons, Reason(check=check, outcome=FAIL, text=text))
+    return replace(verdict, outcome=FAIL, allowed=False, reasons=reasons)
 
 
 def unchanged(archive: Archive, policy: Policy, verdict: Verdict) -> bool:

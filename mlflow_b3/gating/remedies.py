@@ -20,6 +20,7 @@ OF_EVIDENCE = (
         "If that key is one of yours, add its public key to evidence.trusted_keys of the policy or to "
         "MLFLOW_B3_TRUSTED_KEYS. If nobody knows it, do not trust the audit; make one of your own.",
     ),
+    ("but there is a later one", AUDIT_AGAIN),
     ("is deleted", "Restore the audit's run in MLflow, or audit the version again."),
     (
         "could not be read",
@@ -34,6 +35,7 @@ LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}"
 BY_CHECK = {
     "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
     "one.",
+    "server": "The server has a policy, or permissions, of its own: ask whoever runs it.",
     "signed": "Set MLFLOW_B3_SIGNING_KEY where audits are made ('mlflow-b3 keys' makes a pair), and "
     "audit it again; or let the policy count unsigned audits, with evidence.signed: false.",
     "max_age_days": AUDIT_AGAIN,

@@ -88,9 +88,7 @@ def check_rename(gate: Gate, request: Request) -> After | None:
     old, new = model.name, asked.new_name
     if not gate.policy.applies_to(new):
         return None
-    carried = [
-        str(found.version.version) for found in guarded_versions(gate.stores, gate.policy, old)
-    ]
+    carried = [found.number for found in guarded_versions(gate.stores, gate.policy, old)]
     if not gate.policy.applies_to(old):
         _check_carried_tags(gate, request, model, new)
     for number in carried:

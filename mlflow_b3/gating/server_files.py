@@ -15,10 +15,10 @@ from mlflow_b3.gating.routes import SAFE_METHODS
 from mlflow_b3.gating.server_checks import After
 from mlflow_b3.gating.server_gate import Gate, closed, unknown_route
 from mlflow_b3.gating.server_stores import (
+    Guarded,
     all_guarded,
     exists,
     guarded_users_of,
-    location_of,
     model_ids,
 )
 
@@ -83,9 +83,10 @@ def _check_path(gate: Gate, request: Request, path: str) -> After | None:
 
 def _check_removal(gate: Gate, request: Request, path: str) -> After | None:
     """Refuse to remove the files of a guarded version, also by a folder that they are in."""
+    _check_path(gate, request, path)
     removed = posixpath.normpath(_as_mlflow_reads_it(path)).strip("/")
     for guarded in all_guarded(gate.stores, gate.policy):
-        kept = _own_path(location_of(gate.stores, guarded.version))
+        kept = _own_path(guarded.location)
         if kept is not None and (
             removed in ("", ".")
             or f"{kept}/".startswith(f"{removed}/")
@@ -112,20 +113,19 @@ def _as_mlflow_reads_it(path: str) -> str:
         return ""
 
 
-def _kept(gate: Gate, request: Request, path: str, guarded: Any) -> MlflowException:
-    version = guarded.version
+def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowException:
     text = (
-        f"{path!r} belongs to {version.name!r} version {version.version}, which is under "
+        f"{path!r} belongs to {guarded.name!r} version {guarded.number}, which is under "
         f"{guarded.words}: its files are kept as they are. Log the model again, and audit that one."
     )
-    return gate.refuse(request, "files", path, text, model=version.name, version=version.version)
+    return gate.refuse(request, "files", path, text, model=guarded.name, version=guarded.number)
 
 
 def _withdraw(gate: Gate, request: Request, path: str, changed: list[str]) -> None:
     """Take guarded aliases and stages from versions that were promoted while a file was written."""
     for model_id in changed:
         for guarded in list(guarded_users_of(gate.stores, gate.policy, model_id)):
-            name, number = guarded.version.name, str(guarded.version.version)
+            name, number = guarded.name, guarded.number
             verdict = gate.judge(name, number)
             if not verdict.allowed:
                 for alias in guarded.aliases:

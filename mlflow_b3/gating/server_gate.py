@@ -18,7 +18,7 @@ from mlflow_b3.gating.judging import judge_version
 from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.policy import Policy
 from mlflow_b3.gating.remedies import next_steps
-from mlflow_b3.gating.verdict import Verdict
+from mlflow_b3.gating.verdict import FAIL, Reason, Verdict
 
 LOG = logging.getLogger(__name__)
 REFUSED = "REFUSED"
@@ -53,11 +53,28 @@ class Gate:
 
     def judge(self, name: str, version: Any, new_name: str | None = None) -> Verdict:
         """Judge a registered version, by the rules for a name that it does not have yet if given."""
-        if new_name is None:
-            return judge_version(self.archive, self.policy, name, str(version))
-        rules = replace(self.policy, models=("*",)) if self.policy.applies_to(new_name) else None
-        verdict = judge_version(self.archive, rules or self.policy, name, str(version))
+        rules = self.policy
+        if new_name is not None and rules.applies_to(new_name):
+            rules = replace(rules, models=("*",))
+        try:
+            verdict = judge_version(self.archive, rules, name, str(version))
+        except Exception as error:
+            LOG.exception("the gate could not judge %r version %s", name, version)
+            return self._unjudged(name, str(version), error)
         return replace(verdict, policy_hash=self.policy.hash)
+
+    def _unjudged(self, name: str, version: str, error: Exception) -> Verdict:
+        text = f"it could not be judged: {type(error).__name__}: {error}"
+        return Verdict(
+            outcome=FAIL,
+            allowed=False,
+            reasons=(Reason(check="evidence", outcome=FAIL, text=text),),
+            model=name,
+            version=version,
+            policy_hash=self.policy.hash,
+            audit_run_id=None,
+            judged_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
     def admit(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
         """Write down a verdict, and refuse where it does not allow what was asked for."""

@@ -95,11 +95,22 @@ def is_prompt_version(version: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """A version under guarded aliases or stages."""
+    """A version under guarded aliases or stages.
 
-    version: Any
+    Attributes
+    ----------
+    name, number : str
+    aliases : tuple of str
+    stage : str or None
+    location : str
+        Where MLflow loads it from.
+    """
+
+    name: str
+    number: str
     aliases: tuple[str, ...]
     stage: str | None
+    location: str
 
     @property
     def words(self) -> str:
@@ -111,24 +122,27 @@ class Guarded:
 def guarded_versions(stores: Stores, policy: Policy, name: str) -> Iterator[Guarded]:
     """Give the versions of a registered model under guarded aliases or stages; prompts are none."""
     aliases = stores.get_registered_model(name).aliases
-    named: dict[str, list[str]] = {}
-    for alias, number in aliases.items():
-        if policy.guards_alias(alias):
-            named.setdefault(str(number), []).append(alias)
-    versions = list(versions_of(stores, name)) if policy.stages else []
-    staged = {
-        str(found.version): found.current_stage
-        for found in versions
-        if policy.guards_stage(found.current_stage or "")
-    }
-    for number in sorted(named.keys() | staged.keys()):
-        version = stores.get_model_version(name, number)
-        if not is_prompt_version(version):
+    for version in versions_of(stores, name):
+        named = [alias for alias, number in aliases.items() if str(number) == str(version.version)]
+        under = _under(policy, named, version.current_stage)
+        if under is not None and not is_prompt_version(version):
+            location = stores.get_model_version_download_uri(name, version.version)
             yield Guarded(
-                version=version,
-                aliases=tuple(named.get(number, ())),
-                stage=staged.get(number),
+                name=name,
+                number=str(version.version),
+                aliases=under[0],
+                stage=under[1],
+                location=location,
             )
+
+
+def _under(
+    policy: Policy, aliases: list[str], stage: str | None
+) -> tuple[tuple[str, ...], str | None] | None:
+    """Return those of a version's aliases and stage that are guarded; None if none is."""
+    named = tuple(sorted(filter(policy.guards_alias, aliases)))
+    staged = stage if stage and policy.guards_stage(stage) else None
+    return (named, staged) if named or staged else None
 
 
 def versions_of(stores: Stores, name: str) -> Iterator[Any]:
@@ -150,54 +164,59 @@ def _pages(page: Any) -> Iterator[Any]:
             return
 
 
+def all_guarded(stores: Stores, policy: Policy) -> Iterator[Guarded]:
+    """Give every version under a guarded alias or stage."""
+    models = _pages(
+        lambda token: stores.search_registered_models(max_results=PAGE, page_token=token)
+    )
+    for model in models:
+        if policy.applies_to(model.name):
+            yield from guarded_versions(stores, policy, model.name)
+
+
 def model_ids(path: str) -> list[str]:
     """Return the LoggedModels whose folders a path or URI runs through."""
     return [found.lower() for found in MODEL_ID.findall(posixpath.normpath(path))]
 
 
 def guarded_users_of(stores: Stores, policy: Policy, model_id: str) -> Iterator[Guarded]:
-    """Give the versions under guarded aliases or stages that are loaded from a LoggedModel's files."""
-    for name in _names_using(stores, model_id):
-        if policy.applies_to(name) and exists(stores.get_registered_model, name):
-            for guarded in guarded_versions(stores, policy, name):
-                if model_id in model_ids(location_of(stores, guarded.version)):
-                    yield guarded
-
-
-def location_of(stores: Stores, version: Any) -> str:
-    """Return where MLflow loads a version from."""
-    found = stores.get_model_version_download_uri(version.name, version.version)
-    return f"/models/{found.removeprefix('models:/')}" if found.startswith("models:/m-") else found
-
-
-def all_guarded(stores: Stores, policy: Policy) -> Iterator[Guarded]:
-    """Give every version under a guarded alias or stage."""
-    for name in _all_names(stores):
-        if policy.applies_to(name):
-            yield from guarded_versions(stores, policy, name)
-
-
-def _all_names(stores: Stores) -> Iterator[str]:
-    pages = _pages(
-        lambda token: stores.search_registered_models(max_results=PAGE, page_token=token)
-    )
-    yield from (model.name for model in pages)
-
-
-def _names_using(stores: Stores, model_id: str) -> list[str]:
-    """Return registered models with versions that may be loaded from a LoggedModel's files.
+    """Give the versions under guarded aliases or stages that are loaded from a LoggedModel's files.
 
     A copy names the version it was made from, which may have been renamed or deleted since, so that
-    only the location helps. It cannot be searched for but in the database, by one query.
+    only the location helps. It can be searched for in the database only, by one query.
     """
     registry = handlers._get_model_registry_store()
     if not hasattr(registry, "ManagedSessionMaker"):
-        return list(_all_names(stores))
-    from mlflow.store.model_registry.dbmodels.models import SqlModelVersion as Row
+        yield from (g for g in all_guarded(stores, policy) if model_id in g.location)
+        return
+    from mlflow.store.model_registry.dbmodels import models
 
+    row, alias = models.SqlModelVersion, models.SqlRegisteredModelAlias
+    same = (alias.name == row.name) & (alias.version == row.version)
+    if hasattr(row, "workspace"):
+        same &= alias.workspace == row.workspace
+    columns = (row.name, row.version, row.current_stage, row.storage_location, alias.alias)
+    used = row.storage_location.contains(model_id) | row.source.contains(model_id)
     with registry.ManagedSessionMaker() as session:
-        used = Row.storage_location.contains(model_id) | Row.source.contains(model_id)
-        return [name for (name,) in session.query(Row.name).filter(used).distinct()]
+        found = session.query(*columns).outerjoin(alias, same).filter(used).all()
+    for (name, number, stage, location), aliases in _grouped(found).items():
+        under = _under(policy, aliases, stage) if policy.applies_to(name) else None
+        if under is not None:
+            yield Guarded(
+                name=name,
+                number=str(number),
+                aliases=under[0],
+                stage=under[1],
+                location=location or f"models:/{model_id}",
+            )
+
+
+def _grouped(rows: list[Any]) -> dict[tuple[Any, ...], list[str]]:
+    """Return the aliases of each version."""
+    grouped: dict[tuple[Any, ...], list[str]] = {}
+    for *version, alias in rows:
+        grouped.setdefault(tuple(version), []).extend([] if alias is None else [alias])
+    return grouped
 
 
 def exists(lookup: Any, *arguments: Any) -> Any:

@@ -1,13 +1,13 @@
 """A server with the gate, and what its tests do to it."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import mlflow
@@ -101,6 +101,7 @@ class Gated:
         if logged is None:
             with mlflow.start_run():
                 logged = log_model(self.clinic)
+            shutil.copytree(self.folder_of(logged), self.folder / "kept" / logged.model_id)
         mlflow.register_model(logged.uri, name)
         return logged
 
@@ -125,6 +126,15 @@ class Gated:
         """Return the path of a model's files as the routes of artifacts want it."""
         location = self.client.get_logged_model(logged.model_id).artifact_location
         return str(location.removeprefix("mlflow-artifacts:/"))
+
+    def folder_of(self, logged: Logged) -> Path:
+        """Return where the server keeps a model's files."""
+        return self.folder / "artifacts" / self.model_path(logged)
+
+    def restore(self, logged: Logged) -> None:
+        """Undo what was done to a model's files since they were registered."""
+        shutil.rmtree(self.folder_of(logged))
+        shutil.copytree(self.folder / "kept" / logged.model_id, self.folder_of(logged))
 
     def evidence_file(self, audit_run: str) -> Path:
         return self.path(self.client.get_run(audit_run).info.artifact_uri) / "b3" / "evidence.json"
@@ -167,8 +177,3 @@ def gated(
         patch.setenv("MLFLOW_B3_SIGNING_KEY", str(folder / "b3.pem"))
         with tracked_by(server.url, "gate") as client:
             yield Gated(server, folder, client, report, clinic)
-
-
-def encoded(path: str) -> str:
-    """Return a path as it is sent."""
-    return quote(path)

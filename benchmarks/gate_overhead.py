@@ -1,0 +1,157 @@
+"""What the gate costs a server: ordinary calls with and without it, in one run.
+
+Two real servers answer the same requests in turns, so that whatever else the machine does meets both
+alike. A third one without the gate says how much two equal servers differ, which is the noise.
+
+    python benchmarks/gate_overhead.py --rounds 300
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from services import mlflow_server
+
+SERVERS = {"without": None, "with": "b3-gate", "without, again": None}
+MODEL = b"flavors: {}\n"
+
+
+class Caller:
+    """One connection to a server, and what is called on it."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=120)
+        made = self.call("POST", "experiments/create", {"name": uuid4().hex})
+        self.experiment = made["experiment_id"]
+        run = self.call("POST", "runs/create", {"experiment_id": self.experiment})
+        self.run = run["run"]["info"]["run_id"]
+        self.call("POST", "registered-models/create", {"name": "clinic"})
+        logged = self.call("POST", "logged-models", {"experiment_id": self.experiment, "name": "m"})
+        self.model = logged["model"]["info"]["model_id"]
+        version = {"name": "clinic", "source": f"models:/{self.model}", "model_id": self.model}
+        self.call("POST", "model-versions/create", version)
+        self.connection.close()  # servers end connections that wait; it is opened again by itself
+
+    def call(self, method: str, path: str, content: Any) -> Any:
+        """Return the answer of one of MLflow's routes."""
+        return json.loads(
+            self.send(method, f"/api/2.0/mlflow/{path}", json.dumps(content).encode())
+        )
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Return what a server answers, which must be a success."""
+        headers = {"Content-Type": "application/json"}
+        self.connection.request(method, path, body, headers)
+        answer = self.connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{method} {path}: {answer.status} {content[:300]!r}")
+        return content
+
+
+def get_version(caller: Caller) -> None:
+    caller.send("GET", "/api/2.0/mlflow/model-versions/get?name=clinic&version=1")
+
+
+def search_versions(caller: Caller) -> None:
+    caller.send("GET", "/ajax-api/2.0/mlflow/model-versions/search?filter=name%3D%27clinic%27")
+
+
+def log_batch(caller: Caller) -> None:
+    now = int(time.time() * 1000)
+    metrics = [{"key": f"m{i}", "value": i, "timestamp": now, "step": 0} for i in range(20)]
+    caller.call("POST", "runs/log-batch", {"run_id": caller.run, "metrics": metrics})
+
+
+def set_alias(caller: Caller) -> None:
+    asked = {"name": "clinic", "alias": "candidate", "version": "1"}
+    caller.call("POST", "registered-models/alias", asked)
+
+
+def set_tag(caller: Caller) -> None:
+    asked = {"name": "clinic", "version": "1", "key": "reviewed", "value": "yes"}
+    caller.call("POST", "model-versions/set-tag", asked)
+
+
+def upload(caller: Caller) -> None:
+    folder = f"{caller.experiment}/{caller.run}/artifacts"
+    caller.send("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{folder}/plot.png", MODEL)
+
+
+def upload_of_a_model(caller: Caller) -> None:
+    folder = f"{caller.experiment}/models/{caller.model}/artifacts"
+    caller.send("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{folder}/MLmodel", MODEL)
+
+
+CALLS: dict[str, Callable[[Caller], None]] = {
+    "get a version": get_version,
+    "search versions": search_versions,
+    "log a batch": log_batch,
+    "set an unguarded alias": set_alias,
+    "set a tag": set_tag,
+    "upload a file": upload,
+    "upload a model's file": upload_of_a_model,
+}
+
+
+def measure(callers: dict[str, Caller], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each call on each server."""
+    order = random.Random(0)
+    times: dict[str, dict[str, list[float]]] = {n: {s: [] for s in callers} for n in CALLS}
+    for number in range(rounds + 20):
+        for name, call in CALLS.items():
+            for server in order.sample(sorted(callers), len(callers)):
+                start = time.perf_counter()
+                call(callers[server])
+                if number >= 20:  # the first ones fill caches
+                    times[name][server].append(time.perf_counter() - start)
+    return times
+
+
+def rows(
+    times: dict[str, dict[str, list[float]]],
+) -> Iterator[tuple[str, float, float, float, float]]:
+    """Give the median times and the ratios of each call, and of all of them."""
+    medians = {n: {s: statistics.median(v) for s, v in by.items()} for n, by in times.items()}
+    medians["all of them"] = {s: sum(m[s] for m in medians.values()) for s in SERVERS}
+    for name, found in medians.items():
+        plain, gated, again = (found[server] for server in SERVERS)
+        both = (plain + again) / 2
+        yield name, 1000 * both, 1000 * gated, gated / both, again / plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=300)
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        ports = {}
+        for name, app in SERVERS.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            backend = f"sqlite:///{folder}/mlflow.db"
+            server = stack.enter_context(mlflow_server(folder, backend, app=app))
+            ports[name] = server.port
+        callers = {name: Caller(port) for name, port in ports.items()}
+        times = measure(callers, arguments.rounds)
+        for caller in callers.values():
+            caller.connection.close()
+    print("| call | without (ms) | with (ms) | ratio | two servers without |")
+    print("|---|---|---|---|---|")
+    for name, plain, gated, ratio, noise in rows(times):
+        print(f"| {name} | {plain:.2f} | {gated:.2f} | {ratio:.3f} | {noise:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,8 @@ import pytest
 from logged_models import Logged, log_model
 from mlflow import MlflowClient
 
-from mlflow_b3 import AuditReport, Clinic, Comparison, compare, record
+from mlflow_b3 import AuditReport, Clinic, Comparison, compare, gate, record
+from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.tracking.comparison import record_comparison
 from mlflow_b3.tracking.files import OF_ROWS, files_of
 from mlflow_b3.tracking.metrics import curves_of, metrics_of
@@ -81,7 +82,8 @@ def test_an_audit_over_http_arrives_in_all_its_parts(tracking, audited):
         assert scalars(run) == known(report)
         assert run.data.tags["b3.audit_run_id"] == child.info.run_id
     written = files_of(report)
-    assert files(child.info.run_id) == written
+    evidence = {"evidence.json": files(child.info.run_id)["evidence.json"]}
+    assert files(child.info.run_id) == written | evidence
     shown = {name: text for name, text in written.items() if name not in OF_ROWS}
     assert files(audited.run.info.run_id) == shown
     for key, points in curves_of(report).items():
@@ -91,6 +93,8 @@ def test_an_audit_over_http_arrives_in_all_its_parts(tracking, audited):
     assert report.settings.data_digest.startswith(table.dataset.digest)
     assert [model.model_id for model in child.inputs.model_inputs] == [audited.model.model_id]
     assert audited.version.tags["b3.audit_run_id"] == child.info.run_id
+    verdict = gate(f"models:/{audited.version.name}/1", replace(load_policy(), signed=False))
+    assert (verdict.reasons[0].check, verdict.reasons[0].outcome) == ("evidence", "PASS")
 
 
 def test_artifacts_go_through_the_server(tracking, logged, report):

@@ -53,3 +53,9 @@ def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
                 client.get_model_version(name, version)
                 found[name, version] = None
     return list(found)
+
+
+def audits_on_versions(client: Any, report: AuditReport) -> list[str]:
+    """Return the runs of the audits that the versions of the audited model show now."""
+    shown = [client.get_model_version(*version).tags for version in _versions(client, report)]
+    return [tags["b3.audit_run_id"] for tags in shown if "b3.audit_run_id" in tags]

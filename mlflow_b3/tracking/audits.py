@@ -56,19 +56,24 @@ def _tags(client: Any, reference: str) -> dict[str, str]:
 def current_audits(client: Any, experiment: str) -> list[str]:
     """Return the runs of the newest audit of each model of an experiment, given by name or id.
 
-    An audit made by `mlflow run` may be in another experiment; the run of its model says where.
+    An audit made by `mlflow run` may be in another experiment; the run of its model says where. One
+    that was written to another run than its model's has superseded none, so there may be two.
     """
     experiment_id = _experiment_id(client, experiment)
-    audits: dict[str, None] = {}
+    audits: dict[str, str] = {}
     for run in _all_runs(client, experiment_id, "tags.`b3.audit_run_id` LIKE '%'"):
         tags = run.data.tags
-        if "b3.status" in tags:
-            audits |= {run.info.run_id: None} if tags["b3.status"] == "current" else {}
-        elif _is_current(client, tags["b3.audit_run_id"]):
-            audits[tags["b3.audit_run_id"]] = None
+        own = "b3.status" in tags
+        found = run.info.run_id if own else tags["b3.audit_run_id"]
+        subject = tags.get("b3.subject", "none")
+        model = found if subject == "none" else subject
+        if model in audits:
+            continue  # by a newer one: MLflow lists the newest runs first
+        if tags["b3.status"] == "current" if own else _is_current(client, found):
+            audits[model] = found
     if not audits:
         raise TrackingError(f"experiment={experiment!r} has no audits.")
-    return list(audits)
+    return list(audits.values())
 
 
 def _experiment_id(client: Any, experiment: str) -> str:

@@ -22,7 +22,7 @@ from mlflow_b3.tracking.active_model import without_active_model
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
 from mlflow_b3.tracking.runs import audit_run, project_run, tracking_errors
-from mlflow_b3.tracking.superseding import audits_shown, become_current
+from mlflow_b3.tracking.superseding import audits_before, audits_shown, become_current
 from mlflow_b3.tracking.versions import show_on_versions
 from mlflow_b3.tracking.views import add_view
 
@@ -110,7 +110,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     run_id : str, optional
         The run it belongs to; by default the run of the audited model. An audit of a bare
         estimator without a run gets a run of its own in the current experiment. Written to another
-        run than the model's, it leaves the model and its run alone.
+        run than the model's, it leaves the model and its run alone, and supersedes no audit.
 
     Returns
     -------
@@ -175,7 +175,12 @@ def _write(report: AuditReport, places: _Places) -> None:
             _log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
-        become_current(client, child, tags["b3.subject"], places.shown_on, shown_before)
+        earlier = []
+        if places.on_model:
+            earlier = audits_before(
+                client, child, tags["b3.subject"], places.shown_on, shown_before
+            )
+        become_current(client, child, earlier)
     with without_active_model():
         if places.on_model:
             _courtesy("the registered version", show_on_versions, client, report, child, tags)

@@ -29,32 +29,41 @@ def audits_shown(client: Any, report: AuditReport, shown_on: Sequence[str]) -> l
     return list(dict.fromkeys(found))
 
 
-def become_current(
+def audits_before(
     client: Any, child: str, subject: str, shown_on: Sequence[str], shown_before: Iterable[str]
-) -> None:
-    """Mark an audit as the newest of its model, and those before it as superseded.
+) -> list[Any]:
+    """Return the runs of the audits that a new one of the same model supersedes.
 
     Parameters
     ----------
     client : MlflowClient
     child : str
-        The audit's own run.
+        The new audit's own run.
     subject : str
         The audited model, as in the tag `b3.subject`.
     shown_on : sequence of str
-        The runs that show the audit; older ones are looked for in their experiments.
+        The runs that show the new audit; older ones are looked for in their experiments.
     shown_before : iterable of str
         What `audits_shown` returned.
     """
+    if subject == "none":
+        return []
     runs = [client.get_run(run_id) for run_id in (child, *shown_on)]
     experiments = list(dict.fromkeys(run.info.experiment_id for run in runs))
     filters = f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.status` = '{CURRENT}'"
-    found = [] if subject == "none" else list(client.search_runs(experiments, filters))
-    found += _still_current(client, subject, shown_before)
-    earlier = {run.info.run_id: run for run in found if run.info.run_id != child}
-    client.set_tag(child, "b3.supersedes", ", ".join(earlier) or "none")
+    found = [
+        *client.search_runs(experiments, filters),
+        *_still_current(client, subject, shown_before),
+    ]
+    return list({run.info.run_id: run for run in found if run.info.run_id != child}.values())
+
+
+def become_current(client: Any, child: str, earlier: Sequence[Any]) -> None:
+    """Mark an audit as the newest of its model, and those before it as superseded."""
+    superseded = ", ".join(run.info.run_id for run in earlier)
+    client.set_tag(child, "b3.supersedes", superseded or "none")
     client.set_tag(child, "b3.status", CURRENT)
-    for run in earlier.values():
+    for run in earlier:
         _supersede(client, run, child)
 
 
@@ -66,7 +75,7 @@ def _still_current(client: Any, subject: str, run_ids: Iterable[str]) -> list[An
     for run_id in run_ids:
         with suppress(MlflowException):  # removed for good
             run = client.get_run(run_id)
-            own = run.data.tags.get("b3.subject") == subject != "none"
+            own = run.data.tags.get("b3.subject") == subject
             current = run.data.tags.get("b3.status") == CURRENT
             if own and current and run.info.lifecycle_stage == "active":
                 found.append(run)

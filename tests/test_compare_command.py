@@ -206,6 +206,16 @@ def test_an_audit_that_cannot_be_read_is_named(shop, clinic):
         b3.compare(audits)
 
 
+def test_a_deleted_audit_is_not_compared_without_a_word(shop, clinic):
+    audits = audited(clinic)
+    shop.client.delete_run(audits[0])
+    for reference in ("models:/clinic/1", shop.uris[0], shop.runs[0], audits[0]):
+        with pytest.raises(b3.TrackingError, match=f"run {audits[0]}, was deleted; restore it"):
+            b3.compare([reference, "models:/clinic/2"])
+    with pytest.raises(b3.TrackingError, match="was deleted"):
+        b3.compare(registered_model="clinic")
+
+
 def test_names_are_told_apart_whatever_they_are():
     assert _distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
     assert _distinct(["a", "b"]) == ["a", "b"]

@@ -34,7 +34,25 @@ def find_audit(client: Any, reference: str) -> str:
             f"{reference!r} has no audit. Audit it first, or give data, target and cluster so that "
             "all models are audited together."
         )
-    return str(tags["b3.audit_run_id"])
+    audit_run_id = str(tags["b3.audit_run_id"])
+    _require_kept(client, audit_run_id, reference)
+    return audit_run_id
+
+
+def _require_kept(client: Any, audit_run_id: str, reference: str) -> None:
+    """Refuse the audit of a run that was deleted: its owner does not stand by it any more."""
+    from mlflow.exceptions import MlflowException
+
+    told = f"the audit of {reference!r}, run {audit_run_id}, "
+    advice = "audit the model again, or leave it out by naming the other models"
+    try:
+        stage = client.get_run(audit_run_id).info.lifecycle_stage
+    except MlflowException as error:
+        raise TrackingError(f"{told}cannot be found; {advice}: {error}") from error
+    if stage != "active":
+        raise TrackingError(
+            f"{told}was deleted; restore it (`mlflow runs restore --run-id {audit_run_id}`), {advice}."
+        )
 
 
 def _tags(client: Any, reference: str) -> dict[str, str]:

@@ -276,6 +276,15 @@ def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, clinic, m
     assert made.info.status == "FAILED"
 
 
+def test_versions_that_were_registered_after_their_audit_are_compared(shop, clinic):
+    audits = audited(clinic)
+    for uri in shop.uris:
+        mlflow.register_model(uri, "late")
+    comparison = b3.compare(registered_model="late")
+    assert {c.name for c in comparison.contenders} == {"models:/late/1", "models:/late/2"}
+    assert {c.audit_run_id for c in comparison.contenders} == set(audits)
+
+
 def test_models_whose_names_have_spaces_can_be_named(shop, clinic):
     for uri in shop.uris:
         mlflow.register_model(uri, "my model")

@@ -134,21 +134,35 @@ def quoted(text: str) -> str:
 
 
 def audited_versions(client: Any, name: str) -> list[str]:
-    """Return the URIs of the versions of a registered model that have been audited."""
+    """Return the URIs of the versions of a registered model that have been audited.
+
+    A version may be registered after the audit of its model, and then shows it nowhere itself.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
         versions = client.search_model_versions(f"name = {quoted(name)}")
+        uris = [
+            f"models:/{name}/{version.version}"
+            for version in sorted(versions, key=lambda v: int(v.version))
+            if "b3.audit_run_id" in version.tags or _model_has_audit(client, version.source)
+        ]
     except MlflowException as error:
         raise TrackingError(f"registered_model={name!r} cannot be looked up: {error}") from error
-    uris = [
-        f"models:/{name}/{version.version}"
-        for version in sorted(versions, key=lambda v: int(v.version))
-        if version.tags.get("b3.audit_run_id")
-    ]
     if not uris:
         raise TrackingError(f"the registered model {name!r} has no audited version.")
     return uris
+
+
+def _model_has_audit(client: Any, source: str | None) -> bool:
+    from mlflow.exceptions import MlflowException
+
+    model_id = (source or "").removeprefix("models:/")
+    if not MODEL_ID.fullmatch(model_id):
+        return False
+    with suppress(MlflowException):  # the version outlives a LoggedModel that was deleted
+        return "b3.audit_run_id" in client.get_logged_model(model_id).tags
+    return False
 
 
 def read_audit(audit_run_id: str) -> AuditReport:

@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
+from mlflow_b3.cli_compare import _parted
 from mlflow_b3.datasets import FEATURES
 from mlflow_b3.tracking.addresses import _without_password
 from mlflow_b3.tracking.comparison import _distinct
@@ -135,6 +136,39 @@ def test_models_may_have_commas_between_them(clinic):
     result = run("models:/clinic/1,models:/clinic/2", "--experiment", "", "--no-record")
     assert result.exit_code == 0, result.output
     assert "models:/clinic/1" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("models:/a/1,models:/b/2", ["models:/a/1", "models:/b/2"]),
+        ("models:/a, b/1 , runs:/x/model,", ["models:/a, b/1", "runs:/x/model"]),
+        (
+            "models:/late,name/1,models:/late,name@best",
+            ["models:/late,name/1", "models:/late,name@best"],
+        ),
+        (f"{'0' * 32},m-{'a' * 32}", ["0" * 32, f"m-{'a' * 32}"]),
+        ("models:/a,0123/1", ["models:/a,0123/1"]),
+        (f"models:/a,{'0' * 32}b/1", [f"models:/a,{'0' * 32}b/1"]),
+        (" , ", []),
+    ],
+)
+def test_commas_in_the_names_of_models_do_not_part_them(text, parts):
+    assert _parted([text]) == parts
+
+
+@pytest.mark.parametrize("name", ["a, b", "it's", 'the "new" one', 'it\'s "q" <b>_%'])
+def test_registered_models_are_found_whatever_their_name(shop, clinic, name):
+    audits = audited(clinic)
+    for uri in shop.uris:
+        mlflow.register_model(uri, name)
+    if "'" in name:
+        mlflow.register_model(shop.uris[0], name.replace("'", "x"))  # not what was asked for
+    result = run("--registered-model", name, "--no-record")
+    assert result.exit_code == 0, result.output
+    assert f"models:/{name}/2" in result.output
+    uris = [f"models:/{name}/{version}" for version in (1, 2)]
+    assert {c.audit_run_id for c in b3.compare(uris).contenders} == set(audits)
 
 
 def test_a_view_of_all_audits_is_left_with_the_experiment_and_never_changed(shop, clinic):

@@ -133,6 +133,16 @@ def quoted(text: str) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
+def matching(text: str) -> str:
+    """Return the condition of a filter for a text; it may let others pass, so compare what it finds.
+
+    MLflow's filters cannot hold a text with both kinds of quotation marks.
+    """
+    if "'" in text and '"' in text:
+        return f"LIKE {quoted(text.replace(chr(39), '_'))}"
+    return f"= {quoted(text)}"
+
+
 def audited_versions(client: Any, name: str) -> list[str]:
     """Return the URIs of the versions of a registered model that have been audited.
 
@@ -141,7 +151,8 @@ def audited_versions(client: Any, name: str) -> list[str]:
     from mlflow.exceptions import MlflowException
 
     try:
-        versions = client.search_model_versions(f"name = {quoted(name)}")
+        found = client.search_model_versions(f"name {matching(name)}")
+        versions = [version for version in found if version.name == name]
         uris = [
             f"models:/{name}/{version.version}"
             for version in sorted(versions, key=lambda v: int(v.version))

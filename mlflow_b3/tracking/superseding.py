@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import quoted
+from mlflow_b3.tracking.audits import matching
 from mlflow_b3.tracking.runs import LONGEST_NAME
 from mlflow_b3.tracking.versions import audits_on_versions
 
@@ -50,11 +50,10 @@ def audits_before(
         return []
     runs = [client.get_run(run_id) for run_id in (child, *shown_on)]
     experiments = list(dict.fromkeys(run.info.experiment_id for run in runs))
-    filters = f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.status` = '{CURRENT}'"
-    found = [
-        *client.search_runs(experiments, filters),
-        *_still_current(client, subject, shown_before),
-    ]
+    filters = f"tags.`b3.subject` {matching(subject)} and tags.`b3.status` = '{CURRENT}'"
+    in_experiments = client.search_runs(experiments, filters)
+    found = [run for run in in_experiments if run.data.tags["b3.subject"] == subject]
+    found += _still_current(client, subject, shown_before)
     return list({run.info.run_id: run for run in found if run.info.run_id != child}.values())
 
 

@@ -139,11 +139,17 @@ def _beyond(difference: Difference) -> str:
 
 
 def _orders(difference: Difference) -> tuple[str, str]:
-    at = difference.flips_at
     return (
         "reversed" if difference.flips_iid else "the same",
-        "none up to 50 %" if at is None else percent(at),
+        _change(difference.flips_at, difference.flips_searched_to),
     )
+
+
+def _change(at: float | None, searched_to: float | None) -> str:
+    """Return where two models change places."""
+    if at is not None:
+        return percent(at)
+    return "not known" if searched_to is None else f"none up to {percent(searched_to)}"
 
 
 def readable_names(comparison: Comparison) -> Comparison:

@@ -26,7 +26,11 @@ from mlflow_b3.estimation.methods import as_method
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.accumulation import robust_covariance
 from mlflow_b3.reporting.comparison import comparison_csv, comparison_files, comparison_text
-from mlflow_b3.reporting.comparison_words import readable_names
+from mlflow_b3.reporting.comparison_words import (
+    comparison_tables,
+    explain_comparison,
+    readable_names,
+)
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False, "n_jobs": 1}
 LEARNERS = {
@@ -565,6 +569,19 @@ def test_the_text_says_who_is_best_and_what_of_it_is_noise(reports):
     assert "within the noise" in text
     assert "Ignoring clusters, nearest looks best" in text
     assert "pairs the other way round than e0" in " ".join(text.split())
+
+
+def test_a_tie_is_not_called_a_lead(reports):
+    report = reports["logistic"]
+    tied = compare_reports({"one": report, "two": report, "three": report, "bad": shifted(report)})
+    sentences = explain_comparison(tied)
+    assert sentences[0].startswith("one, two and three have the same lowest error rate")
+    assert sentences[1] == "one is better than bad beyond the noise."
+    assert "lead" not in " ".join(sentences)
+    assert [row[4] for row in comparison_tables(tied)[1].rows].count("equal") == 3
+    alone = explain_comparison(compare_reports({"one": report, "two": report}))
+    assert alone[0].startswith("one and two have the same lowest error rate on new clusters")
+    assert "lead" not in " ".join(alone)
 
 
 def test_every_form_names_every_model(reports):

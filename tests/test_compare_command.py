@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import mlflow
 import pytest
 from click.testing import CliRunner
+from example_report import report
 from mlflow import MlflowClient
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
@@ -19,8 +20,10 @@ import mlflow_b3 as b3
 from mlflow_b3.cli import main
 from mlflow_b3.cli_compare import _parted
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.addresses import _without_password
-from mlflow_b3.tracking.comparison import _distinct
+from mlflow_b3.tracking.contender_names import distinct, told_apart
+from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.views import TAG
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -62,8 +65,6 @@ def run(*arguments):
 
 def audited(clinic):
     """Audit both versions one by one."""
-    from mlflow_b3.tracking.recording import audit_and_record
-
     return [
         audit_and_record(f"models:/clinic/{version}", clinic.frame, **COLUMNS, **SMALL)[1]
         for version in (1, 2)
@@ -251,8 +252,54 @@ def test_a_deleted_audit_is_not_compared_without_a_word(shop, clinic):
 
 
 def test_names_are_told_apart_whatever_they_are():
-    assert _distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
-    assert _distinct(["a", "b"]) == ["a", "b"]
+    assert distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
+    assert distinct(["a", "b"]) == ["a", "b"]
+
+
+@pytest.fixture
+def two_models(shop, clinic):
+    """Log and audit two models in one run."""
+    assert shop
+    X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
+    with mlflow.start_run(run_name="both"):
+        infos = [
+            mlflow.sklearn.log_model(model.fit(X, y), name=name, pip_requirements=["scikit-learn"])
+            for name, model in (("bayes", GaussianNB()), ("logistic", LogisticRegression()))
+        ]
+    for info in infos:
+        audit_and_record(info.model_uri, clinic.frame, **COLUMNS, **SMALL)
+    return [info.model_uri for info in infos]
+
+
+def test_models_of_one_run_keep_their_names_in_whatever_order(two_models):
+    expected = dict(zip(("both (bayes)", "both (logistic)"), two_models, strict=True))
+    for uris in (two_models, two_models[::-1]):
+        comparison = b3.compare(uris)
+        assert {c.name: c.uri for c in comparison.contenders} == expected
+        files = comparison_files(comparison)
+        assert all(name in text for name in expected for text in files.values())
+
+
+def test_names_say_as_much_as_is_needed_to_tell_models_apart(mlflow_store):
+    assert mlflow_store
+    client = MlflowClient()
+    models = [client.create_logged_model("1", name=name).model_id for name in ("a", "a", "b")]
+
+    def of(model_id, audit=None):
+        settings = {"model_id": model_id}
+        return ("run", report(settings=settings), audit)
+
+    def names(*audits):
+        return told_apart(audits)
+
+    assert names(of(models[0]), of(models[2])) == ["run (a)", "run (b)"]
+    start = [f"run ({model_id[:10]})" for model_id in models]
+    assert names(*map(of, models)) == start
+    assert names(of("m-gone00001"), of("m-other0001")) == ["run (m-gone0000)", "run (m-other000)"]
+    same = names(of(models[0], "0123456789"), of(models[0], "9876543210"))
+    assert same == ["run (audit 01234567)", "run (audit 98765432)"]
+    assert names(of(None), of(None)) == ["run", "run"], "numbers follow"
+    assert names(of(None)) == ["run"]
 
 
 def test_folds_that_can_be_read_once_serve_all_models(shop, clinic):

@@ -1,7 +1,8 @@
 """The charts of an audit: its scores, loss curve, sensitivity curves and residual profile."""
 
 from mlflow_b3.reporting.axes import Axis, axis_for
-from mlflow_b3.reporting.loss_chart import plot_losses
+from mlflow_b3.reporting.loss_chart import plot_losses, plot_measured
+from mlflow_b3.reporting.premises import is_mixture
 from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sensitivity_chart import plot_sensitivity, threshold_words
@@ -10,6 +11,7 @@ from mlflow_b3.reporting.tables import confidence_note, guarantee_words
 from mlflow_b3.wording import interval_words, loss_words, number, percent
 
 ROW = 42
+MEASURED = "measured_curve"
 
 
 def charts_of(report: AuditReport) -> dict[str, str]:
@@ -18,13 +20,19 @@ def charts_of(report: AuditReport) -> dict[str, str]:
     `scores`, `loss_curve`, `residual`, and `sensitivity` (over the cluster error) or
     `sensitivity_split` (over the split rate), both where the pattern is not known.
     """
-    return {name: plot.standalone() for name, plot in plots_of(readable(report)).items()}
+    plots = plots_of(readable(report))
+    return {name: plot.standalone() for name, plot in plots.items() if name != MEASURED}
 
 
 def plots_of(report: AuditReport) -> dict[str, Plot]:
-    """Return the plots of a report whose names are readable."""
+    """Return the plots of the page of a report whose names are readable.
+
+    For split clusters, whose `loss_curve` is a mixture, the curve as it was measured comes along.
+    """
     pattern = report.settings.pattern
     plots = {"scores": _scores(report), "loss_curve": plot_losses(report)}
+    if is_mixture(report):
+        plots[MEASURED] = plot_measured(report, MEASURED)
     if pattern != "fragments":
         plots["sensitivity"] = plot_sensitivity(report, report.sensitivity)
     if pattern != "rows" and report.fragment_sensitivity is not None:

@@ -104,6 +104,23 @@ def test_scores_are_told_apart_by_shape_and_not_by_colour_alone():
     assert len(set(shapes)) == len(shapes) == 4
 
 
+def test_no_line_shows_between_the_digits_of_a_score():
+    """The threshold at 0.22 runs through all labels; it is covered where they are."""
+    root = ET.fromstring(charts_of(report(threshold=0.22))["scores"])
+    elements = list(root)
+    (line,) = [e for e in elements if "dashed" in e.get("class", "")]
+    labels = [e for e in elements if re.match("ignoring|on noisy|on new", e.text or "")][1:]
+    assert len(labels) == 3
+    for label in labels:
+        cover = elements[elements.index(label) - 1]
+        assert cover.get("class") == "paper"
+        assert elements.index(cover) > elements.index(line)
+        (left, top), (right, bottom) = corners(cover)
+        (x0, y0), (x1, y1) = corners(label)
+        assert left < x0 < corners(line)[0][0] < x1 < right
+        assert top < y0 < y1 < bottom
+
+
 def test_an_unknown_score_has_an_interval_and_no_point():
     assert "on new clusters (e0): unknown (0.220 – 0.800)" in texts(charts_of(unknown())["scores"])
     assert len(drawn(charts_of(unknown())["scores"], "fill")) == 2
@@ -300,7 +317,7 @@ def test_a_file_of_its_own_has_its_colours_and_its_background():
     style = root.find(f"{SVG}style").text
     assert "prefers-color-scheme:dark" in style
     assert "@media print" in style
-    (background,) = drawn(svg, "paper")
+    background = drawn(svg, "paper")[0]
     assert (background.get("width"), background.get("height")) == (
         root.get("width"),
         root.get("height"),

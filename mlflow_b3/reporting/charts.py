@@ -75,7 +75,7 @@ def _scores(report: AuditReport) -> Plot:
             plot.interval(y, *ends, kind)
         if value is not None:
             plot.mark(value, y, shape, kind)
-        plot.text(plot.left + 4, plot.top + ROW * place + 16, text)
+        plot.text(plot.left + 4, plot.top + ROW * place + 16, text, alone=True)
     return plot
 
 

@@ -343,7 +343,8 @@ def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
     assert read(audited.run, "b3/report.html") == audited.report.to_html()
     plots = [file.path for file in tracking.list_artifacts(audited.run.info.run_id, "b3/plots")]
     assert plots == [
-        f"b3/plots/{name}.svg" for name in ("loss_curve", "residual", "scores", "sensitivity")
+        f"b3/plots/{name}.svg"
+        for name in ("loss_curve", "residual", "scores", "sensitivity", "sensitivity_split")
     ]
 
 

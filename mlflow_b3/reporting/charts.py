@@ -5,7 +5,7 @@ from mlflow_b3.reporting.loss_chart import plot_losses, plot_measured
 from mlflow_b3.reporting.premises import is_mixture
 from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.sensitivity_chart import plot_sensitivity, threshold_words
+from mlflow_b3.reporting.sensitivity_chart import plot_no_splits, plot_sensitivity, threshold_words
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.reporting.tables import confidence_note, guarantee_words
 from mlflow_b3.wording import interval_words, loss_words, number, percent
@@ -17,10 +17,19 @@ MEASURED = "measured_curve"
 def charts_of(report: AuditReport) -> dict[str, str]:
     """Return the charts of a report as SVG files, by name.
 
-    `scores`, `loss_curve`, `residual`, and `sensitivity` (over the cluster error) or
-    `sensitivity_split` (over the split rate), both where the pattern is not known.
+    `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
+    `sensitivity_split` (over the split rate): every audit has a file of each name, because files of
+    an older one, of another pattern, cannot be removed from a run and would pass for its own.
     """
-    plots = plots_of(readable(report))
+    report = readable(report)
+    by_split = report.fragment_sensitivity
+    plots = {
+        "sensitivity": plot_sensitivity(report, report.sensitivity),
+        "sensitivity_split": plot_no_splits()
+        if by_split is None
+        else plot_sensitivity(report, by_split),
+        **plots_of(report),
+    }
     return {name: plot.standalone() for name, plot in plots.items() if name != MEASURED}
 
 

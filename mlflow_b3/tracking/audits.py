@@ -90,7 +90,10 @@ def current_audits(client: Any, experiment: str) -> list[str]:
         if tags["b3.status"] == "current" if own else _is_current(client, found):
             audits[model] = found
     if not audits:
-        raise TrackingError(f"experiment={experiment!r} has no audits.")
+        raise TrackingError(
+            f"experiment={experiment!r} has no audits that are current; superseded ones can be named "
+            "by the ids of their runs."
+        )
     return list(audits.values())
 
 

@@ -1,6 +1,8 @@
 """The command that compares audited models."""
 
+import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from mlflow_b3.cli_options import (
 )
 from mlflow_b3.cli_types import TEXT
 from mlflow_b3.errors import InputError
+
+#: A comma between models, after which a URI or an id begins: names of models have commas too.
+BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|$)|$))")
 
 
 @click.command(name="compare")
@@ -39,8 +44,8 @@ def compare_command(
 ) -> None:
     """Rank MODELS by their loss on new clusters, next to their naive scores.
 
-    MODELS are model URIs, or ids of runs, of logged models or of audits; commas between them will do
-    too. Recorded audits are compared; with --data, --target and --cluster all models are
+    MODELS are model URIs, or ids of runs, of logged models or of audits; commas between URIs and ids
+    will do too. Recorded audits are compared; with --data, --target and --cluster all models are
     audited first, on the same folds.
     """
     with input_errors():
@@ -53,7 +58,7 @@ def compare_command(
         from mlflow_b3.tracking.addresses import where_to_compare
         from mlflow_b3.tracking.comparison import compare, record_comparison
 
-        chosen = [part.strip() for text in models for part in text.split(",") if part.strip()]
+        chosen = _parted(models)
         if "data" in given:
             require_options({name: given.get(name) for name in ("target", "cluster")})
             for model in chosen:
@@ -70,6 +75,11 @@ def compare_command(
         if record:
             run_id = record_comparison(comparison)
             click.echo("\n" + where_to_compare(comparison, run_id))
+
+
+def _parted(models: Iterable[str]) -> list[str]:
+    """Return the models of arguments that may each name several."""
+    return [part.strip() for text in models for part in BETWEEN.split(text) if part.strip()]
 
 
 def _explicit(given: dict[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,11 @@ def has_named_loss(report: AuditReport) -> bool:
     return report.settings.loss not in NAMELESS
 
 
+def is_comparable(by: str, a: AuditReport, b: AuditReport) -> bool:
+    """Whether a difference of two scores can mean something."""
+    return same_question(by, a, b) and has_named_loss(a)
+
+
 def same_law(a: AuditReport, b: AuditReport, split: bool) -> bool:
     """Whether two curves over the cluster error, or the split rate, were made in the same way."""
     read = _fragments if split else _method

@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from mlflow_b3.comparability import (
     comparison_notes,
     few_clusters,
-    has_named_loss,
     is_bound,
+    is_comparable,
     known_e0,
     leakage_words,
     require_comparable,
-    same_law,
     same_question,
     same_rows,
 )
+from mlflow_b3.crossings import Crossing, common_axis, find_crossing
 from mlflow_b3.gaps import score_gap
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
@@ -86,8 +86,11 @@ class Difference(Result):
         The score that ignores clusters, or the one by noisy ids, has them the other way round;
         False where the scores are not comparable.
     flips_at : float or None
-        The smallest cluster error or split rate at which the two change places; None if none up to
-        50 % does, or where that is not known.
+        The smallest value of the comparison's axis at which the two change places; None where none
+        is known.
+    flips_searched_to : float or None
+        Up to which value one was looked for; None where nothing is known about it, which a note of
+        the comparison explains.
     """
 
     better: str
@@ -101,6 +104,7 @@ class Difference(Result):
     flips_iid: bool
     flips_loco: bool
     flips_at: float | None
+    flips_searched_to: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +116,7 @@ class Comparison(Result):
     loss : str
     by : {"e0", "loco"}
         What the differences are of; `loco` where fewer than two models have a known e0.
-    axis : {"cluster error", "split rate"}
+    axis : {"cluster error", "split rate", "leaked share p0"}
         What the places at which models change are given in.
     contenders : tuple of Contender
     differences : tuple of Difference
@@ -164,18 +168,24 @@ def compare_reports(
     by = "e0" if len(known) > 1 else "loco"
     compared = known if by == "e0" else [n for n, r in reports.items() if not is_bound(r)]
     contenders = _ranked(reports, by, compared, audit_runs or {})
-    split = all(report.settings.pattern == "fragments" for report in reports.values())
+    axis = common_axis(list(reports.values()))
     pairs = list(combinations([c.name for c in contenders if c.name in compared], 2))
+    found = {
+        (a, b): find_crossing(reports[a], reports[b], axis)
+        for a, b in pairs
+        if is_comparable(by, reports[a], reports[b])
+    }
     differences = tuple(
-        _difference(by, (a, reports[a]), (b, reports[b]), len(pairs), split) for a, b in pairs
+        _difference(by, (a, reports[a]), (b, reports[b]), len(pairs), found.get((a, b)))
+        for a, b in pairs
     )
     return Comparison(
         loss=next(iter(reports.values())).settings.loss,
         by=by,
-        axis="split rate" if split else "cluster error",
+        axis=axis,
         contenders=contenders,
         differences=differences,
-        notes=comparison_notes(reports, by, compared),
+        notes=(*comparison_notes(reports, by, compared), *_unknown_crossings(found)),
     )
 
 
@@ -225,10 +235,10 @@ def _difference(
     first: tuple[str, AuditReport],
     second: tuple[str, AuditReport],
     pairs: int,
-    split: bool,
+    crossing: Crossing | None,
 ) -> Difference:
     (better, a), (worse, b) = first, second
-    comparable = same_question(by, a, b) and has_named_loss(a)
+    comparable = crossing is not None
     paired = same_question(by, a, b) and same_rows(a, b)
     value, interval = score_gap(by, a, b, paired, pairs)
     noise_known = not (few_clusters(a) or few_clusters(b))
@@ -243,21 +253,15 @@ def _difference(
         paired=paired,
         flips_iid=comparable and a.iid > b.iid,
         flips_loco=comparable and a.loco > b.loco,
-        flips_at=_crossing(a, b, split) if comparable else None,
+        flips_at=None if crossing is None else crossing.at,
+        flips_searched_to=None if crossing is None else crossing.up_to,
     )
 
 
-def _crossing(a: AuditReport, b: AuditReport, split: bool) -> float | None:
-    """Return the smallest error at which two sensitivity curves change places."""
-    ours, theirs = (r.fragment_sensitivity if split else r.sensitivity for r in (a, b))
-    if ours is None or theirs is None or ours.error is None or theirs.error is None:
-        return None
-    if not same_law(a, b, split):
-        return None
-    errors = [e for e in ours.error if e in theirs.error]
-    gaps = [theirs.e0[theirs.error.index(e)] - ours.e0[ours.error.index(e)] for e in errors]
-    apart = [(error, gap) for error, gap in zip(errors, gaps, strict=True) if gap != 0]
-    for (x, before), (y, after) in pairwise(apart):
-        if before * after < 0:
-            return float(x + before / (before - after) * (y - x))
-    return None
+def _unknown_crossings(found: Mapping[tuple[str, str], Crossing]) -> list[str]:
+    """Return why it is not known where some models change places."""
+    notes = []
+    for reason in dict.fromkeys(c.why_not for c in found.values() if c.why_not):
+        pairs = [f"{a!r} and {b!r}" for (a, b), c in found.items() if c.why_not == reason]
+        notes.append(f"Where {'; '.join(pairs)} change places is not known: {reason}.")
+    return notes

@@ -85,8 +85,25 @@ def check_picture(svg: str) -> None:
         (unknown(fragments=None, fragment_sensitivity=None), ["sensitivity"]),
     ],
 )
-def test_the_curves_of_the_pattern_are_drawn_and_both_when_it_is_not_known(audit, curves):
-    assert list(charts_of(audit)) == ["scores", "loss_curve", *curves, "residual"]
+def test_the_page_has_the_curves_of_the_pattern_and_both_when_it_is_not_known(audit, curves):
+    drawn_curves = [name for name in plots_of(audit) if name.startswith("sensitivity")]
+    assert drawn_curves == curves
+
+
+@pytest.mark.parametrize(
+    "audit", [REPORT, split(), unknown(), report(fragments=None, fragment_sensitivity=None)]
+)
+def test_every_audit_has_a_file_of_each_name(audit):
+    """On the training run a file of an older audit would otherwise pass for one of this."""
+    files = charts_of(audit)
+    assert sorted(files) == ["loss_curve", "residual", "scores", "sensitivity", "sensitivity_split"]
+    for svg in files.values():
+        check_picture(svg)
+
+
+def test_a_curve_that_there_is_not_says_so():
+    svg = charts_of(report(fragments=None, fragment_sensitivity=None))["sensitivity_split"]
+    assert "No cluster has two rows, so that none can be split." in texts(svg)
 
 
 def test_the_scores_are_on_one_axis_with_intervals_and_the_threshold():
@@ -102,6 +119,23 @@ def test_scores_are_told_apart_by_shape_and_not_by_colour_alone():
     marks = drawn(charts_of(REPORT)["scores"], "fill")
     shapes = [(mark.tag, len(corners(mark))) for mark in marks]
     assert len(set(shapes)) == len(shapes) == 4
+
+
+def test_no_line_shows_between_the_digits_of_a_score():
+    """The threshold at 0.22 runs through all labels; it is covered where they are."""
+    root = ET.fromstring(charts_of(report(threshold=0.22))["scores"])
+    elements = list(root)
+    (line,) = [e for e in elements if "dashed" in e.get("class", "")]
+    labels = [e for e in elements if re.match("ignoring|on noisy|on new", e.text or "")][1:]
+    assert len(labels) == 3
+    for label in labels:
+        cover = elements[elements.index(label) - 1]
+        assert cover.get("class") == "paper"
+        assert elements.index(cover) > elements.index(line)
+        (left, top), (right, bottom) = corners(cover)
+        (x0, y0), (x1, y1) = corners(label)
+        assert left < x0 < corners(line)[0][0] < x1 < right
+        assert top < y0 < y1 < bottom
 
 
 def test_an_unknown_score_has_an_interval_and_no_point():
@@ -300,7 +334,7 @@ def test_a_file_of_its_own_has_its_colours_and_its_background():
     style = root.find(f"{SVG}style").text
     assert "prefers-color-scheme:dark" in style
     assert "@media print" in style
-    (background,) = drawn(svg, "paper")
+    background = drawn(svg, "paper")[0]
     assert (background.get("width"), background.get("height")) == (
         root.get("width"),
         root.get("height"),

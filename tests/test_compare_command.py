@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import mlflow
 import pytest
 from click.testing import CliRunner
+from example_report import report
 from mlflow import MlflowClient
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
@@ -17,9 +18,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
+from mlflow_b3.cli_compare import _parted
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.addresses import _without_password
-from mlflow_b3.tracking.comparison import _distinct
+from mlflow_b3.tracking.contender_names import distinct, told_apart
+from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.views import TAG
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -61,8 +65,6 @@ def run(*arguments):
 
 def audited(clinic):
     """Audit both versions one by one."""
-    from mlflow_b3.tracking.recording import audit_and_record
-
     return [
         audit_and_record(f"models:/clinic/{version}", clinic.frame, **COLUMNS, **SMALL)[1]
         for version in (1, 2)
@@ -137,6 +139,39 @@ def test_models_may_have_commas_between_them(clinic):
     assert "models:/clinic/1" in result.output
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("models:/a/1,models:/b/2", ["models:/a/1", "models:/b/2"]),
+        ("models:/a, b/1 , runs:/x/model,", ["models:/a, b/1", "runs:/x/model"]),
+        (
+            "models:/late,name/1,models:/late,name@best",
+            ["models:/late,name/1", "models:/late,name@best"],
+        ),
+        (f"{'0' * 32},m-{'a' * 32}", ["0" * 32, f"m-{'a' * 32}"]),
+        ("models:/a,0123/1", ["models:/a,0123/1"]),
+        (f"models:/a,{'0' * 32}b/1", [f"models:/a,{'0' * 32}b/1"]),
+        (" , ", []),
+    ],
+)
+def test_commas_in_the_names_of_models_do_not_part_them(text, parts):
+    assert _parted([text]) == parts
+
+
+@pytest.mark.parametrize("name", ["a, b", "it's", 'the "new" one', 'it\'s "q" <b>_%'])
+def test_registered_models_are_found_whatever_their_name(shop, clinic, name):
+    audits = audited(clinic)
+    for uri in shop.uris:
+        mlflow.register_model(uri, name)
+    if "'" in name:
+        mlflow.register_model(shop.uris[0], name.replace("'", "x"))  # not what was asked for
+    result = run("--registered-model", name, "--no-record")
+    assert result.exit_code == 0, result.output
+    assert f"models:/{name}/2" in result.output
+    uris = [f"models:/{name}/{version}" for version in (1, 2)]
+    assert {c.audit_run_id for c in b3.compare(uris).contenders} == set(audits)
+
+
 def test_a_view_of_all_audits_is_left_with_the_experiment_and_never_changed(shop, clinic):
     audited(clinic)
     experiment = shop.client.get_run(shop.runs[0]).info.experiment_id
@@ -206,9 +241,65 @@ def test_an_audit_that_cannot_be_read_is_named(shop, clinic):
         b3.compare(audits)
 
 
+def test_a_deleted_audit_is_not_compared_without_a_word(shop, clinic):
+    audits = audited(clinic)
+    shop.client.delete_run(audits[0])
+    for reference in ("models:/clinic/1", shop.uris[0], shop.runs[0], audits[0]):
+        with pytest.raises(b3.TrackingError, match=f"run {audits[0]}, was deleted; restore it"):
+            b3.compare([reference, "models:/clinic/2"])
+    with pytest.raises(b3.TrackingError, match="was deleted"):
+        b3.compare(registered_model="clinic")
+
+
 def test_names_are_told_apart_whatever_they_are():
-    assert _distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
-    assert _distinct(["a", "b"]) == ["a", "b"]
+    assert distinct(["x", "x", "x (1)"]) == ["x (2)", "x (3)", "x (1)"]
+    assert distinct(["a", "b"]) == ["a", "b"]
+
+
+@pytest.fixture
+def two_models(shop, clinic):
+    """Log and audit two models in one run."""
+    assert shop
+    X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
+    with mlflow.start_run(run_name="both"):
+        infos = [
+            mlflow.sklearn.log_model(model.fit(X, y), name=name, pip_requirements=["scikit-learn"])
+            for name, model in (("bayes", GaussianNB()), ("logistic", LogisticRegression()))
+        ]
+    for info in infos:
+        audit_and_record(info.model_uri, clinic.frame, **COLUMNS, **SMALL)
+    return [info.model_uri for info in infos]
+
+
+def test_models_of_one_run_keep_their_names_in_whatever_order(two_models):
+    expected = dict(zip(("both (bayes)", "both (logistic)"), two_models, strict=True))
+    for uris in (two_models, two_models[::-1]):
+        comparison = b3.compare(uris)
+        assert {c.name: c.uri for c in comparison.contenders} == expected
+        files = comparison_files(comparison)
+        assert all(name in text for name in expected for text in files.values())
+
+
+def test_names_say_as_much_as_is_needed_to_tell_models_apart(mlflow_store):
+    assert mlflow_store
+    client = MlflowClient()
+    models = [client.create_logged_model("1", name=name).model_id for name in ("a", "a", "b")]
+
+    def of(model_id, audit=None):
+        settings = {"model_id": model_id}
+        return ("run", report(settings=settings), audit)
+
+    def names(*audits):
+        return told_apart(audits)
+
+    assert names(of(models[0]), of(models[2])) == ["run (a)", "run (b)"]
+    start = [f"run ({model_id[:10]})" for model_id in models]
+    assert names(*map(of, models)) == start
+    assert names(of("m-gone00001"), of("m-other0001")) == ["run (m-gone0000)", "run (m-other000)"]
+    same = names(of(models[0], "0123456789"), of(models[0], "9876543210"))
+    assert same == ["run (audit 01234567)", "run (audit 98765432)"]
+    assert names(of(None), of(None)) == ["run", "run"], "numbers follow"
+    assert names(of(None)) == ["run"]
 
 
 def test_folds_that_can_be_read_once_serve_all_models(shop, clinic):
@@ -264,6 +355,15 @@ def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, clinic, m
     assert "the comparison could not be written to MLflow: the disk is full" in result.output
     (made,) = shop.client.search_runs(["1"], "tags.`mlflow.runName` = 'b3-compare'")
     assert made.info.status == "FAILED"
+
+
+def test_versions_that_were_registered_after_their_audit_are_compared(shop, clinic):
+    audits = audited(clinic)
+    for uri in shop.uris:
+        mlflow.register_model(uri, "late")
+    comparison = b3.compare(registered_model="late")
+    assert {c.name for c in comparison.contenders} == {"models:/late/1", "models:/late/2"}
+    assert {c.audit_run_id for c in comparison.contenders} == set(audits)
 
 
 def test_models_whose_names_have_spaces_can_be_named(shop, clinic):

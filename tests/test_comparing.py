@@ -26,7 +26,11 @@ from mlflow_b3.estimation.methods import as_method
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.measurement.accumulation import robust_covariance
 from mlflow_b3.reporting.comparison import comparison_csv, comparison_files, comparison_text
-from mlflow_b3.reporting.comparison_words import readable_names
+from mlflow_b3.reporting.comparison_words import (
+    comparison_tables,
+    explain_comparison,
+    readable_names,
+)
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False, "n_jobs": 1}
 LEARNERS = {
@@ -291,6 +295,60 @@ def test_where_sensitivity_curves_cross_two_models_change_places(reports):
     assert crossing.axis == "cluster error"
 
 
+def test_where_curves_do_not_cross_it_is_said_how_far_they_were_looked_at(reports):
+    report = reports["logistic"]
+    above = replace(report.sensitivity, e0=tuple(e0 + 0.1 for e0 in report.sensitivity.e0))
+    two = {"a": report, "b": replace(report, sensitivity=above)}
+    comparison = compare_reports(two)
+    (found,) = comparison.differences
+    assert (found.flips_at, found.flips_searched_to) == (None, report.sensitivity.error[-1])
+    assert "none up to 50 %" in comparison_text(comparison)
+    assert "change places is not known" not in comparison_text(comparison)
+
+
+@pytest.mark.parametrize(
+    ("settings", "curve", "why"),
+    [
+        ({"method": "basis"}, {}, "their sensitivity curves were not made in the same way"),
+        ({}, {"error": None}, "not both audits have a curve over the cluster error"),
+        (
+            {},
+            {"error": tuple(-e - 1 for e in range(60))},
+            "their sensitivity curves have no points in common",
+        ),
+    ],
+)
+def test_where_models_change_places_may_not_be_known(reports, settings, curve, why):
+    """Without a claim, audits by different methods have comparable scores, but no common curves."""
+    report = replace(reports["logistic"], e0=None)
+    if curve.get("error"):
+        curve = {"error": curve["error"][: len(report.sensitivity.error)]}
+    other = replace(
+        report,
+        settings=replace(report.settings, **settings),
+        sensitivity=replace(report.sensitivity, **curve),
+    )
+    comparison = compare_reports({"a": report, "b": other})
+    (found,) = comparison.differences
+    assert found.comparable
+    assert (found.flips_at, found.flips_searched_to) == (None, None)
+    text = " ".join(comparison_text(comparison).split())
+    assert "none up to" not in text
+    assert f"change places is not known: {why}." in text
+
+
+def test_without_a_rate_of_wrong_ids_places_change_over_the_leaked_share(reports):
+    report = reports["logistic"]
+    shares = report.sensitivity.p0
+    flat = replace(report.sensitivity, error=None, e0=(0.2,) * len(shares))
+    rising = replace(flat, e0=tuple(0.15 + share for share in shares))
+    comparison = compare_reports(
+        {"flat": replace(report, sensitivity=flat), "rising": replace(report, sensitivity=rising)}
+    )
+    assert comparison.differences[0].flips_at == pytest.approx(0.05)
+    assert "change places at a leaked share p0 of" in comparison_text(comparison)
+
+
 def test_audits_with_different_leakage_are_compared_as_independent_and_say_so(reports, clinic):
     other = b3.audit(
         LogisticRegression(), clinic.frame, cluster_error=0.02, budget=150, repeats=1, **COLUMNS
@@ -511,6 +569,19 @@ def test_the_text_says_who_is_best_and_what_of_it_is_noise(reports):
     assert "within the noise" in text
     assert "Ignoring clusters, nearest looks best" in text
     assert "pairs the other way round than e0" in " ".join(text.split())
+
+
+def test_a_tie_is_not_called_a_lead(reports):
+    report = reports["logistic"]
+    tied = compare_reports({"one": report, "two": report, "three": report, "bad": shifted(report)})
+    sentences = explain_comparison(tied)
+    assert sentences[0].startswith("one, two and three have the same lowest error rate")
+    assert sentences[1] == "one is better than bad beyond the noise."
+    assert "lead" not in " ".join(sentences)
+    assert [row[4] for row in comparison_tables(tied)[1].rows].count("equal") == 3
+    alone = explain_comparison(compare_reports({"one": report, "two": report}))
+    assert alone[0].startswith("one and two have the same lowest error rate on new clusters")
+    assert "lead" not in " ".join(alone)
 
 
 def test_every_form_names_every_model(reports):

@@ -156,15 +156,51 @@ def test_the_words_that_are_ours_alone_are_arguments_of_an_audit():
     assert set(OWN) <= set(inspect.signature(mlflow_b3.audit).parameters)
 
 
-def test_a_key_that_is_almost_ours_is_not_passed_over_in_silence(caplog):
-    assert not B3Evaluator.can_evaluate(model_type="", evaluator_config={"clutser": "patient_id"})
-    assert "did 'clutser' mean 'cluster'?" in caplog.text
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("clutser", "cluster"),
+        ("clusters", "cluster"),
+        ("Cluster_Col", None),
+        ("cluster_eror", "cluster_error"),
+        ("splitrate", "split_rate"),
+        ("group", None),
+        ("group_id", None),
+    ],
+)
+def test_a_key_that_is_almost_ours_is_an_error_that_lists_the_valid_ones(key, meant):
+    """MLflow would pass over a no in silence, and nobody would notice that nothing was audited."""
+    text = refused(
+        lambda: B3Evaluator.can_evaluate(model_type="", evaluator_config={key: "patient_id"})
+    )
+    assert f"{key!r} is not a key of its configuration." in text
+    assert "the keys there are: cluster, loss, p0," in text
+    assert "nest them under its name in evaluator_config" in text
+    if meant:
+        assert f"Did you mean {meant!r}?" in text
 
 
-@pytest.mark.parametrize("key", ["n_clusters", "customer", "cluster_id"])
-def test_keys_of_other_evaluators_are_none_of_our_business(caplog, key):
+@MLFLOW_WARNS
+def test_a_misspelt_configuration_beside_another_evaluator_is_not_passed_over(logged, evaluate):
+    config = {"default": {"log_model_explainability": False}, "b3": {"cluster_col": "patient_id"}}
+    call = {"evaluators": ["b3", "default"], "evaluator_config": config}
+    assert "'cluster' is missing" in refused(lambda: evaluate(logged.model_uri, **call))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("n_clusters", "num_groups", "customer", "subgroup", "group_by", "split_ratio", "p50"),
+        *("log_model_explainability", "log_explainer", "explainability_algorithm"),
+        *("explainability_nsamples", "explainability_kernel_link", "metric_prefix", "pos_label"),
+        *("max_classes_for_multiclass_roc_pr", "average", "sample_weights", "label_list"),
+        *("col_mapping", "retriever_k", "ignore_exceptions", "log_metrics_with_dataset_info"),
+        *("eval_results_path", "eval_results_mode"),
+        *("loss", "seed", "budget", "threshold", "method", "test", "target", "folds", "levels"),
+    ],
+)
+def test_keys_of_other_evaluators_are_none_of_our_business(key):
     assert not B3Evaluator.can_evaluate(model_type="", evaluator_config={key: 3})
-    assert caplog.text == ""
 
 
 @MLFLOW_WARNS

@@ -10,9 +10,11 @@ from example_report import REPORT, SHOWS_NOTHING, linked, lower_bound, report, s
 
 from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Bound
 from mlflow_b3.linkage import SuspiciousRow
+from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.html import to_html
 from mlflow_b3.reporting.limitations import LIMITS, SOURCES, VACUOUS, open_questions
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
+from mlflow_b3.reporting.premises import is_mixture
 from mlflow_b3.reporting.readable import LONGEST_NAME, readable
 from mlflow_b3.reporting.text import to_markdown
 
@@ -96,13 +98,22 @@ def test_the_answer_comes_first_and_the_sections_follow_in_order():
 def test_every_audit_has_its_pictures_its_sentences_and_a_small_page(audit):
     html = to_html(audit)
     page = Page(html)
-    assert page.tags.count("svg") == page.tags.count("figure") == 4 + (audit.p0_source == "none")
+    more = (audit.p0_source == "none") + is_mixture(audit)
+    assert page.tags.count("svg") == page.tags.count("figure") == 4 + more
     assert audit.search.statement in page.text
     assert "The leakage test" in page.text
     assert describe_for_paper(audit) in page.text
     assert all(sentence in page.text for sentence in (*open_questions(audit), *LIMITS))
     assert "None" not in page.text.replace("None.", "")
     assert len(html.encode()) < 100_000
+
+
+def test_split_clusters_have_the_measured_curve_beside_the_mixture():
+    html = to_html(split())
+    assert html.index("a mixture</title>") < html.index("The measured loss curve</title>")
+    assert "not read from this curve" in Page(html).text
+    assert "measured_curve" not in to_html(REPORT)
+    assert "measured_curve" not in charts_of(split()), "plots/loss_curve.svg is the mixture"
 
 
 def test_findings_come_with_their_codes():

@@ -26,6 +26,7 @@ from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.text import to_markdown
+from mlflow_b3.tracking.audits import current_audits
 from mlflow_b3.tracking.files import curves_table
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record
@@ -344,7 +345,8 @@ def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
     assert read(audited.run, "b3/report.html") == audited.report.to_html()
     plots = [file.path for file in tracking.list_artifacts(audited.run.info.run_id, "b3/plots")]
     assert plots == [
-        f"b3/plots/{name}.svg" for name in ("loss_curve", "residual", "scores", "sensitivity")
+        f"b3/plots/{name}.svg"
+        for name in ("loss_curve", "residual", "scores", "sensitivity", "sensitivity_split")
     ]
 
 
@@ -581,6 +583,19 @@ def test_an_audit_written_to_another_run_leaves_its_logged_model_alone(tracking,
     record(trained.own(complete), run_id=other)
     assert tracking.get_run(other).data.metrics["b3/e0"] == complete.e0
     assert trained.traces() == []
+
+
+def test_an_audit_written_to_another_run_supersedes_none(tracking, trained, complete):
+    """The model still shows its own; a comparison of the experiment takes the newest of both."""
+    own = record(trained.own(complete))
+    copy = record(trained.own(complete), run_id=new_run(tracking))
+    for child in (own, copy):
+        assert tracking.get_run(child).data.tags["b3.status"] == "current"
+        assert tracking.get_run(child).data.tags["b3.supersedes"] == "none"
+    assert tracking.get_logged_model(trained.model_id).tags["b3.audit_run_id"] == own
+    found = current_audits(tracking, EXPERIMENT)
+    assert copy in found
+    assert own not in found
 
 
 def test_a_run_that_is_still_going_on_keeps_going_on(tracking, complete):

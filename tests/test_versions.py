@@ -124,6 +124,21 @@ def test_an_audit_within_another_run_is_its_child_and_shows_on_both(registered):
     assert {m.run_id for m in model.metrics} == {child}
 
 
+def test_an_older_audit_in_an_experiment_of_its_own_is_superseded(registered):
+    """An evaluation keeps its audit in its own experiment; what the model shows leads there."""
+    client, audits = registered.client, []
+    for name in ("first", "second", None):
+        run_id = name and client.create_run(client.create_experiment(name)).info.run_id
+        _, child = audit_and_record(
+            "models:/clinic/1", registered.frame, run_id=run_id, **COLUMNS, **SMALL
+        )
+        audits.append(child)
+    found = [client.get_run(run_id).data.tags for run_id in audits]
+    assert [tags["b3.status"] for tags in found] == ["superseded", "superseded", "current"]
+    assert [tags.get("b3.superseded_by") for tags in found] == [audits[1], audits[2], None]
+    assert [tags["b3.supersedes"] for tags in found] == ["none", audits[0], audits[1]]
+
+
 def test_what_mlflow_logs_itself_is_not_logged_twice(registered):
     with mlflow.start_run() as evaluation:
         report, child = audit_and_record(

@@ -1,6 +1,6 @@
 """What the charts of a report show, in words."""
 
-from mlflow_b3.reporting.premises import rate_of
+from mlflow_b3.reporting.premises import is_mixture, rate_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import loss_words, number, percent
 
@@ -21,7 +21,7 @@ def score_caption(report: AuditReport) -> str:
 
 def curve_title(report: AuditReport) -> str:
     """Return the heading over the chart of the loss curve."""
-    if _is_mixture(report):
+    if is_mixture(report):
         return "From seen to new clusters"
     return "The measured loss curve" + (" and its extrapolation" if report.path else "")
 
@@ -29,7 +29,7 @@ def curve_title(report: AuditReport) -> str:
 def curve_caption(report: AuditReport) -> str:
     """Return how e0 follows from what was measured, or why it does not."""
     word = loss_words(report.settings.loss)
-    if _is_mixture(report):
+    if is_mixture(report):
         return (
             f"With s the share of validation rows whose true cluster also has rows in training, the "
             f"{word} on the folds is LOCO = (1−s)·e0 + s·e_seen. e_seen was measured by breaking "
@@ -37,10 +37,7 @@ def curve_caption(report: AuditReport) -> str:
             "at s = 0. Its right end differs from what was measured where clusters that are "
             "fragments already gain less from being broken again."
         )
-    text = (
-        f"More and more validation rows were put into training on purpose, and the {word} on the "
-        "others was measured. At 0 % the folds are as they are."
-    )
+    text = _measuring(word)
     if report.path is not None:
         low, high = report.settings.claim or (0.0, 0.0)
         middle = " All of this is for the middle of the range that was taken as known." * (
@@ -61,6 +58,22 @@ def curve_caption(report: AuditReport) -> str:
     )
 
 
+def measured_caption(report: AuditReport) -> str:
+    """Return what the measured curve says where e0 follows from a mixture."""
+    return (
+        f"{_measuring(loss_words(report.settings.loss))} How steeply it falls is how much this learner "
+        "profits from rows of the same cluster. For split clusters e0 is solved from the mixture above, "
+        "not read from this curve."
+    )
+
+
+def _measuring(word: str) -> str:
+    return (
+        f"More and more validation rows were put into training on purpose, and the {word} on the "
+        "others was measured. At 0 % the folds are as they are."
+    )
+
+
 def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
     """Return how to read a sensitivity curve."""
     rate = {
@@ -74,8 +87,3 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
             "answer, which needs no features."
         )
     return text
-
-
-def _is_mixture(report: AuditReport) -> bool:
-    known = report.e0 is not None and report.fragments is not None
-    return report.settings.pattern == "fragments" and known

@@ -1,30 +1,47 @@
 """The charts of an audit: its scores, loss curve, sensitivity curves and residual profile."""
 
 from mlflow_b3.reporting.axes import Axis, axis_for
-from mlflow_b3.reporting.loss_chart import plot_losses
+from mlflow_b3.reporting.loss_chart import plot_losses, plot_measured
+from mlflow_b3.reporting.premises import is_mixture
 from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.sensitivity_chart import plot_sensitivity, threshold_words
+from mlflow_b3.reporting.sensitivity_chart import plot_no_splits, plot_sensitivity, threshold_words
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.reporting.tables import confidence_note, guarantee_words
 from mlflow_b3.wording import interval_words, loss_words, number, percent
 
 ROW = 42
+MEASURED = "measured_curve"
 
 
 def charts_of(report: AuditReport) -> dict[str, str]:
     """Return the charts of a report as SVG files, by name.
 
-    `scores`, `loss_curve`, `residual`, and `sensitivity` (over the cluster error) or
-    `sensitivity_split` (over the split rate), both where the pattern is not known.
+    `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
+    `sensitivity_split` (over the split rate): every audit has a file of each name, because files of
+    an older one, of another pattern, cannot be removed from a run and would pass for its own.
     """
-    return {name: plot.standalone() for name, plot in plots_of(readable(report)).items()}
+    report = readable(report)
+    by_split = report.fragment_sensitivity
+    plots = {
+        "sensitivity": plot_sensitivity(report, report.sensitivity),
+        "sensitivity_split": plot_no_splits()
+        if by_split is None
+        else plot_sensitivity(report, by_split),
+        **plots_of(report),
+    }
+    return {name: plot.standalone() for name, plot in plots.items() if name != MEASURED}
 
 
 def plots_of(report: AuditReport) -> dict[str, Plot]:
-    """Return the plots of a report whose names are readable."""
+    """Return the plots of the page of a report whose names are readable.
+
+    For split clusters, whose `loss_curve` is a mixture, the curve as it was measured comes along.
+    """
     pattern = report.settings.pattern
     plots = {"scores": _scores(report), "loss_curve": plot_losses(report)}
+    if is_mixture(report):
+        plots[MEASURED] = plot_measured(report, MEASURED)
     if pattern != "fragments":
         plots["sensitivity"] = plot_sensitivity(report, report.sensitivity)
     if pattern != "rows" and report.fragment_sensitivity is not None:
@@ -67,7 +84,7 @@ def _scores(report: AuditReport) -> Plot:
             plot.interval(y, *ends, kind)
         if value is not None:
             plot.mark(value, y, shape, kind)
-        plot.text(plot.left + 4, plot.top + ROW * place + 16, text)
+        plot.text(plot.left + 4, plot.top + ROW * place + 16, text, alone=True)
     return plot
 
 

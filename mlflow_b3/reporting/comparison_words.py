@@ -1,5 +1,6 @@
 """What a comparison of audited models says, in tables and in words."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
 
@@ -18,44 +19,58 @@ def explain_comparison(comparison: Comparison) -> list[str]:
     compared = [c for c in comparison.contenders if c.rank_iid is not None]
     if len(compared) < 2:
         return ["Fewer than two models can be compared; the notes say why."]
-    best = compared[0]
+    best = [c for c in compared if _place(comparison, c) == 1]
     naive = min(compared, key=lambda c: c.iid)
     sentences = [_best(comparison, best, all_known=len(compared) == len(comparison.contenders))]
     sentences += _apart(comparison, best)
     if any(d.flips_iid for d in comparison.differences if d.worse == naive.name):
-        place = naive.rank_e0 if comparison.by == "e0" else naive.rank_loco
         sentences.append(
             f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); "
-            f"{WORDS[comparison.by]} it takes place {place}."
+            f"{WORDS[comparison.by]} it takes place {_place(comparison, naive)}."
         )
     return sentences + _flips(comparison)
 
 
-def _best(comparison: Comparison, best: Contender, all_known: bool) -> str:
+def _place(comparison: Comparison, contender: Contender) -> int | None:
+    return contender.rank_e0 if comparison.by == "e0" else contender.rank_loco
+
+
+def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) -> str:
     word = loss_words(comparison.loss)
+    has = "has the lowest" if len(best) == 1 else "have the same lowest"
+    who = f"{_and([c.name for c in best])} {has} {word}"
     if comparison.by == "loco":
         return (
-            f"Which model is best on new clusters is not known. {best.name} has the lowest {word} "
-            f"{WORDS['loco']}: {number(best.loco)}."
+            f"Which model is best on new clusters is not known. {who} {WORDS['loco']}: "
+            f"{number(best[0].loco)}."
         )
     among = "" if all_known else "Of those whose e0 is known, "
-    return f"{among}{best.name} has the lowest {word} on new clusters: {number(best.e0)}."
+    return f"{among}{who} on new clusters: {number(best[0].e0)}."
 
 
-def _apart(comparison: Comparison, best: Contender) -> list[str]:
-    own = [d for d in comparison.differences if d.better == best.name]
+def _apart(comparison: Comparison, best: Sequence[Contender]) -> list[str]:
+    """Return how sure the lead of the best is; that others equal it has been said."""
+    first = best[0].name
+    own = [d for d in comparison.differences if d.better == first and d.difference != 0]
+    it, lead = ("It", "its lead") if len(best) == 1 else (first, f"the lead of {first}")
     sentences = {
-        "yes": "It is better than {} beyond the noise.",
-        "no": "Its lead over {} is within the noise.",
-        "not known": "Whether its lead over {} is noise cannot be told from so few clusters.",
-        "not comparable": "Its lead over {} says nothing: these audits are not comparable.",
+        "yes": "{it} is better than {others} beyond the noise.",
+        "no": "{Lead} over {others} is within the noise.",
+        "not known": "Whether {lead} over {others} is noise cannot be told from so few clusters.",
+        "not comparable": "{Lead} over {others} says nothing: these audits are not comparable.",
     }
     worse = {verdict: [d.worse for d in own if _beyond(d) == verdict] for verdict in sentences}
     return [
-        sentence.format(", ".join(worse[verdict]))
+        sentence.format(
+            it=it, lead=lead, Lead=lead[0].upper() + lead[1:], others=", ".join(worse[verdict])
+        )
         for verdict, sentence in sentences.items()
         if worse[verdict]
     ]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
 
 
 def _flips(comparison: Comparison) -> list[str]:
@@ -133,17 +148,25 @@ def _differences(comparison: Comparison) -> Table:
 def _beyond(difference: Difference) -> str:
     if not difference.comparable:
         return "not comparable"
+    if difference.difference == 0:
+        return "equal"
     if not difference.noise_known:
         return "not known"
     return "yes" if difference.beyond_noise else "no"
 
 
 def _orders(difference: Difference) -> tuple[str, str]:
-    at = difference.flips_at
     return (
         "reversed" if difference.flips_iid else "the same",
-        "none up to 50 %" if at is None else percent(at),
+        _change(difference.flips_at, difference.flips_searched_to),
     )
+
+
+def _change(at: float | None, searched_to: float | None) -> str:
+    """Return where two models change places."""
+    if at is not None:
+        return percent(at)
+    return "not known" if searched_to is None else f"none up to {percent(searched_to)}"
 
 
 def readable_names(comparison: Comparison) -> Comparison:

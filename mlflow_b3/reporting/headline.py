@@ -21,7 +21,7 @@ BELOW = "Below the threshold"
 ABOVE = "Above the threshold"
 UNDECIDED = "Undecided"
 INFLATED = "Score inflated"
-NOT_SHOWN = "No inflation shown"
+NOT_SHOWN = "No inflation shown by cluster ids"
 UNKNOWN = "Not known"
 WORDS = (BELOW, ABOVE, UNDECIDED, INFLATED, NOT_SHOWN, UNKNOWN)
 

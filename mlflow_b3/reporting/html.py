@@ -5,6 +5,7 @@ from markupsafe import Markup
 from mlflow_b3.reporting.captions import (
     curve_caption,
     curve_title,
+    measured_caption,
     score_caption,
     sensitivity_caption,
 )
@@ -55,6 +56,7 @@ def to_html(report: AuditReport) -> str:
         answer=[explain_answer(report), explain_inflation(report)],
         curve_title=curve_title(report),
         curve_caption=curve_caption(report),
+        measured_caption=measured_caption(report),
         tipping=explain_tipping(report),
         sensitivity=[
             (name, sensitivity_caption(report, split=name.endswith("split")))

@@ -4,7 +4,7 @@ import numpy as np
 
 from mlflow_b3.estimation.path import ExtrapolationPath
 from mlflow_b3.reporting.axes import Axis, axis_for
-from mlflow_b3.reporting.premises import confidence_of, folds_words
+from mlflow_b3.reporting.premises import confidence_of, folds_words, is_mixture
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.wording import loss_words, number, percent
@@ -12,8 +12,13 @@ from mlflow_b3.wording import loss_words, number, percent
 
 def plot_losses(report: AuditReport) -> Plot:
     """Draw the loss curve with its extrapolation, or the mixture of seen and new rows."""
-    if report.settings.pattern == "fragments" and report.fragments and report.e0 is not None:
-        return _mixture(report, report.e0)
+    if is_mixture(report):
+        return _mixture(report, report.e0 or 0.0)
+    return plot_measured(report, "loss_curve")
+
+
+def plot_measured(report: AuditReport, name: str) -> Plot:
+    """Draw the loss curve as it was measured, with its extrapolation where there is one."""
     curve, path = report.curve, report.path
     errors = [1.96 * error for error in curve.stderr or [0.0] * len(curve.loss)]
     measured = list(zip(curve.exposure, curve.loss, strict=True))
@@ -25,7 +30,8 @@ def plot_losses(report: AuditReport) -> Plot:
     ends = [y + side * e for (_, y), e in zip(measured, errors, strict=True) for side in (-1, 1)]
     ends += [] if path is None else [*path.loss, *path.low, *(path.high if full else ())]
     word = loss_words(report.settings.loss)
-    axis = axis_for([*curve.loss, report.e0, *(y for _, y in unmixed)], ends, label=word, reach=6.0)
+    shown = [*curve.loss, *(y for _, y in unmixed), None if path is None else report.e0]
+    axis = axis_for(shown, ends, label=word, reach=6.0)
     most = max(curve.exposure)
     first = min([0.0, *(path.exposure if path else ())])
     margin = 0.04 * max(most - first, 0.1)
@@ -37,7 +43,7 @@ def plot_losses(report: AuditReport) -> Plot:
     if path is not None:
         description += f" Extrapolated to no leakage it is {number(path.loss[0])}."
     plot = Plot(
-        "loss_curve",
+        name,
         "The measured loss curve" + (" and its extrapolation" if path else ""),
         description,
         x=Axis(

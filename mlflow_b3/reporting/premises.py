@@ -72,6 +72,12 @@ def is_half(report: AuditReport) -> bool:
     return report.e0 is not None and (upper or report.p0_source == "mixture")
 
 
+def is_mixture(report: AuditReport) -> bool:
+    """Return whether e0 is solved from a mixture of seen and new rows, not read from the curve."""
+    known = report.e0 is not None and report.fragments is not None
+    return report.settings.pattern == "fragments" and known
+
+
 def confidence_of(report: AuditReport) -> str:
     """Return the confidence of the interval of e0.
 

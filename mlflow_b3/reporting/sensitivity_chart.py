@@ -96,6 +96,22 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
     return plot
 
 
+def plot_no_splits() -> Plot:
+    """Say that there is no curve over the split rate, where one may be looked for."""
+    words = "No cluster has two rows, so that none can be split."
+    plot = Plot(
+        "sensitivity_split",
+        "What each split rate would mean",
+        words,
+        x=Axis(low=0.0, high=0.5, label=LABELS["split rate"], shares=True),
+        y=Axis(low=0.0, high=1.0),
+        height=60,
+        y_axis=False,
+    )
+    plot.text(plot.left + 4, (plot.top + plot.bottom) / 2, words, alone=True)
+    return plot
+
+
 def _claim(plot: Plot, report: AuditReport, claimed: tuple[float, float, float]) -> None:
     low, middle, high = claimed
     taken = percent(low) if low == high else f"{percent(low)} to {percent(high)}"

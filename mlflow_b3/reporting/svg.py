@@ -193,8 +193,17 @@ class Plot:
             self._shape(20, at, sample, kind)
         self.text(40, at + 4, text)
 
-    def text(self, x: float, y: float, text: str, *, anchor: str = "start", kind: str = "") -> None:
-        """Write text that stays inside the picture."""
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        anchor: str = "start",
+        kind: str = "",
+        alone: bool = False,
+    ) -> None:
+        """Write text that stays inside the picture; `alone` lets nothing show behind it."""
         if not text:
             return
         words = visible(text)
@@ -203,6 +212,8 @@ class Plot:
         width = CHARACTER * len(words)
         before = {"start": 0.0, "middle": width / 2, "end": width}[anchor]
         x = min(max(x, 4 + before), WIDTH - 4 - width + before)
+        if alone:  # a line that goes on between two digits looks like a colon
+            self._add("rect", "paper", x=x - before - 2, y=y - 11, width=width + 4, height=14)
         attributes = {"x": _round(x), "y": _round(y)}
         if anchor != "start":
             attributes["text-anchor"] = anchor

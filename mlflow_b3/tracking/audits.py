@@ -43,7 +43,25 @@ def find_audit(client: Any, reference: str) -> str:
             f"{reference!r} has no audit. Audit it first, or give data, target and cluster so that "
             "all models are audited together."
         )
-    return str(tags["b3.audit_run_id"])
+    audit_run_id = str(tags["b3.audit_run_id"])
+    _require_kept(client, audit_run_id, reference)
+    return audit_run_id
+
+
+def _require_kept(client: Any, audit_run_id: str, reference: str) -> None:
+    """Refuse the audit of a run that was deleted: its owner does not stand by it any more."""
+    from mlflow.exceptions import MlflowException
+
+    told = f"the audit of {reference!r}, run {audit_run_id}, "
+    advice = "audit the model again, or leave it out by naming the other models"
+    try:
+        stage = client.get_run(audit_run_id).info.lifecycle_stage
+    except MlflowException as error:
+        raise TrackingError(f"{told}cannot be found; {advice}: {error}") from error
+    if stage != "active":
+        raise TrackingError(
+            f"{told}was deleted; restore it (`mlflow runs restore --run-id {audit_run_id}`), {advice}."
+        )
 
 
 def _tags(client: Any, reference: str) -> dict[str, str]:
@@ -65,19 +83,27 @@ def _tags(client: Any, reference: str) -> dict[str, str]:
 def current_audits(client: Any, experiment: str) -> list[str]:
     """Return the runs of the newest audit of each model of an experiment, given by name or id.
 
-    An audit made by `mlflow run` may be in another experiment; the run of its model says where.
+    An audit made by `mlflow run` may be in another experiment; the run of its model says where. One
+    that was written to another run than its model's has superseded none, so there may be two.
     """
     experiment_id = _experiment_id(client, experiment)
-    audits: dict[str, None] = {}
+    audits: dict[str, str] = {}
     for run in _pages(client.search_runs, [experiment_id], "tags.`b3.audit_run_id` LIKE '%'"):
         tags = run.data.tags
-        if "b3.status" in tags:
-            audits |= {run.info.run_id: None} if tags["b3.status"] == "current" else {}
-        elif _is_current(client, tags["b3.audit_run_id"]):
-            audits[tags["b3.audit_run_id"]] = None
+        own = "b3.status" in tags
+        found = run.info.run_id if own else tags["b3.audit_run_id"]
+        subject = tags.get("b3.subject", "none")
+        model = found if subject == "none" else subject
+        if model in audits:
+            continue  # by a newer one: MLflow lists the newest runs first
+        if tags["b3.status"] == "current" if own else _is_current(client, found):
+            audits[model] = found
     if not audits:
-        raise TrackingError(f"experiment={experiment!r} has no audits.")
-    return list(audits)
+        raise TrackingError(
+            f"experiment={experiment!r} has no audits that are current; superseded ones can be named "
+            "by the ids of their runs."
+        )
+    return list(audits.values())
 
 
 def _experiment_id(client: Any, experiment: str) -> str:
@@ -137,7 +163,7 @@ def runs_of(client: Any, subject: str) -> list[Any]:
 
     if subject == NOTHING:
         return []
-    filters = f"tags.`b3.subject` = {quoted(subject)}"
+    filters = f"tags.`b3.subject` {matching(subject)}"
     everywhere = _pages(client.search_experiments, view_type=ViewType.ALL)
     experiments = [experiment.experiment_id for experiment in everywhere]
     runs = [
@@ -150,7 +176,8 @@ def runs_of(client: Any, subject: str) -> list[Any]:
             run_view_type=ViewType.ALL,
         )
     ]
-    return sorted(runs, key=lambda run: run.info.start_time, reverse=True)
+    own = [run for run in runs if run.data.tags["b3.subject"] == subject]
+    return sorted(own, key=lambda run: run.info.start_time, reverse=True)
 
 
 def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
@@ -164,22 +191,47 @@ def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
             return found
 
 
+def matching(text: str) -> str:
+    """Return the condition of a filter for a text; it may let others pass, so compare what it finds.
+
+    MLflow's filters cannot hold a text with both kinds of quotation marks.
+    """
+    if "'" in text and '"' in text:
+        return f"LIKE {quoted(text.replace(chr(39), '_'))}"
+    return f"= {quoted(text)}"
+
+
 def audited_versions(client: Any, name: str) -> list[str]:
-    """Return the URIs of the versions of a registered model that have been audited."""
+    """Return the URIs of the versions of a registered model that have been audited.
+
+    A version may be registered after the audit of its model, and then shows it nowhere itself.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
-        versions = client.search_model_versions(f"name = {quoted(name)}")
+        found = client.search_model_versions(f"name {matching(name)}")
+        versions = [version for version in found if version.name == name]
+        uris = [
+            f"models:/{name}/{version.version}"
+            for version in sorted(versions, key=lambda v: int(v.version))
+            if "b3.audit_run_id" in version.tags or _model_has_audit(client, version.source)
+        ]
     except MlflowException as error:
         raise TrackingError(f"registered_model={name!r} cannot be looked up: {error}") from error
-    uris = [
-        f"models:/{name}/{version.version}"
-        for version in sorted(versions, key=lambda v: int(v.version))
-        if version.tags.get("b3.audit_run_id")
-    ]
     if not uris:
         raise TrackingError(f"the registered model {name!r} has no audited version.")
     return uris
+
+
+def _model_has_audit(client: Any, source: str | None) -> bool:
+    from mlflow.exceptions import MlflowException
+
+    model_id = (source or "").removeprefix("models:/")
+    if not MODEL_ID.fullmatch(model_id):
+        return False
+    with suppress(MlflowException):  # the version outlives a LoggedModel that was deleted
+        return "b3.audit_run_id" in client.get_logged_model(model_id).tags
+    return False
 
 
 def read_audit(audit_run_id: str) -> AuditReport:

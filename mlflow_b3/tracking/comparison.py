@@ -3,7 +3,6 @@
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
+from mlflow_b3.tracking.contender_names import Named, distinct, name_of, told_apart
 from mlflow_b3.tracking.files import write_files
 from mlflow_b3.tracking.recording import FOLDER, audit_and_record
 from mlflow_b3.tracking.runs import project_run, tracking_errors
@@ -84,25 +84,11 @@ def compare(
     return _compare(audits, list(models) if isinstance(models, Mapping) else None)
 
 
-Named = tuple[str, AuditReport, str | None]
-
-
 def _compare(audits: Sequence[Named], given: Sequence[str] | None) -> Comparison:
-    names = _distinct([str(name) for name in given or (name for name, _, _ in audits)])
+    names = distinct([str(name) for name in given] if given else told_apart(audits))
     reports = {name: report for name, (_, report, _) in zip(names, audits, strict=True)}
     runs = {name: run for name, (_, _, run) in zip(names, audits, strict=True) if run}
     return compare_reports(reports, runs)
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are the same."""
-    distinct: list[str] = []
-    for name in names:
-        numbered = (f"{name} ({number})" for number in count(1))
-        candidates = numbered if names.count(name) > 1 else chain([name], numbered)
-        taken = {*distinct, *(other for other in names if other != name)}
-        distinct.append(next(candidate for candidate in candidates if candidate not in taken))
-    return distinct
 
 
 def _read(
@@ -129,22 +115,8 @@ def _read(
             )
         run_id = find_audit(client, model)
         report = read_audit(run_id)
-        audits.append((_name(client, model, report, run_id), report, run_id))
+        audits.append((name_of(client, model, report, run_id), report, run_id))
     return audits
-
-
-def _name(client: Any, reference: str, report: AuditReport, audit_run_id: str | None) -> str:
-    """Return a registered version as it was named; else the run that was audited, not its id."""
-    from mlflow.exceptions import MlflowException
-
-    run_id = report.settings.run_id or audit_run_id
-    versioned = reference.startswith("models:/") and not reference.startswith("models:/m-")
-    if versioned or run_id is None:
-        return reference
-    try:
-        return str(client.get_run(run_id).info.run_name)
-    except MlflowException:  # the run was removed for good
-        return reference
 
 
 def _audit_together(
@@ -171,7 +143,7 @@ def _audit_together(
             report = audit(model, data, **arguments)
         arguments.setdefault("repeats", report.settings.repeats)
         given = models[place]
-        name = _name(client, given, report, run_id) if isinstance(given, str) else model.name
+        name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name
         done[place] = (name, report, run_id)
     return [done[place] for place in range(len(loaded))]
 

@@ -38,8 +38,20 @@ NOT_OURS = (*ELSEWHERE, "progress")
 LOSSES = {"classifier": "zero_one", "regressor": "squared"}
 #: Findings that the audited model may not be the logged one, which a threshold does not see.
 OTHER_MODEL = ("B322", "B329")
-#: How like "cluster" a key must be to be taken for a slip of the pen; others' "n_clusters" is not.
+#: What people write for `cluster`, after other libraries.
+SLIPS = tuple(
+    word + ending
+    for word in ("cluster", "clusters", "group", "groups")
+    for ending in ("", "_id", "_ids", "_col", "_column", "_key", "_label", "_labels", "_name")
+)
+#: How like one of these a key must be to be taken for it.
 NEARLY = 0.85
+#: Words of others that are like ours: what begins with a count does not name the clusters.
+COUNTS = ("k", "max", "min", "n", "num", "number")
+OTHERS = ("split_ratio",)
+NO_AUDIT_WANTED = (
+    "if these keys are for another evaluator, nest them under its name in evaluator_config."
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -64,8 +76,9 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
     -----
     MLflow gives an evaluator its configuration, but not whether it was named. A flat configuration
     without `evaluators` goes to all evaluators. So this one says yes where its configuration has a
-    key of `OWN`, or is nested under `b3`, and no otherwise, which MLflow passes over in silence if
-    another evaluator says yes.
+    key of `OWN`, or is nested under `b3`. Where a key is nearly one of these, or one of `SLIPS`, it
+    raises the error that lists the keys there are. To anything else it says no, which MLflow passes
+    over in silence if another evaluator says yes.
 
     MLflow's own evaluators hand all columns to the native model, whatever its signature says, and
     scikit-learn refuses columns that it was not trained with. Beside them, keep the cluster ids in
@@ -81,13 +94,16 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
         evaluator_config: Any,
         **kwargs: Any,  # noqa: ARG003 - as MLflow wants it
     ) -> bool:
-        """Return whether the configuration is meant for an audit."""
+        """Return whether the configuration is meant for an audit; raise where it nearly is."""
         config = evaluator_config or {}
         if not isinstance(config, Mapping) or NAME in config or any(key in config for key in OWN):
             return True  # what is no mapping was nested under our name
-        for key in config:
-            if get_close_matches(str(key), ["cluster"], cutoff=NEARLY):
-                _LOG.warning("The evaluator b3 does not run: did %r mean 'cluster'?", key)
+        if any(map(_nearly_ours, config)):
+            with mlflow_errors():
+                problems: list[str] = []
+                _arguments(config, problems)
+                problems.append(NO_AUDIT_WANTED)
+                raise InputError.from_problems("evaluator b3", problems)
         return False
 
     def evaluate(
@@ -136,6 +152,14 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
                 artifacts=recorded_files(child, FOLDER),
                 run_id=run_id,
             )
+
+
+def _nearly_ours(key: object) -> bool:
+    """Return whether a key is a slip of the pen, or another library's word, for one of ours."""
+    word = str(key).lower().replace("-", "_")
+    if word in OTHERS or word.partition("_")[0] in COUNTS:
+        return False
+    return bool(get_close_matches(word, (*OWN, *SLIPS), n=1, cutoff=NEARLY))
 
 
 def _arguments(config: Any, problems: list[str]) -> dict[str, Any]:

@@ -16,23 +16,22 @@ from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.gating.evidence import digest
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.model_files import quoted
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
-from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, NOTHING, subject_of, tried_audits
+from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, subject_of, tried_audits
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
 from mlflow_b3.tracking.issuing import Issuer
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
-from mlflow_b3.tracking.runs import LONGEST_NAME, audit_run, project_run, tracking_errors
+from mlflow_b3.tracking.runs import audit_run, project_run, tracking_errors
+from mlflow_b3.tracking.superseding import audits_before, become_current
 from mlflow_b3.tracking.versions import show_on_versions, version_tags
 from mlflow_b3.tracking.views import add_view
 
 FOLDER = "b3"
 EVIDENCE = "evidence.json"
-CURRENT, SUPERSEDED = "current", "superseded"
 _LOG = logging.getLogger(__name__)
 
 
@@ -126,7 +125,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     run_id : str, optional
         The run it belongs to; by default the run of the audited model. An audit of a bare
         estimator without a run gets a run of its own in the current experiment. Written to another
-        run than the model's, it leaves the model and its run alone.
+        run than the model's, it leaves the model and its run alone, and supersedes no audit.
 
     Returns
     -------
@@ -194,7 +193,8 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
             _log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
-        _become_current(client, child, subject, places.shown_on)
+        earlier = audits_before(client, child, subject) if places.on_model else []
+        become_current(client, child, earlier)
     with without_active_model():
         if places.on_model:
             _courtesy(
@@ -240,30 +240,6 @@ def _courtesy(what: str, write: Callable[..., None], *arguments: Any) -> None:
         write(*arguments)
     except (MlflowException, OSError) as error:
         _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)
-
-
-def _become_current(client: Any, child: str, subject: str, shown_on: Sequence[str]) -> None:
-    """Mark an audit as the newest of its model, and those before it as superseded."""
-    runs = [client.get_run(run_id) for run_id in (child, *shown_on)]
-    experiments = list(dict.fromkeys(run.info.experiment_id for run in runs))
-    filters = f"tags.`b3.subject` = {quoted(subject)} and tags.`b3.status` = '{CURRENT}'"
-    found = [] if subject == NOTHING else client.search_runs(experiments, filters)
-    earlier = [run for run in found if run.info.run_id != child]
-    client.set_tag(child, "b3.supersedes", ", ".join(r.info.run_id for r in earlier) or "none")
-    client.set_tag(child, "b3.status", CURRENT)
-    for run in earlier:
-        _supersede(client, run, child)
-
-
-def _supersede(client: Any, run: Any, successor: str) -> None:
-    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
-    run_id = run.info.run_id
-    client.set_tag(run_id, "b3.status", SUPERSEDED)
-    client.set_tag(run_id, "b3.superseded_by", successor)
-    note = run.data.tags.get("mlflow.note.content", "")
-    told = f"**Superseded** by the audit of run `{successor}`.\n\n{note}"
-    client.set_tag(run_id, "mlflow.note.content", told)
-    client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
 
 
 def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:

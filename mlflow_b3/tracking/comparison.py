@@ -15,8 +15,9 @@ from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
 from mlflow_b3.tracking.contender_names import Named, distinct, name_of, told_apart
 from mlflow_b3.tracking.files import write_files
-from mlflow_b3.tracking.recording import FOLDER, audit_and_record
+from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.runs import project_run, tracking_errors
+from mlflow_b3.tracking.writing import FOLDER
 from mlflow_b3.version import __version__
 
 _LOG = logging.getLogger(__name__)

@@ -122,7 +122,8 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
             from mlflow_b3.tracking.evaluation_files import recorded_files
             from mlflow_b3.tracking.metrics import metrics_of
-            from mlflow_b3.tracking.recording import FOLDER, audit_and_record
+            from mlflow_b3.tracking.recording import audit_and_record
+            from mlflow_b3.tracking.writing import FOLDER
 
             problems: list[str] = []
             arguments = _arguments(evaluator_config, problems)

@@ -1,15 +1,10 @@
 """Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
 
-import json
 import logging
-import math
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from mlflow_b3.auditing import audit
@@ -20,17 +15,17 @@ from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
-from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, subject_of, tried_audits
-from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report, write_files
+from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
+from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report
 from mlflow_b3.tracking.issuing import Issuer
-from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of, tags_of
+from mlflow_b3.tracking.metrics import parameters_of, tags_of
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
 from mlflow_b3.tracking.runs import audit_run, project_run, tracking_errors
 from mlflow_b3.tracking.superseding import audits_before, become_current
 from mlflow_b3.tracking.versions import show_on_versions, version_tags
 from mlflow_b3.tracking.views import add_view
+from mlflow_b3.tracking.writing import log_curves, log_dataset, log_files, log_scalars
 
-FOLDER = "b3"
 EVIDENCE = "evidence.json"
 _LOG = logging.getLogger(__name__)
 
@@ -180,17 +175,17 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
     model_id = report.settings.model_id if places.on_model else None
     files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
-        _log_dataset(client, child, report, model_id)
-        _log_curves(client, child, report)
-        _log_files(client, child, files)
+        log_dataset(client, child, report, model_id)
+        log_curves(client, child, report)
+        log_files(client, child, files)
         tags |= _log_evidence(client, report, places, issuer, files, on_versions)
         own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
-        _log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
+        log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
         for number, run_id in enumerate(places.shown_on):
-            _log_files(client, run_id, {n: t for n, t in files.items() if n not in OF_ROWS})
+            log_files(client, run_id, {n: t for n, t in files.items() if n not in OF_ROWS})
             known_elsewhere = places.logged_by_mlflow and number == 0
-            _log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
+            log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
         if model_id is not None:
             client.set_logged_model_tags(model_id, tags)
         earlier = audits_before(client, child, subject) if places.on_model else []
@@ -228,7 +223,7 @@ def _log_evidence(
     )
     if document is None:
         return {}
-    _log_files(client, child, {EVIDENCE: document})
+    log_files(client, child, {EVIDENCE: document})
     return {"b3.evidence": digest(document.encode())}
 
 
@@ -240,98 +235,3 @@ def _courtesy(what: str, write: Callable[..., None], *arguments: Any) -> None:
         write(*arguments)
     except (MlflowException, OSError) as error:
         _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)
-
-
-def _log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
-    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
-
-    settings = report.settings
-    source = settings.data_source
-    profile = {"num_rows": settings.n_rows, "num_clusters": settings.n_clusters}
-    dataset = Dataset(
-        name=_dataset_name(report),
-        digest=_dataset_digest(report),
-        source_type="code" if source is None else "local",
-        source=json.dumps(
-            {"tags": {"mlflow.source.name": "mlflow-b3"}} if source is None else {"uri": source}
-        ),
-        profile=json.dumps(profile),
-    )
-    client.log_inputs(
-        child,
-        datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "audit")])],
-        models=[LoggedModelInput(model_id)] if model_id else None,
-    )
-
-
-def _dataset_name(report: AuditReport) -> str:
-    source = report.settings.data_source
-    return "b3-audit" if source is None else Path(source).name
-
-
-def _dataset_digest(report: AuditReport) -> str:
-    """Return as much of the digest as MLflow's tables have room for; a tag has all of it."""
-    return report.settings.data_digest[:DATASET_DIGEST]
-
-
-def _log_scalars(
-    client: Any,
-    run_id: str,
-    report: AuditReport,
-    tags: dict[str, str],
-    parameters: dict[str, str],
-    *,
-    model_id: str | None = None,
-    unknown_only: bool = False,
-) -> None:
-    """Write the metrics, tags and parameters of a run in one request."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    now = _now()
-    earlier = client.get_run(run_id).data.metrics
-    metrics = []
-    for name, value in metrics_of(report).items():
-        if value is None:
-            if name not in earlier:
-                continue
-            value = math.nan  # an older audit's value must not pass for this one's
-        elif unknown_only:
-            continue
-        linked = model_id if math.isfinite(value) else None  # MLflow stores a model's NaN as 0
-        extra = {}
-        if linked is not None:
-            extra = {
-                "model_id": linked,
-                "dataset_name": _dataset_name(report),
-                "dataset_digest": _dataset_digest(report),
-                "run_id": run_id,
-            }
-        metrics.append(Metric(name, value, now, 0, **extra))
-    client.log_batch(
-        run_id,
-        metrics=metrics,
-        params=[Param(name, value) for name, value in parameters.items()],
-        tags=[RunTag(name, value) for name, value in tags.items()],
-    )
-
-
-def _log_curves(client: Any, child: str, report: AuditReport) -> None:
-    from mlflow.entities import Metric
-
-    now = _now()
-    metrics = [
-        Metric(name, value, now, step)
-        for name, points in curves_of(report).items()
-        for step, value in points
-    ]
-    client.log_batch(child, metrics=metrics)
-
-
-def _log_files(client: Any, run_id: str, files: Mapping[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder), files)
-        client.log_artifacts(run_id, folder, FOLDER)
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

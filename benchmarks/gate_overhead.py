@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from http.client import HTTPConnection
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -120,13 +121,36 @@ def measure(callers: dict[str, Caller], rounds: int) -> dict[str, dict[str, list
     return times
 
 
+def log_model(callers: dict[str, Caller], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds that MLflow's client takes to log a whole model."""
+    import mlflow
+    from sklearn.naive_bayes import GaussianNB
+
+    model = GaussianNB().fit([[0.0], [1.0]], [0, 1])
+    order = random.Random(1)
+    times: dict[str, list[float]] = {server: [] for server in callers}
+    for number in range(rounds + 2):
+        for server in order.sample(sorted(callers), len(callers)):
+            mlflow.set_tracking_uri(f"http://127.0.0.1:{callers[server].connection.port}")
+            mlflow.set_experiment(experiment_id=callers[server].experiment)
+            with redirect_stdout(StringIO()), mlflow.start_run():
+                start = time.perf_counter()
+                mlflow.sklearn.log_model(model, name="model", pip_requirements=[])
+                if number >= 2:
+                    times[server].append(time.perf_counter() - start)
+    return times
+
+
 def rows(
     times: dict[str, dict[str, list[float]]],
 ) -> Iterator[tuple[str, float, float, float, float]]:
     """Give the median times and the ratios of each call, and of all of them."""
     medians = {n: {s: statistics.median(v) for s, v in by.items()} for n, by in times.items()}
-    medians["all of them"] = {s: sum(m[s] for m in medians.values()) for s in SERVERS}
-    for name, found in medians.items():
+    of_models = ("upload a model's file", "log a whole model")
+    ordinary = {name: found for name, found in medians.items() if name not in of_models}
+    together = {s: sum(found[s] for found in ordinary.values()) for s in SERVERS}
+    shown = {**ordinary, "these together": together, **{name: medians[name] for name in of_models}}
+    for name, found in shown.items():
         plain, gated, again = (found[server] for server in SERVERS)
         both = (plain + again) / 2
         yield name, 1000 * both, 1000 * gated, gated / both, again / plain
@@ -145,6 +169,7 @@ def main() -> None:
             ports[name] = server.port
         callers = {name: Caller(port) for name, port in ports.items()}
         times = measure(callers, arguments.rounds)
+        times["log a whole model"] = log_model(callers, max(arguments.rounds // 10, 5))
         for caller in callers.values():
             caller.connection.close()
     print("| call | without (ms) | with (ms) | ratio | two servers without |")

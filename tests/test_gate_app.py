@@ -66,6 +66,9 @@ def app(store, monkeypatch):
     monkeypatch.setenv(constants.BACKEND_STORE_URI_ENV_VAR, store)
     monkeypatch.setattr(handlers, "_tracking_store", None)
     monkeypatch.setattr(handlers, "_model_registry_store", None)
+    # a server sets these for all of its process
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store)
+    monkeypatch.setattr("mlflow.tracking._model_registry.utils._registry_uri", store)
     own = Flask("mlflow", static_folder=None)
     for rule in mlflow_app.url_map.iter_rules():
         view = mlflow_app.view_functions[rule.endpoint]

@@ -125,7 +125,7 @@ def _hook(app: Flask, gate: Gate) -> None:
 
     def after(response: Response) -> Response:
         pending = g.pop("b3_after", None)
-        if pending is None or response.status_code >= 400:
+        if pending is None:
             return response
         request, check = pending
         refused: Response | None = answered(closed)(gate, request, check)

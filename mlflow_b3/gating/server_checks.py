@@ -12,10 +12,13 @@ from mlflow.server import handlers
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.gating.decisions import Request
+from mlflow_b3.gating.judging import champion_of
+from mlflow_b3.gating.policy import folded
 from mlflow_b3.gating.server_gate import Gate, is_ours, ours
 from mlflow_b3.gating.server_stores import exists, guarded_versions, is_prompt_version, versions_of
 
-#: What is done after MLflow's handler has succeeded; it may raise to refuse after all.
+#: What is done after MLflow's handler, which may have changed something before it failed; it raises
+#: to refuse after all.
 After = Callable[[], None]
 Check = Callable[[Gate, Request], After | None]
 
@@ -49,9 +52,9 @@ def check_alias(gate: Gate, request: Request) -> After | None:
 def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) -> None:
     """Let an alias point where it did, unless somebody has moved it meanwhile."""
     now = gate.stores.get_registered_model(name).aliases.get(alias)
-    if now is not None and str(now) != ours:
+    if str(before) == ours or (now is not None and str(now) != ours):
         return
-    if before is not None and str(before) != ours:
+    if before is not None:
         gate.stores.set_registered_model_alias(name, alias, str(before))
     elif now is not None:
         gate.stores.delete_registered_model_alias(name, alias)
@@ -250,19 +253,18 @@ def _keep_champion(
     policy = gate.policy
     if policy.champion is None or not policy.applies_to(_name(gate, name)):
         return
-    if alias is not None and alias.casefold() != policy.champion_alias.casefold():
+    if alias is not None and folded(alias) != folded(policy.champion_alias):
         return
-    model = exists(gate.stores.get_registered_model, name)
-    champion = None if model is None else model.aliases.get(policy.champion_alias)
-    if champion is None or (version is not None and version.strip() != str(champion)):
+    champion = exists(champion_of, gate.stores, name, policy.champion_alias)
+    if champion is None or (version is not None and int(version) != int(champion.version)):
         return
     text = (
-        f"{name!r} version {champion} is its {policy.champion_alias!r}, which the policy holds new "
+        f"{name!r} version {champion.version} is its {policy.champion_alias!r}, which the policy holds new "
         "ones against; give the alias to another version first."
     )
     if alias is not None:
         text = text.replace("give", "instead of removing it, give").replace(" first.", ".")
-    raise gate.refuse(request, "champion", alias, text, model=name, version=champion)
+    raise gate.refuse(request, "champion", alias, text, model=name, version=champion.version)
 
 
 def _name(gate: Gate, name: str) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from anyio import CancelScope
 from anyio.to_thread import run_sync
 from mlflow.exceptions import MlflowException
 from mlflow.server import handlers
@@ -186,15 +187,26 @@ class NativeRoutes:
             await _send(send, error)
             return
         answer: list[Message] = []
-        await self.app(scope, receive, _collected(answer))
+        refused = None
         try:
-            if after is not None and answer and answer[0].get("status", 500) < 400:
-                await run_sync(closed, self.gate, request, after)
-        except MlflowException as error:
-            await _send(send, error)
+            await self.app(scope, receive, _collected(answer))
+        finally:  # who ends the connection at the right moment must not be spared
+            if after is not None:
+                with CancelScope(shield=True):
+                    refused = await run_sync(_refused, self.gate, request, after)
+        if refused is not None:
+            await _send(send, refused)
             return
         for message in answer:
             await send(message)
+
+
+def _refused(gate: Gate, request: Request, after: After) -> MlflowException | None:
+    try:
+        closed(gate, request, after)
+    except MlflowException as error:
+        return error
+    return None
 
 
 def _collected(answer: list[Message]) -> Send:

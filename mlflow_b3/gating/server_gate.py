@@ -16,7 +16,7 @@ from mlflow_b3.gating.decisions import Decision, Request, write_decision
 from mlflow_b3.gating.evidence import SignedEvidence
 from mlflow_b3.gating.judging import judge_version
 from mlflow_b3.gating.keys import trusted_keys
-from mlflow_b3.gating.policy import Policy
+from mlflow_b3.gating.policy import Policy, folded
 from mlflow_b3.gating.remedies import next_steps
 from mlflow_b3.gating.verdict import FAIL, Reason, Verdict
 
@@ -218,9 +218,7 @@ def unknown_route(gate: Gate, request: Request) -> MlflowException:
 
 def is_ours(key: str) -> bool:
     """Whether a tag is one of an audit's, in whatever form a database takes for the same."""
-    import unicodedata
-
-    return unicodedata.normalize("NFKC", key).casefold().strip().startswith("b3.")
+    return folded(key).strip().startswith("b3.")
 
 
 def ours(tags: Sequence[Any]) -> dict[str, str]:

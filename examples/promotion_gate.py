@@ -26,7 +26,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.gating.keys import make_keys
-from mlflow_b3.gating.verifying import verify
 
 POLICY = """\
 limits: {e0_high: 0.35}
@@ -95,7 +94,7 @@ def show_gate() -> None:
 
     print("\n--- version 2, after somebody has swapped its files\n")
     swap_files()
-    print(verify(f"models:/{NAME}@champion"))
+    print(b3.verify(f"models:/{NAME}@champion"))
     verdict = b3.gate(f"models:/{NAME}@champion")
     print(f"\nMay it stay the champion? {verdict.outcome}: {verdict.decisive[0].text}")
 

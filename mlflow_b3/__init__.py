@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mlflow_b3.gating.judging import gate
     from mlflow_b3.gating.policy import Policy
     from mlflow_b3.gating.verdict import Verdict
+    from mlflow_b3.gating.verifying import Verification, verify
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
@@ -73,6 +74,7 @@ __all__ = [
     "SolverError",
     "TrackingError",
     "Verdict",
+    "Verification",
     "__version__",
     "audit",
     "bound_p0",
@@ -91,6 +93,7 @@ __all__ = [
     "search_p0",
     "seen_share",
     "sensitivity",
+    "verify",
 ]
 
 # Names are imported when first used: `import mlflow_b3` stays fast in plugins and on the shell.
@@ -122,6 +125,7 @@ _HOMES = {
     "SolverError": "errors",
     "TrackingError": "errors",
     "Verdict": "gating.verdict",
+    "Verification": "gating.verifying",
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
     "compare": "tracking.comparison",
@@ -138,6 +142,7 @@ _HOMES = {
     "search_p0": "estimation.leakage_share",
     "seen_share": "estimation.fragments",
     "sensitivity": "estimation.sensitivity",
+    "verify": "gating.verifying",
 }
 
 

@@ -166,6 +166,19 @@ def _confirm(
     """Return the evidence of a run, if all of it is of this model and as it was written."""
     opened = open_sealed(archive.read(run, FILE, LARGEST), trusted)
     evidence = opened.evidence
+    check_subject(run, evidence, source)
+    changes = list(changed_files(evidence.model_files, present))
+    if changes:
+        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
+    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
+    tags = changed_tags(run.data.tags, evidence)
+    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
+    _issued(evidence)
+    return opened
+
+
+def check_subject(run: Any, evidence: Evidence, source: ModelSource) -> None:
+    """Refuse evidence that is that of another run or of another model."""
     if evidence.audit_run_id != run.info.run_id:
         raise EvidenceError(
             f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
@@ -179,14 +192,6 @@ def _confirm(
         raise EvidenceError(
             "the digests of the model's files in the evidence contradict each other"
         )
-    changes = list(changed_files(evidence.model_files, present))
-    if changes:
-        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
-    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
-    tags = changed_tags(run.data.tags, evidence)
-    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
-    _issued(evidence)
-    return opened
 
 
 def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:

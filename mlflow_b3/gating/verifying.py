@@ -14,6 +14,7 @@ from mlflow_b3.gating.archive import (
     changed_files,
     changed_metrics,
     changed_tags,
+    check_subject,
     check_version_tags,
     find_audit_of,
     find_run,
@@ -191,14 +192,7 @@ def _refuse(what: str, changes: Iterable[str]) -> None:
 
 
 def _belongs(run: Any, evidence: Evidence, source: ModelSource) -> str:
-    if evidence.audit_run_id != run.info.run_id:
-        raise EvidenceError(
-            f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
-        )
-    if evidence.model_id != source.model_id:
-        raise EvidenceError(
-            f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
-        )
+    check_subject(run, evidence, source)
     tool = evidence.packages.get("mlflow-b3", "of an unknown version")
     return f"it is of this model, issued at {evidence.issued_at} by mlflow-b3 {tool}"
 

@@ -196,3 +196,22 @@ def test_an_audit_is_not_lost_because_a_courtesy_was_refused(
     assert run.info.status == "FINISHED"
     assert run.data.tags["b3.status"] == "current"
     assert "The audit is recorded, but" in caplog.text
+
+
+def test_copies_show_the_newest_audit_too(registered):
+    client = registered.client
+    client.copy_model_version("models:/clinic/1", "shop")
+    client.copy_model_version("models:/shop/1", "shelf")
+    _, child = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    for name in ("clinic", "shop", "shelf"):
+        assert client.get_model_version(name, "1").tags["b3.audit_run_id"] == child
+
+
+@pytest.mark.parametrize("listed", ["no json", "[1]", '[{"name": "clinic", "version": 2}]'])
+def test_mlflows_list_of_versions_is_not_trusted(registered, listed):
+    """It is a tag of the LoggedModel, which anybody can write."""
+    model = mlflow.models.get_model_info("models:/clinic/1").model_id
+    registered.client.set_logged_model_tags(model, {"mlflow.modelVersions": listed})
+    _, child = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
+    assert registered.client.get_model_version("clinic", "1").tags["b3.audit_run_id"] == child
+    assert registered.client.get_model_version("clinic", "2").tags == {}

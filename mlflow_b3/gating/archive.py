@@ -1,13 +1,16 @@
 """Finds the evidence of a registered version in MLflow, and checks it against what is there now."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.gating.evidence import LARGEST, Evidence, SignedEvidence, digest, open_sealed
+from mlflow_b3.gating.verdict import SKEW
 from mlflow_b3.refit.model_files import (
     ModelSource,
     Opener,
@@ -88,7 +91,7 @@ def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> A
     named = named_audit(client, version, source)
     if named is None:
         raise EvidenceError("there is no audit of it")
-    present = archive.digest(source)
+    present = cache(lambda: archive.digest(source))
     first = find_run(client, named)
     confirmed = {named: _confirm(archive, first, source, present, trusted)}
     complete = [run for run in tried if _claims_evidence(run) and run.info.run_id != named]
@@ -119,7 +122,7 @@ def confirm_audit(
     """Return the evidence of one audit of a model or registered version, confirmed as for a verdict."""
     source = resolve_source(archive.client, uri)
     run = find_run(archive.client, audit_run_id)
-    return _confirm(archive, run, source, archive.digest(source), trusted)
+    return _confirm(archive, run, source, lambda: archive.digest(source), trusted)
 
 
 def _uri(version: Any) -> str:
@@ -127,9 +130,13 @@ def _uri(version: Any) -> str:
 
 
 def _claims_evidence(run: Any) -> bool:
-    """Whether an audit was written to the end, on the model itself; see `recording`."""
+    """Whether an audit was written to the end, on the model itself; see `recording`.
+
+    A run that begins in the future is none, or whoever makes one could block a model for good.
+    """
     tags = run.data.tags
-    return "b3.audit_run_id" in tags and tags.get("b3.evidence") != NO_EVIDENCE
+    future = run.info.start_time / 1000 > time.time() + SKEW.total_seconds()
+    return "b3.audit_run_id" in tags and tags.get("b3.evidence") != NO_EVIDENCE and not future
 
 
 def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
@@ -160,20 +167,24 @@ def _confirm(
     archive: Archive,
     run: Any,
     source: ModelSource,
-    present: Mapping[str, str],
+    present: Callable[[], Mapping[str, str]],
     trusted: tuple[str, ...],
 ) -> SignedEvidence:
-    """Return the evidence of a run, if all of it is of this model and as it was written."""
+    """Return the evidence of a run, if all of it is of this model and as it was written.
+
+    The model's files, which may be large, are read last: who has no evidence cannot make a server
+    read them.
+    """
     opened = open_sealed(archive.read(run, FILE, LARGEST), trusted)
     evidence = opened.evidence
     check_subject(run, evidence, source)
-    changes = list(changed_files(evidence.model_files, present))
-    if changes:
-        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
     table = [] if names_table(run, evidence) else ["the digest of the audited table"]
     tags = changed_tags(run.data.tags, evidence)
     _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
     _issued(evidence)
+    changes = list(changed_files(evidence.model_files, present()))
+    if changes:
+        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
     return opened
 
 

@@ -69,6 +69,11 @@ def read_public_key(text: str, folder: Path | None = None) -> str:
             raise InputError(
                 f"{text!r} is neither a public key ({PREFIX}…) nor a file that can be read: {error}"
             ) from error
+    if "PRIVATE KEY" in found:
+        raise InputError(
+            f"{text!r} is the private key, which belongs to nobody but those who audit; the public one "
+            "is in the .pub file beside it."
+        )
     try:
         raw = base64.b64decode(found.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError) as error:

@@ -105,7 +105,9 @@ def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
             raise InputError(f"policy={str(path)!r} is larger than {LONGEST_FILE} bytes.")
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"policy={str(path)!r} cannot be read: {error}") from error
+        raise InputError(
+            f"policy={str(path)!r} cannot be read in the folder {str(Path.cwd())!r}: {error}"
+        ) from error
     name = f"policy {str(path)!r}"
     return _build(basis, _parse(text, name), name, path.parent)
 
@@ -191,7 +193,13 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
     ]
     if problems:
         raise InputError.from_problems(name, problems)
-    return Policy(**{field.name: checked[field.name] for field in fields(Policy)})
+    policy = Policy(**{field.name: checked[field.name] for field in fields(Policy)})
+    if policy.champion is not None and not policy.guards_alias(policy.champion_alias):
+        raise InputError(
+            f"{name}: limits.champion compares with the alias {policy.champion_alias!r}, which anybody may "
+            "move as long as guard.aliases does not name it; add it there."
+        )
+    return policy
 
 
 def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> list[str]:

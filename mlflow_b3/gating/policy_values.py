@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,21 @@ def _patterns(value: Any, folder: Path) -> Any:  # noqa: ARG001
 def _limit(value: Any, folder: Path) -> Any:  # noqa: ARG001
     if value is None or value == CONSTANT:
         return value
-    return float(value) if _is_number(value) else Problem(f"must be a number, {CONSTANT} or null.")
+    return float(value) if _is_number(value) else _no_number(value, f", {CONSTANT}")
 
 
 def _number(value: Any, folder: Path) -> Any:  # noqa: ARG001
     if value is None:
         return None
-    return float(value) if _is_number(value) else Problem("must be a number or null.")
+    return float(value) if _is_number(value) else _no_number(value)
+
+
+def _no_number(value: Any, other: str = "") -> Problem:
+    hint = ""
+    with suppress(ValueError):
+        if isinstance(value, str):
+            hint = f" YAML reads this as a text; write {float(value)!r}."
+    return Problem(f"must be a number{other} or null.{hint}")
 
 
 def _share(value: Any, folder: Path) -> Any:

@@ -209,9 +209,10 @@ def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
     run_id, _, path = source.removeprefix("runs:/").partition("/")
     run = client.get_run(run_id)
     models = client.search_logged_models(
-        [run.info.experiment_id], filter_string=f"name = {quoted(path)}"
+        [run.info.experiment_id], filter_string=f"name {matching(path)}"
     )
-    model = next((found for found in models if found.source_run_id == run_id), None)
+    own = [found for found in models if (found.source_run_id, found.name) == (run_id, path)]
+    model = next(iter(own), None)
     if model is not None and location is None:
         return _of_logged_model(model, None)
     if model is not None:
@@ -222,6 +223,16 @@ def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
     if location is None or location.startswith("runs:/"):
         location = f"{run.info.artifact_uri.rstrip('/')}/{safe_path(path)}"
     return ModelSource(source=source, location=location, run_id=run_id)
+
+
+def matching(text: str) -> str:
+    """Return the condition of a filter for a text; it may let others pass, so compare what it finds.
+
+    MLflow's filters cannot hold a text with both kinds of quotation marks.
+    """
+    if "'" in text and '"' in text:
+        return f"LIKE {quoted(text.replace(chr(39), '_'))}"
+    return f"= {quoted(text)}"
 
 
 def quoted(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.refit.loading import model_info, registered_version
-from mlflow_b3.refit.model_files import quoted, resolve_source
+from mlflow_b3.refit.model_files import matching, resolve_source
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.files import load_report
 
@@ -189,16 +189,6 @@ def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
         token = page.token
         if not token:
             return found
-
-
-def matching(text: str) -> str:
-    """Return the condition of a filter for a text; it may let others pass, so compare what it finds.
-
-    MLflow's filters cannot hold a text with both kinds of quotation marks.
-    """
-    if "'" in text and '"' in text:
-        return f"LIKE {quoted(text.replace(chr(39), '_'))}"
-    return f"= {quoted(text)}"
 
 
 def audited_versions(client: Any, name: str) -> list[str]:

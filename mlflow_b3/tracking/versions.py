@@ -4,7 +4,9 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from mlflow_b3.errors import EvidenceError
 from mlflow_b3.refit.loading import registered_version
+from mlflow_b3.refit.model_files import matching, resolve_source
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
@@ -46,16 +48,33 @@ def show_on_versions(
 
 
 def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
-    """Return the version that was audited, and all others that are the same LoggedModel."""
+    """Return the version that was audited, and all others that are the same LoggedModel.
+
+    MLflow's list of them is a tag that anybody can write, and leaves out copies.
+    """
     from mlflow.exceptions import MlflowException
 
     settings = report.settings
     own = registered_version(settings.uri)
     found = {} if own is None else {own: None}
-    if settings.model_id is not None:
-        listed = client.get_logged_model(settings.model_id).tags.get("mlflow.modelVersions", "[]")
-        for name, version in {(v["name"], str(v["version"])) for v in json.loads(listed)}:
-            with suppress(MlflowException):  # the list still names versions that were deleted
-                client.get_model_version(name, version)
-                found[name, version] = None
+    if settings.model_id is None:
+        return list(found)
+    waiting = [f"models:/{settings.model_id}", *(f"models:/{n}/{v}" for n, v in found)]
+    listed = client.get_logged_model(settings.model_id).tags.get("mlflow.modelVersions", "[]")
+    with suppress(ValueError, TypeError, KeyError, MlflowException, EvidenceError):
+        for name, version in dict.fromkeys(
+            (v["name"], str(v["version"])) for v in json.loads(listed)
+        ):
+            uri = f"models:/{name}/{version}"
+            with suppress(MlflowException, EvidenceError):  # it still names those that were deleted
+                if resolve_source(client, uri).model_id == settings.model_id:
+                    found[name, version] = None
+                    waiting.append(uri)
+    while waiting:
+        source = waiting.pop()
+        for copy in client.search_model_versions(f"source_path {matching(source)}"):
+            key = (copy.name, str(copy.version))
+            if copy.source == source and key not in found:
+                found[key] = None
+                waiting.append("models:/" + "/".join(key))
     return list(found)

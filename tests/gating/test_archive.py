@@ -401,3 +401,27 @@ def test_an_audit_of_a_model_of_mlflow_2_is_found(audited, saved, by):
     client.log_text(run.info.run_id, "", "old/added")
     (reason,) = gate(f"models:/{name}/1", lenient()).reasons
     assert "'added' was added" in reason.text
+
+
+# --- who would keep a model from being promoted ---------------------------------------------------
+
+
+def test_a_run_that_begins_in_the_future_does_not_block_a_model(audited):
+    client = audited.client
+    experiment = client.get_run(audited.audit_run_id).info.experiment_id
+    tags = {"b3.subject": audited.model_id, "b3.evidence": "0" * 64}
+    century = 4_102_444_800_000  # milliseconds until 2100
+    run_id = client.create_run(experiment, start_time=century, tags=tags).info.run_id
+    client.set_tag(run_id, "b3.audit_run_id", run_id)
+    assert audited.judge().allowed
+
+
+def test_files_are_not_read_for_who_has_no_evidence(audited, monkeypatch):
+    """A model may be large, and a server is asked by anybody."""
+    (audit_files(audited.audit_run_id) / "evidence.json").write_text("{}")
+
+    def read(*_):
+        raise AssertionError("the model's files were read")
+
+    monkeypatch.setattr("mlflow_b3.gating.archive.digest_model", read)
+    assert "must have the parts" in audited.refusal()

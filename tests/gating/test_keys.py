@@ -155,3 +155,8 @@ def test_a_key_has_a_short_name_of_its_own(keys):
     assert other.startswith(PREFIX)
     assert len(key_id(keys.public)) == 16
     assert key_id(keys.public) != key_id(other)
+
+
+def test_a_private_key_among_the_public_ones_is_called_what_it_is(keys):
+    with pytest.raises(InputError, match="is the private key"):
+        read_public_key(str(keys.private))

@@ -245,3 +245,19 @@ def test_every_value_changes_the_hash():
     assert OTHER.keys() == {key for keys in SECTIONS.values() for key in keys} | {"inconclusive"}
     hashes = [policy(**{key: value}).hash for key, value in OTHER.items()]
     assert len({load_policy().hash, *hashes}) == len(OTHER) + 1
+
+
+def test_the_champion_to_compare_with_must_be_guarded(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("{guard: {aliases: [production]}, limits: {champion: better}}")
+    with pytest.raises(InputError, match="'champion', which anybody may move"):
+        load_policy(path)
+    path.write_text("{guard: {aliases: [Champ*]}, limits: {champion: better}}")
+    assert load_policy(path).champion == "better"
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_named(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("limits: {e0_high: 1e-1}")
+    with pytest.raises(InputError, match=r"YAML reads this as a text; write 0\.1\."):
+        load_policy(path)

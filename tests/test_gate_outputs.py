@@ -18,7 +18,7 @@ from mlflow_b3.gating.outputs import (
 )
 from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.gating.policy_words import describe_policy
-from mlflow_b3.gating.remedies import BY_CHECK, CHAMPION, E0_HIGH
+from mlflow_b3.gating.remedies import BY_CHECK, E0_HIGH
 from mlflow_b3.gating.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
 
 HASH = "93e33411d27b443b4f93c0b67d2e0ec1decbab8ea9a5249eb7cf25dc59c72859"
@@ -80,8 +80,9 @@ def test_the_text_gives_every_reason_the_worst_first_and_then_what_to_do():
     starts = [line.split()[0] for line in lines if re.match(r"  (FAIL|OPEN|pass) ", line)]
     assert starts == ["FAIL", "OPEN", "pass"]
     assert lines.index("What to do") > lines.index("  pass  e0_high    " + GOOD.text)
-    assert lines[-1] == (
-        "Judged at 2026-11-17T02:53:36+00:00 by the policy 93e33411d27b, on the audit of run 34e19f."
+    assert " ".join(lines[-2:]) == (
+        "Judged at 2026-11-17T02:53:36+00:00 by the default policy 93e33411d27b, on the audit of run "
+        "34e19f."
     )
 
 
@@ -116,12 +117,43 @@ def test_what_to_do_fits_what_is_wrong_with_the_evidence(found, told):
     assert told in " ".join(text.split())
 
 
-@pytest.mark.parametrize("check", [*BY_CHECK, "e0_high", "champion"])
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ("the champion is better by 0.05 (0.01 to 0.09), beyond noise", "Keep the champion"),
+        ("the champion is better by 0.01, which is within the noise", "too close to tell apart"),
+        ("…, but there are too few clusters to tell that from noise", "More clusters are needed"),
+        ("…, but the two were not audited together", "mlflow-b3 compare models:/clinic/3"),
+        ("the champion, version 2, has no evidence", "mlflow-b3 compare models:/clinic/3"),
+    ],
+)
+def test_what_to_do_fits_what_became_of_the_comparison_with_the_champion(found, told):
+    text = str(verdict(FAIL, Reason(check="champion", outcome=FAIL, text=found)))
+    assert told in " ".join(text.split())
+
+
+def test_settings_other_than_those_committed_need_no_second_commitment():
+    found = "its settings are not those that were committed before it ran, in run 1"
+    text = str(verdict(FAIL, Reason(check="preregistered", outcome=FAIL, text=found)))
+    assert "Audit it again with the settings that were committed" in " ".join(text.split())
+
+
+def test_the_default_policy_is_called_so():
+    one = verdict(PASS, Reason(check="evidence", outcome=PASS, text="…"))
+    default, other = (
+        replace(one, policy_hash=load_policy().hash),
+        replace(one, policy_hash="0" * 64),
+    )
+    assert "by the default policy" in " ".join(str(default).split())
+    assert "by the policy 000000000000" in " ".join(str(other).split())
+
+
+@pytest.mark.parametrize("check", [*BY_CHECK, "e0_high"])
 @pytest.mark.parametrize("outcome", [FAIL, INCONCLUSIVE])
 def test_every_check_of_a_policy_has_its_own_advice(check, outcome):
     found = verdict(outcome, Reason(check=check, outcome=outcome, text="…"))
-    expected = {"e0_high": E0_HIGH, "champion": CHAMPION}.get(check, {}).get(outcome)
-    words = " ".join((expected or BY_CHECK[check]).split(":")[0].split()[:5])
+    expected = E0_HIGH[outcome] if check == "e0_high" else BY_CHECK[check]
+    words = " ".join(expected.split(":")[0].split()[:5])
     assert f"- {words}" in str(found)
 
 
@@ -301,7 +333,10 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
         ("limits: {tipping_cluster_error: 0.2}", "Up to a cluster error of 20 %"),
         ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "Up to a split rate of 30 %"),
         ("limits: {champion: not_worse}", "must not be worse, beyond noise, than the one that has"),
-        ("limits: {champion: better, champion_alias: live}", "the alias 'live'"),
+        (
+            "{guard: {aliases: [live]}, limits: {champion: better, champion_alias: live}}",
+            "the alias 'live'",
+        ),
         ("evidence: {p0_sources: [p0, resolved_rows]}", "from 'p0' or 'resolved_rows'"),
         ("evidence: {refits: [clone]}", "trained again by 'clone'"),
         ("evidence: {preregistered: true}", "must have been committed before it ran"),

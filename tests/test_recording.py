@@ -22,6 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
+from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.sentences import explain
@@ -384,6 +385,7 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.data_digest": audited.report.settings.data_digest,
         "b3.not_known": not_known(audited.report),
         "b3.verdict": "INCONCLUSIVE",
+        "b3.policy": load_policy().hash[:12],
         "b3.evidence": sha256(read(audited.child, EVIDENCE).encode()).hexdigest(),
     }
 

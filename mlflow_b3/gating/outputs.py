@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.gating.remedies import next_steps, remedies
 from mlflow_b3.gating.verdict import (
     FAIL,
@@ -75,9 +76,14 @@ def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
         headline=_headline(verdict, promote),
         reasons=verdict.reasons,
         steps=next_steps(verdict),
-        basis=f"Judged at {verdict.judged_at} by the policy {verdict.policy_hash[:12]}"
+        basis=f"Judged at {verdict.judged_at} by {_policy_name(verdict.policy_hash)}"
         f"{_on(verdict.audit_run_id)}.",
     )
+
+
+def _policy_name(policy_hash: str) -> str:
+    default = "default " if policy_hash == load_policy().hash else ""
+    return f"the {default}policy {policy_hash[:12]}"
 
 
 def _on(audit_run_id: str | None) -> str:
@@ -124,8 +130,8 @@ def verification_text(found: "Verification") -> str:
             headline=told,
             reasons=found.checks,
             steps=() if found.holds else remedies(found.checks, uri),
-            basis=f"Checked at {found.checked_at}, with the keys and the terms of the policy "
-            f"{found.policy_hash[:12]}{_on(found.audit_run_id)}.",
+            basis=f"Checked at {found.checked_at}, with the keys and the terms of "
+            f"{_policy_name(found.policy_hash)}{_on(found.audit_run_id)}.",
         )
     )
 

@@ -31,7 +31,7 @@ CHANGED = (
     "Find out who changed it. If the change was meant, audit the version again; if not, register the "
     "model anew."
 )
-LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}"
+LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}, with the same --policy"
 BY_CHECK = {
     "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
     "one.",
@@ -54,16 +54,31 @@ BY_CHECK = {
     "inflation": "Do not report the score by the ids as they are: e0 is the one to expect. Better ids, "
     "or a model that relies less on having seen a cluster, bring the two together.",
 }
+OTHER_SETTINGS = (
+    "Audit it again with the settings that were committed; the file b3/commitment.json of that run has "
+    "them. New settings need a commitment of their own, and every commitment is counted."
+)
 E0_HIGH = {
     FAIL: "The model is not good enough on clusters it has not seen: train a better one.",
     INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
     "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
 }
-CHAMPION = {
-    FAIL: "Keep the champion, or train a better model.",
-    INCONCLUSIVE: "Audit both on the same rows and folds: mlflow-b3 compare {uri} URI-OF-THE-CHAMPION "
-    "--data FILE --target COLUMN --cluster COLUMN.",
-}
+KEEP = "Keep the champion, or train a better model."
+#: By what the reason says, the first that fits.
+OF_CHAMPION = (
+    ("beyond noise", KEEP),
+    (
+        "within the noise",
+        "The two were compared in pairs and are too close to tell apart: more clusters may, another "
+        "audit of the same rows hardly will. " + KEEP,
+    ),
+    ("too few clusters", "More clusters are needed to tell models apart."),
+    (
+        "",
+        "Audit both on the same rows and folds: mlflow-b3 compare {uri} URI-OF-THE-CHAMPION --data FILE "
+        "--target COLUMN --cluster COLUMN.",
+    ),
+)
 
 
 def next_steps(verdict: Verdict) -> tuple[str, ...]:
@@ -87,15 +102,18 @@ def _filled(text: str, uri: str) -> str:
 
 
 def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
-    by_outcome = {"e0_high": E0_HIGH, "champion": CHAMPION}
     for reason in reasons:
         if reason.outcome not in (FAIL, INCONCLUSIVE):
             continue
-        if reason.check in by_outcome:
-            yield by_outcome[reason.check][reason.outcome]
+        if reason.check == "e0_high":
+            yield E0_HIGH[reason.outcome]
+        elif reason.check == "champion":
+            yield _fitting(OF_CHAMPION, reason.text)
+        elif reason.check == "preregistered" and "not those that" in reason.text:
+            yield OTHER_SETTINGS
         else:
-            yield BY_CHECK.get(reason.check) or _of_evidence(reason.text)
+            yield BY_CHECK.get(reason.check) or _fitting(OF_EVIDENCE, reason.text)
 
 
-def _of_evidence(text: str) -> str:
-    return next((remedy for words, remedy in OF_EVIDENCE if words in text), CHANGED)
+def _fitting(remedies: Iterable[tuple[str, str]], text: str) -> str:
+    return next((remedy for words, remedy in remedies if words in text), CHANGED)

@@ -147,12 +147,12 @@ def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
 
 def _tries(policy: Policy, evidence: Evidence, audits: int) -> Reason:
     tried = max(audits, len(evidence.earlier_audits) + 1)
-    too_many = policy.max_audits is not None and tried > policy.max_audits
-    allowed = "" if policy.max_audits is None else f"; {policy.max_audits} are allowed"
+    most = policy.max_audits
+    allowed = "" if most is None else f"; {most} are allowed"
     count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
     return Reason(
         check="max_audits",
-        outcome=FAIL if too_many else PASS,
+        outcome=NOT_APPLICABLE if most is None else FAIL if tried > most else PASS,
         text=f"{count} tried, as far as MLflow knows{allowed}",
     )
 
@@ -167,7 +167,9 @@ def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
     if not committed:
         text = "its settings were not committed before it ran"
     elif committed.get("matched") is not True:
+        where = committed.get("commitment_run_id")
         text = "its settings are not those that were committed before it ran"
+        text += f", in run {where}" if where else ""
     elif policy.signed and committed.get("signed_by") not in set(trusted):
         text = "its settings were committed beforehand, but not signed with a trusted key"
     else:

@@ -163,8 +163,8 @@ def explain_test(test: LeakageTest) -> str:
         )
     return (
         f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In small training sets "
-        f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))}, "
-        f"{ends} of what they lower it by. This is no proof that leakage is "
+        f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))} "
+        f"({ends} for how much they lower it). This is no proof that leakage is "
         f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
         f"said that wrong ids make the score too good, not that ids are wrong. {_form(test)}."
     )

@@ -170,7 +170,11 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
     settings = report.settings
     subject = subject_of(client, settings.model_id, settings.uri, settings.run_id)
     tags = tags_of(report, child)
-    tags |= {"b3.subject": subject, "b3.verdict": issuer.verdict(report)}
+    tags |= {
+        "b3.subject": subject,
+        "b3.verdict": issuer.verdict(report),
+        "b3.policy": issuer.policy.hash[:12],  # gates may go by another one
+    }
     on_versions = version_tags(report, tags)
     model_id = report.settings.model_id if places.on_model else None
     files = files_of(report)

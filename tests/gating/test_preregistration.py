@@ -299,7 +299,8 @@ def test_an_audit_with_other_settings_does_not_match(version, changes):
     assert found["commitments"] == 1
     reason = version.reason()
     assert reason.outcome == "FAIL"
-    assert reason.text == "its settings are not those that were committed before it ran"
+    told = f"its settings are not those that were committed before it ran, in run {found['commitment_run_id']}"
+    assert reason.text == told
 
 
 @pytest.mark.usefixtures("quick")

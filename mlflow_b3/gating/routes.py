@@ -28,6 +28,9 @@ GUARDED = {
     "_complete_multipart_upload_artifact": "files",
     "_create_presigned_upload_url": "files_by_address",
     "serve_upload_artifact": "files_of_run",
+    "_set_tag": "run_tag",
+    "_delete_tag": "run_tag_removal",
+    "_log_batch": "run_batch",
 }
 #: Of these, handlers that the oldest supported MLflow does not have.
 NEWER = frozenset({"_create_presigned_upload_url"})

@@ -14,7 +14,7 @@ from mlflow.server import app as mlflow_app
 from mlflow.server import handlers
 
 from mlflow_b3.errors import B3Error, InputError
-from mlflow_b3.gating import routes, server_checks, server_files
+from mlflow_b3.gating import routes, server_checks, server_files, server_runs
 from mlflow_b3.gating.decisions import LOGGER, Request, check_log_file, log_to_stderr
 from mlflow_b3.gating.keys import TRUSTED_KEYS, trusted_keys
 from mlflow_b3.gating.policy import Policy, load_policy
@@ -25,8 +25,11 @@ from mlflow_b3.tracking.issuing import POLICY
 
 NAME = "mlflow-b3-gate"
 CHECKS: dict[str, Check] = {
-    endpoint: getattr(server_files, f"check_{check}", None)
-    or getattr(server_checks, f"check_{check}")
+    endpoint: next(
+        getattr(module, f"check_{check}")
+        for module in (server_checks, server_files, server_runs)
+        if hasattr(module, f"check_{check}")
+    )
     for endpoint, check in routes.GUARDED.items()
 }
 

@@ -7,6 +7,7 @@ returns what must still be looked at once the handler has done its work, or noth
 from collections.abc import Callable
 from typing import Any
 
+from mlflow.exceptions import MlflowException
 from mlflow.protos import model_registry_pb2 as messages
 from mlflow.server import handlers
 
@@ -15,7 +16,13 @@ from mlflow_b3.gating.decisions import Request
 from mlflow_b3.gating.judging import champion_of
 from mlflow_b3.gating.policy import folded
 from mlflow_b3.gating.server_gate import Gate, is_ours, ours
-from mlflow_b3.gating.server_stores import exists, guarded_versions, is_prompt_version, versions_of
+from mlflow_b3.gating.server_stores import (
+    Guarded,
+    exists,
+    guarded_versions,
+    is_only_prompts,
+    versions_of,
+)
 
 #: What is done after MLflow's handler, which may have changed something before it failed; it raises
 #: to refuse after all.
@@ -34,7 +41,7 @@ def check_alias(gate: Gate, request: Request) -> After | None:
     if not gate.policy.guards_alias(asked.alias):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
-    if is_prompt_version(version) or not gate.policy.applies_to(version.name):
+    if not gate.policy.applies_to(version.name) or is_only_prompts(gate.stores, version):
         return None
     name, number, alias = version.name, str(version.version), asked.alias
     before = gate.stores.get_registered_model(name).aliases.get(alias)
@@ -50,14 +57,26 @@ def check_alias(gate: Gate, request: Request) -> After | None:
 
 
 def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) -> None:
-    """Let an alias point where it did, unless somebody has moved it meanwhile."""
+    """Let an alias point where it did, unless somebody has moved it meanwhile.
+
+    Where it pointed at the version that does not pass any more, it is taken away.
+    """
     now = gate.stores.get_registered_model(name).aliases.get(alias)
-    if str(before) == ours or (now is not None and str(now) != ours):
+    if now is not None and str(now) != ours:
         return
-    if before is not None:
+    if before is not None and str(before) != ours:
         gate.stores.set_registered_model_alias(name, alias, str(before))
     elif now is not None:
         gate.stores.delete_registered_model_alias(name, alias)
+
+
+def withdraw(gate: Gate, guarded: Guarded) -> None:
+    """Take guarded aliases and stages from a version."""
+    name, number = guarded.name, guarded.number
+    for alias in guarded.aliases:
+        gate.stores.delete_registered_model_alias(name, alias)
+    if guarded.stage is not None:
+        gate.stores.transition_model_version_stage(name, number, "None", False)
 
 
 def check_stage(gate: Gate, request: Request) -> After | None:
@@ -66,7 +85,7 @@ def check_stage(gate: Gate, request: Request) -> After | None:
     if not gate.policy.guards_stage(asked.stage):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
-    if is_prompt_version(version) or not gate.policy.applies_to(version.name):
+    if not gate.policy.applies_to(version.name) or is_only_prompts(gate.stores, version):
         return None
     name, number, stage = version.name, str(version.version), asked.stage
     before = {str(found.version): found.current_stage for found in versions_of(gate.stores, name)}
@@ -75,8 +94,10 @@ def check_stage(gate: Gate, request: Request) -> After | None:
     def after() -> None:
         verdict = gate.judge(name, number)
         if not verdict.allowed:
-            for found in list(versions_of(gate.stores, name)):
+            for found in versions_of(gate.stores, name):
                 earlier = before.get(str(found.version), found.current_stage)
+                if str(found.version) == number and gate.policy.guards_stage(earlier):
+                    earlier = "None"
                 if earlier != found.current_stage:  # those that were archived for it too
                     gate.stores.transition_model_version_stage(name, found.version, earlier, False)
             gate.take_back(request, "stage", stage, verdict)
@@ -89,6 +110,8 @@ def check_rename(gate: Gate, request: Request) -> After | None:
     asked = _parsed(messages.RenameRegisteredModel())
     model = gate.stores.get_registered_model(asked.name)
     old, new = model.name, asked.new_name
+    if old != new:
+        _keep_champion(gate, request, old, renamed=True)
     if not gate.policy.applies_to(new):
         return None
     carried = [found.number for found in guarded_versions(gate.stores, gate.policy, old)]
@@ -98,20 +121,34 @@ def check_rename(gate: Gate, request: Request) -> After | None:
         gate.admit(request, "rename", new, gate.judge(old, number, new))
 
     def after() -> None:
-        for number in carried:
-            verdict = gate.judge(new, number)
-            if not verdict.allowed:
-                gate.stores.rename_registered_model(new, old)
+        found = exists(gate.stores.get_registered_model, new)
+        if found is None or found.creation_timestamp != model.creation_timestamp:
+            return  # MLflow has refused: the name is another model's
+        for guarded in list(guarded_versions(gate.stores, gate.policy, new)):
+            verdict = gate.judge(new, guarded.number)
+            if not verdict.allowed:  # its alias may have been set while it was renamed
+                _rename_back(gate, new, old)
                 gate.take_back(request, "rename", new, verdict)
 
     return after
+
+
+def _rename_back(gate: Gate, new: str, old: str) -> None:
+    """Give a model its old name, or take what is guarded from it if that name is taken."""
+    try:
+        gate.stores.rename_registered_model(new, old)
+    except MlflowException:
+        for guarded in list(guarded_versions(gate.stores, gate.policy, new)):
+            if not gate.judge(new, guarded.number).allowed:
+                withdraw(gate, guarded)
 
 
 def _check_carried_tags(gate: Gate, request: Request, model: Any, new: str) -> None:
     wrong = sorted(key for key in model.tags if is_ours(key))
     if wrong:
         raise gate.refuse(request, "rename", new, _model_tags(wrong), model=model.name)
-    for version in versions_of(gate.stores, model.name):
+    for found in versions_of(gate.stores, model.name):
+        version = gate.stores.get_model_version(model.name, str(found.version))
         tags = {key: value for key, value in version.tags.items() if is_ours(key)}
         uri = f"models:/{version.name}/{version.version}"
         _check_tags(gate, request, "rename", new, uri, tags, None, version.name, version.version)
@@ -247,7 +284,13 @@ def check_model_removal(gate: Gate, request: Request) -> After | None:
 
 
 def _keep_champion(
-    gate: Gate, request: Request, name: str, alias: str | None = None, version: str | None = None
+    gate: Gate,
+    request: Request,
+    name: str,
+    alias: str | None = None,
+    version: str | None = None,
+    *,
+    renamed: bool = False,
 ) -> None:
     """Refuse to take the champion away, after which any version could become one."""
     policy = gate.policy
@@ -264,6 +307,8 @@ def _keep_champion(
     )
     if alias is not None:
         text = text.replace("give", "instead of removing it, give").replace(" first.", ".")
+    if renamed:
+        text = text.partition(";")[0] + "; it keeps its name."
     raise gate.refuse(request, "champion", alias, text, model=name, version=champion.version)
 
 

@@ -2,8 +2,9 @@
 
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
+from urllib.parse import unquote
 
 from anyio import CancelScope
 from anyio.to_thread import run_sync
@@ -13,7 +14,7 @@ from mlflow.utils.uri import validate_path_is_safe
 
 from mlflow_b3.gating.decisions import Request
 from mlflow_b3.gating.routes import SAFE_METHODS
-from mlflow_b3.gating.server_checks import After
+from mlflow_b3.gating.server_checks import After, withdraw
 from mlflow_b3.gating.server_gate import Gate, closed, unknown_route
 from mlflow_b3.gating.server_stores import (
     Guarded,
@@ -25,6 +26,8 @@ from mlflow_b3.gating.server_stores import (
 
 #: In the path of the routes by which clients write and remove files.
 FILES = "/mlflow-artifacts/artifacts/"
+#: How often MLflow decodes at most.
+DECODED = 11
 
 
 def check_files(gate: Gate, request: Request) -> After | None:
@@ -47,14 +50,14 @@ def check_files_by_address(gate: Gate, request: Request) -> After | None:
         place = "" if model is None else model.artifact_location
     else:
         place = _place_of_run(gate, asked.run_id)
-    return _check_path(gate, request, f"{place}/{asked.path}")
+    return _check_location(gate, request, f"{place}/{asked.path}")
 
 
 def check_files_of_run(gate: Gate, request: Request) -> After | None:
     """Keep a run from writing into the folder of a guarded version."""
     from flask import request as asked
 
-    return _check_path(gate, request, _place_of_run(gate, asked.args.get("run_uuid", "")))
+    return _check_location(gate, request, _place_of_run(gate, asked.args.get("run_uuid", "")))
 
 
 def _place_of_run(gate: Gate, run_id: str) -> str:
@@ -69,11 +72,21 @@ def _path_in_request() -> str:
 
 
 def _check_path(gate: Gate, request: Request, path: str) -> After | None:
-    """Refuse to change the files of a guarded version; look again once the change is complete.
+    """Refuse to change the files of a guarded version, by a path in the server's own store."""
+    return _check_models(gate, request, path, model_ids(_as_mlflow_reads_it(path)))
+
+
+def _check_location(gate: Gate, request: Request, location: str) -> After | None:
+    """Refuse to change the files of a guarded version, by where a run or a model keeps its own."""
+    found = [each for form in _forms_of(location) for each in model_ids(form)]
+    return _check_models(gate, request, location, list(dict.fromkeys(found)))
+
+
+def _check_models(gate: Gate, request: Request, path: str, found: list[str]) -> After | None:
+    """Refuse to change the files of guarded versions; look again once the change is complete.
 
     Only a path through the folder of a LoggedModel costs a look into the registry.
     """
-    found = model_ids(_as_mlflow_reads_it(path))
     for model_id in found:
         for guarded in guarded_users_of(gate.stores, gate.policy, model_id):
             raise _kept(gate, request, path, guarded)
@@ -84,8 +97,27 @@ def _check_path(gate: Gate, request: Request, path: str) -> After | None:
 
 def _check_removal(gate: Gate, request: Request, path: str) -> After | None:
     """Refuse to remove the files of a guarded version, also by a folder that they are in."""
-    _check_path(gate, request, path)
-    removed = posixpath.normpath(_as_mlflow_reads_it(path)).strip("/")
+    below = _check_path(gate, request, path)
+    removed = posixpath.normpath(_in_workspace(_as_mlflow_reads_it(path))).strip("/")
+    for guarded in _stored_in(gate, removed):
+        raise _kept(gate, request, path, guarded)
+
+    def after() -> None:
+        _judge_again(gate, request, path, list(_stored_in(gate, removed)))
+        if below is not None:
+            below()
+
+    return after
+
+
+def _in_workspace(path: str) -> str:
+    """Return a path as the server's store has it, which may keep workspaces apart."""
+    scoped = getattr(handlers, "_get_workspace_scoped_repo_path_if_enabled", lambda given: given)
+    return str(scoped(path))
+
+
+def _stored_in(gate: Gate, removed: str) -> Iterator[Guarded]:
+    """Give the guarded versions with files in a folder, or around it."""
     for guarded in all_guarded(gate.stores, gate.policy):
         kept = _own_path(guarded.location)
         if kept is not None and (
@@ -93,8 +125,7 @@ def _check_removal(gate: Gate, request: Request, path: str) -> After | None:
             or f"{kept}/".startswith(f"{removed}/")
             or f"{removed}/".startswith(f"{kept}/")
         ):
-            raise _kept(gate, request, path, guarded)
-    return None
+            yield guarded
 
 
 def _own_path(location: str) -> str | None:
@@ -106,12 +137,17 @@ def _own_path(location: str) -> str | None:
 
 def _as_mlflow_reads_it(path: str) -> str:
     """Decode a path as MLflow does; what MLflow refuses leads nowhere."""
-    if "://" in path or path.startswith(("mlflow-artifacts:", "file:")):
-        return path
     try:
         return str(validate_path_is_safe(path))
     except (MlflowException, ValueError):
         return ""
+
+
+def _forms_of(location: str) -> Iterator[str]:
+    """Give a location as it is and decoded, as often as it can be: stores differ in this."""
+    for _ in range(DECODED):
+        yield location
+        location = unquote(location)
 
 
 def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowException:
@@ -125,15 +161,23 @@ def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowEx
 def _withdraw(gate: Gate, request: Request, path: str, changed: list[str]) -> None:
     """Take guarded aliases and stages from versions that were promoted while a file was written."""
     for model_id in changed:
-        for guarded in list(guarded_users_of(gate.stores, gate.policy, model_id)):
-            name, number = guarded.name, guarded.number
-            verdict = gate.judge(name, number)
-            if not verdict.allowed:
-                for alias in guarded.aliases:
-                    gate.stores.delete_registered_model_alias(name, alias)
-                if guarded.stage is not None:
-                    gate.stores.transition_model_version_stage(name, number, "None", False)
+        users = list(guarded_users_of(gate.stores, gate.policy, model_id))
+        _judge_again(gate, request, path, users)
+
+
+def _judge_again(gate: Gate, request: Request, path: str, promoted: list[Guarded]) -> None:
+    """Take guarded aliases and stages from those that do not pass any more."""
+    refused = None
+    for guarded in promoted:
+        verdict = gate.judge(guarded.name, guarded.number)
+        if not verdict.allowed:
+            withdraw(gate, guarded)
+            try:
                 gate.take_back(request, "files", path, verdict)
+            except MlflowException as error:
+                refused = error
+    if refused is not None:
+        raise refused
 
 
 Message = MutableMapping[str, Any]

@@ -3,7 +3,7 @@
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,11 +15,9 @@ from mlflow.server import constants, handlers
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.gating.archive import Archive
 from mlflow_b3.gating.policy import Policy
-from mlflow_b3.refit.model_files import quoted
 
 #: Where the files of a LoggedModel are, in every artifact store.
 MODEL_ID = re.compile(r"(?:^|/)models/(m-[0-9a-f]{32})", re.IGNORECASE)
-PAGE = 200
 
 
 class Stores:
@@ -120,13 +118,23 @@ class Guarded:
         return ", ".join(map(repr, [*self.aliases, *stages]))
 
 
+def is_only_prompts(stores: Stores, version: Any) -> bool:
+    """Whether a version is a prompt among prompts; in a model it would be loaded as one."""
+    return is_prompt_version(version) and all(
+        is_prompt_version(other) for other in versions_of(stores, version.name)
+    )
+
+
 def guarded_versions(stores: Stores, policy: Policy, name: str) -> Iterator[Guarded]:
     """Give the versions of a registered model under guarded aliases or stages; prompts are none."""
     aliases = stores.get_registered_model(name).aliases
-    for version in versions_of(stores, name):
+    versions = versions_of(stores, name)
+    if all(is_prompt_version(version) for version in versions):
+        return
+    for version in versions:
         named = [alias for alias, number in aliases.items() if str(number) == str(version.version)]
         under = _under(policy, named, version.current_stage)
-        if under is not None and not is_prompt_version(version):
+        if under is not None:
             location = stores.get_model_version_download_uri(name, version.version)
             yield Guarded(
                 name=name,
@@ -146,33 +154,43 @@ def _under(
     return (named, staged) if named or staged else None
 
 
-def versions_of(stores: Stores, name: str) -> Iterator[Any]:
-    """Give all versions of a registered model."""
-    yield from _pages(
-        lambda token: stores.search_model_versions(
-            filter_string=f"name = {quoted(name)}", max_results=PAGE, page_token=token
-        )
-    )
+def versions_of(_: Stores, name: str) -> list[Any]:
+    """Return all versions of a registered model: name, version, current_stage and source.
 
-
-def _pages(page: Any) -> Iterator[Any]:
-    token = None
-    while True:
-        found = page(token)
-        yield from found
-        token = found.token
-        if not token:
-            return
+    MLflow's search leaves out what anybody has tagged as a prompt, and takes names apart that have
+    quotation marks in them.
+    """
+    store = handlers._get_model_registry_store()
+    engine = getattr(store, "engine", None)
+    if engine is None:
+        path = store._get_registered_model_path(name)
+        return list(store._list_file_model_versions_under_path(path))
+    row = _tables()[0]
+    columns = (row.name, row.version, row.current_stage, row.source)
+    query = _versions(*columns).where(row.name == name).order_by(row.version)
+    if hasattr(row, "workspace"):
+        query = query.where(row.workspace == store._get_active_workspace())
+    with engine.connect() as connection:
+        return list(connection.execute(query).all())
 
 
 def all_guarded(stores: Stores, policy: Policy) -> Iterator[Guarded]:
-    """Give every version under a guarded alias or stage."""
-    models = _pages(
-        lambda token: stores.search_registered_models(max_results=PAGE, page_token=token)
-    )
-    for model in models:
-        if policy.applies_to(model.name):
-            yield from guarded_versions(stores, policy, model.name)
+    """Give every version under a guarded alias or stage, of all workspaces."""
+    from sqlalchemy import or_
+
+    store = handlers._get_model_registry_store()
+    engine = getattr(store, "engine", None)
+    if engine is None:
+        for path in store._get_all_registered_model_paths():
+            name = store._get_registered_model_from_path(path).name
+            if policy.applies_to(name):
+                yield from guarded_versions(stores, policy, name)
+        return
+    row, alias = _tables()
+    query = _with_aliases().where(or_(alias.alias.is_not(None), row.current_stage != "None"))
+    with engine.connect() as connection:
+        found = connection.execute(query).all()
+    yield from _guarded_rows(policy, found)
 
 
 def model_ids(path: str) -> list[str]:
@@ -192,7 +210,11 @@ def guarded_users_of(stores: Stores, policy: Policy, model_id: str) -> Iterator[
         return
     with engine.connect() as connection:  # a session of MLflow's would take three times as long
         found = connection.execute(_users_query(), {"used": f"%{model_id}%"}).all()
-    for (name, number, stage, location), aliases in _grouped(found).items():
+    yield from _guarded_rows(policy, found)
+
+
+def _guarded_rows(policy: Policy, rows: Sequence[Any]) -> Iterator[Guarded]:
+    for (_, name, number, stage, location, source), aliases in _grouped(rows).items():
         under = _under(policy, aliases, stage) if policy.applies_to(name) else None
         if under is not None:
             yield Guarded(
@@ -200,26 +222,52 @@ def guarded_users_of(stores: Stores, policy: Policy, model_id: str) -> Iterator[
                 number=str(number),
                 aliases=under[0],
                 stage=under[1],
-                location=location or f"models:/{model_id}",
+                location=location or source or "",
             )
+
+
+def _tables() -> tuple[Any, Any]:
+    """Return the tables of versions and of aliases."""
+    from mlflow.store.model_registry.dbmodels import models
+
+    return models.SqlModelVersion, models.SqlRegisteredModelAlias
+
+
+def _versions(*columns: Any) -> Any:
+    """Return the query for versions that have not been deleted."""
+    from mlflow.entities.model_registry.model_version_stages import STAGE_DELETED_INTERNAL
+    from sqlalchemy import select
+
+    row = _tables()[0]
+    return select(*columns).select_from(row).where(row.current_stage != STAGE_DELETED_INTERNAL)
+
+
+@cache
+def _with_aliases() -> Any:
+    """Return the query for versions with their aliases, one of them a row."""
+    from sqlalchemy import literal
+
+    row, alias = _tables()
+    same = (alias.name == row.name) & (alias.version == row.version)
+    workspace: Any = literal("")
+    if hasattr(row, "workspace"):
+        same &= alias.workspace == row.workspace
+        workspace = row.workspace
+    columns = (row.name, row.version, row.current_stage, row.storage_location, row.source)
+    return _versions(workspace, *columns, alias.alias).outerjoin(alias, same)
 
 
 @cache
 def _users_query() -> Any:
     """Return the query for the versions that name a LoggedModel, with their aliases."""
-    from mlflow.store.model_registry.dbmodels import models
-    from sqlalchemy import bindparam, or_, select
+    from sqlalchemy import bindparam, or_
 
-    row, alias = models.SqlModelVersion, models.SqlRegisteredModelAlias
-    same = (alias.name == row.name) & (alias.version == row.version)
-    if hasattr(row, "workspace"):
-        same &= alias.workspace == row.workspace
+    row, _ = _tables()
     used = [column.like(bindparam("used")) for column in (row.storage_location, row.source)]
-    columns = (row.name, row.version, row.current_stage, row.storage_location, alias.alias)
-    return select(*columns).select_from(row).outerjoin(alias, same).where(or_(*used))
+    return _with_aliases().where(or_(*used))
 
 
-def _grouped(rows: list[Any]) -> dict[tuple[Any, ...], list[str]]:
+def _grouped(rows: Sequence[Any]) -> dict[tuple[Any, ...], list[str]]:
     """Return the aliases of each version."""
     grouped: dict[tuple[Any, ...], list[str]] = {}
     for *version, alias in rows:

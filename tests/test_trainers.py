@@ -526,6 +526,7 @@ def test_model_that_outlived_its_run_has_no_stored_trainer():
     assert find_trainer("0" * 32) is None
 
 
+@pytest.mark.usefixtures("mlflow_store")
 def test_asking_for_a_trainer_that_is_not_there_says_how_to_give_one():
     info = log_python_model()
     with pytest.raises(ModelError, match=r"none is stored with the run .*mlflow_b3.log_trainer"):

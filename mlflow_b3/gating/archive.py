@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.gating.evidence import LARGEST, Evidence, SignedEvidence, digest, open_sealed
+from mlflow_b3.gating.evidence import FILE, LARGEST, Evidence, SignedEvidence, digest, open_sealed
 from mlflow_b3.gating.verdict import SKEW
 from mlflow_b3.refit.model_files import (
     ModelSource,
@@ -23,9 +23,8 @@ from mlflow_b3.refit.model_files import (
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, tried_audits
 from mlflow_b3.tracking.metrics import curves_of
+from mlflow_b3.tracking.writing import FOLDER
 
-FOLDER = "b3"
-FILE = "evidence.json"
 LARGEST_REPORT = 50_000_000
 #: Audits of one model beyond these are counted, but not looked at.
 MOST_AUDITS = 50

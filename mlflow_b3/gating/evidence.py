@@ -12,9 +12,20 @@ from mlflow_b3.results import Result
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["FORMAT", "LARGEST", "Evidence", "SignedEvidence", "digest", "open_sealed", "seal"]
+__all__ = [
+    "FILE",
+    "FORMAT",
+    "LARGEST",
+    "Evidence",
+    "SignedEvidence",
+    "digest",
+    "open_sealed",
+    "seal",
+]
 
 KIND, FORMAT = "evidence", "mlflow-b3 evidence 1"
+#: Its name among the files of an audit.
+FILE = "evidence.json"
 #: A document that is larger is not read.
 LARGEST = 4_000_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -8,7 +8,6 @@ from typing import Any
 
 from mlflow_b3.errors import B3Error, EvidenceError, InputError, TrackingError
 from mlflow_b3.gating.archive import (
-    FILE,
     LARGEST_REPORT,
     Archive,
     changed_files,
@@ -21,7 +20,7 @@ from mlflow_b3.gating.archive import (
     named_audit,
     names_table,
 )
-from mlflow_b3.gating.evidence import LARGEST, Evidence, SignedEvidence, digest, open_sealed
+from mlflow_b3.gating.evidence import FILE, LARGEST, Evidence, SignedEvidence, digest, open_sealed
 from mlflow_b3.gating.judging import policy_in_force
 from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.policy import Policy

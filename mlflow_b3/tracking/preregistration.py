@@ -22,12 +22,13 @@ from mlflow_b3.results import Result
 from mlflow_b3.tracking.audits import runs_of, subject_of
 from mlflow_b3.tracking.issuing import Issuer
 from mlflow_b3.tracking.runs import child_tags, tracking_errors
+from mlflow_b3.tracking.writing import FOLDER
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 KIND, FORMAT = "commitment", "mlflow-b3 commitment 1"
-FOLDER, FILE = "b3", "commitment.json"
+FILE = "commitment.json"
 #: A document that is larger is not read.
 LARGEST = 1_000_000
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlflow_b3.auditing import audit
 from mlflow_b3.errors import TrackingError
-from mlflow_b3.gating.evidence import digest
+from mlflow_b3.gating.evidence import FILE, digest
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
@@ -26,7 +26,6 @@ from mlflow_b3.tracking.versions import show_on_versions, version_tags
 from mlflow_b3.tracking.views import add_view
 from mlflow_b3.tracking.writing import log_curves, log_dataset, log_files, log_scalars
 
-EVIDENCE = "evidence.json"
 _LOG = logging.getLogger(__name__)
 
 
@@ -227,7 +226,7 @@ def _log_evidence(
     )
     if document is None:
         return {}
-    log_files(client, child, {EVIDENCE: document})
+    log_files(client, child, {FILE: document})
     return {"b3.evidence": digest(document.encode())}
 
 

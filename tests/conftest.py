@@ -15,21 +15,33 @@ from services import mlflow_server
 def empty_database(tmp_path_factory):
     """Return an MLflow database without runs; making its tables takes seconds, copying does not."""
     path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{path}")
-    mlflow.MlflowClient().search_experiments()
-    mlflow.set_tracking_uri(before)
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_store(empty_database, tmp_path_factory):
+    """Give tests that name no store one of their worker's: two workers must not make one's tables."""
+    path = tmp_path_factory.mktemp("default") / "mlflow.db"
+    copy_database(empty_database, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+        yield
+
+
+def copy_database(source, target):
+    """Copy an SQLite database, whatever its journal holds."""
+    with (
+        closing(sqlite3.connect(source)) as original,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        original.backup(copy)
 
 
 @contextmanager
 def fresh_store(empty_database, folder, monkeypatch):
     """Point MLflow to a fresh sqlite store in a folder, artifacts included; yield its URI."""
-    with (
-        closing(sqlite3.connect(empty_database)) as source,
-        closing(sqlite3.connect(folder / "mlflow.db")) as copy,
-    ):
-        source.backup(copy)
+    copy_database(empty_database, folder / "mlflow.db")
     uri, before = f"sqlite:///{folder}/mlflow.db", mlflow.get_tracking_uri()
     monkeypatch.chdir(folder)  # new experiments keep their artifacts in ./mlruns
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

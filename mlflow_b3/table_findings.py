@@ -18,11 +18,10 @@ FEWEST_NAMES = 10
 def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[Finding]:
     """Return what features and clusters show before any refit."""
     found = []
-    features = features[[name for name in features.columns if is_plain(features[name])]]
-    constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
+    names = [str(name) for name in features.columns if is_plain(features[name])]
+    constant = [name for name in names if features[name].nunique(dropna=False) == 1]
     hashes = {
-        str(name): int(pd.util.hash_pandas_object(features[name], index=False).sum())
-        for name in features.columns
+        name: int(pd.util.hash_pandas_object(features[name], index=False).sum()) for name in names
     }
     first: dict[int, str] = {}
     repeated = [
@@ -34,7 +33,7 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
         parts = [f"constant: {shortened(constant)}"] if constant else []
         parts += [f"same values as an earlier column: {shortened(repeated)}"] if repeated else []
         found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
-    missing = {str(name): int(features[name].isna().sum()) for name in features.columns}
+    missing = {name: int(features[name].isna().sum()) for name in names}
     missing = {name: count for name, count in missing.items() if count}
     if missing:
         found.append(
@@ -43,7 +42,8 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
                 message=f"missing values are passed to the learner as they are: {missing}.",
             )
         )
-    identifying = [str(name) for name in features.columns if _identifies(features[name], clusters)]
+    sizes = np.bincount(clusters)
+    identifying = [name for name in names if _identifies(features[name], clusters, sizes)]
     if identifying:
         found.append(
             Finding(
@@ -53,7 +53,6 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
                 "new clusters and let the learner recognise known ones; consider leaving them out.",
             )
         )
-    sizes = np.bincount(clusters)
     singles = int((sizes == 1).sum())
     if 2 * singles > len(sizes):
         found.append(
@@ -66,7 +65,9 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
     return found
 
 
-def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
+def _identifies(
+    column: "pd.Series[Any]", clusters: NDArray[np.intp], sizes: NDArray[np.intp]
+) -> bool:
     """Return whether a feature's values repeat within clusters but hardly between them.
 
     Two clusters may share a value: linkage may have split one in two.
@@ -74,12 +75,19 @@ def _identifies(column: "pd.Series[Any]", clusters: NDArray[np.intp]) -> bool:
     values, _ = pd.factorize(column, use_na_sentinel=True)
     if values.max() + 1 < FEWEST_NAMES:
         return False
-    counts = pd.DataFrame({"value": values, "cluster": clusters}).query("value >= 0")
-    within = counts.groupby(["value", "cluster"])["value"].transform("size")
-    alone = counts.groupby("value")["cluster"].transform("nunique") <= 2
-    large = np.bincount(clusters)[counts["cluster"]] > 1
-    told = ((within > 1) & alone)[large]
-    return len(told) > 0 and float(told.mean()) >= IDENTIFYING
+    judged = (values >= 0) & (sizes[clusters] > 1)
+    repeated = np.bincount(values[values >= 0]) > 1
+    if not judged.any() or repeated[values[judged]].mean() < IDENTIFYING:
+        return False  # told from the values alone, as for measurements: they hardly repeat at all
+    known = values >= 0
+    pairs, where, counts = np.unique(
+        values[known].astype(np.int64) * len(sizes) + clusters[known],
+        return_inverse=True,
+        return_counts=True,
+    )
+    owners = np.bincount(pairs // len(sizes))
+    told = (counts[where] > 1) & (owners[values[known]] <= 2)
+    return bool(told[judged[known]].mean() >= IDENTIFYING)
 
 
 def is_plain(column: "pd.Series[Any]") -> bool:

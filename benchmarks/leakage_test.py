@@ -29,7 +29,6 @@ from mlflow_b3.folds import Fold, cross_validates, make_folds
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import measure_test
-from mlflow_b3.measurement.fits import FitCounts
 
 ARRANGEMENTS = {1: 39, 4: 19, 5: 19}  # by the number of folds, for the time that it takes
 FORMS = ("paired", "welch", "permutation")
@@ -200,16 +199,17 @@ def run(case: dict[str, Any], heart: tuple[Any, Any, Any]) -> dict[str, Any]:
         progress=False,
         test=case["form"],
     )
-    counts = FitCounts()
     crossed = cross_validates(folds)
-    test = conclude_test(measure_test(campaign, counts), case["form"], crossed=crossed)
+    with campaign.session() as session:
+        losses = measure_test(campaign, session, budget)
+    test = conclude_test(losses, case["form"], crossed=crossed)
     return {
         **case,
         "p": test.pvalue,
         "effect": test.effect,
         "detectable": test.detectable,
         "units": test.units,
-        "fits": counts.done,
+        "fits": session.counts.done,
     }
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         EvidenceError,
         FitError,
         InputError,
+        InterruptedAudit,
         ModelError,
         SolverError,
         TrackingError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mlflow_b3.hypothesis import LeakageTest, leakage_test
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.levels import LevelPlan, plan_levels
+    from mlflow_b3.measurement.outcomes import Refits
     from mlflow_b3.refit.stored_code import log_trainer
     from mlflow_b3.reporting.report import AuditReport
     from mlflow_b3.tracking.comparison import compare
@@ -60,6 +62,7 @@ __all__ = [
     "FragmentEstimate",
     "FragmentLosses",
     "InputError",
+    "InterruptedAudit",
     "LeakageTest",
     "LevelPlan",
     "LossCurve",
@@ -69,6 +72,7 @@ __all__ = [
     "P0Bound",
     "P0Search",
     "Policy",
+    "Refits",
     "SeenShare",
     "Sensitivity",
     "SolverError",
@@ -111,6 +115,7 @@ _HOMES = {
     "FragmentEstimate": "estimation.fragments",
     "FragmentLosses": "measurement.curve",
     "InputError": "errors",
+    "InterruptedAudit": "errors",
     "LeakageTest": "hypothesis",
     "LevelPlan": "measurement.levels",
     "LossCurve": "measurement.curve",
@@ -120,6 +125,7 @@ _HOMES = {
     "P0Bound": "estimation.mixture",
     "P0Search": "estimation.leakage_share",
     "Policy": "gating.policy",
+    "Refits": "measurement.outcomes",
     "SeenShare": "estimation.shares",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",

@@ -1,6 +1,7 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.claims import Claim, make_claim
-from mlflow_b3.conclusions import conclude, conclude_test
+from mlflow_b3.conclusions import conclude, conclude_test, preview
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
@@ -16,14 +17,16 @@ from mlflow_b3.findings import Finding
 from mlflow_b3.fold_table import digest_folds, load_folds
 from mlflow_b3.folds import cross_validates, make_folds
 from mlflow_b3.hypothesis import TESTS, LeakageTest
+from mlflow_b3.identity import identify
 from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.losses import constant_loss
 from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.measurement.breaking import parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import check_test, measure_test
-from mlflow_b3.measurement.fits import FitCounts
-from mlflow_b3.measurement.levels import DESIGNS
+from mlflow_b3.measurement.journal import open_journal
+from mlflow_b3.measurement.levels import DESIGNS, parse_seconds
+from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.planning import Plan, plan_audit
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.findings import audit_findings
@@ -72,6 +75,9 @@ def audit(
     seed: int = 0,
     n_jobs: int | None = None,
     backend: str | None = None,
+    address: str | None = None,
+    fit_timeout: float | str | None = None,
+    journal: Any = None,
     progress: bool | None = None,
 ) -> AuditReport:
     """Find out whether a model's score is inflated by leaked dependency, and by how much.
@@ -175,14 +181,34 @@ def audit(
         the table's index.
     seed : int
         Same seed, same numbers, whatever the number of workers.
-    n_jobs, backend : optional
-        As in `joblib.Parallel`.
+    n_jobs : int, optional
+        How many refits run at the same time, as in `joblib.Parallel`: 1 by default, -1 for all cores,
+        or all that a cluster has. Large tables may run fewer, as memory allows.
+    backend : {"loky", "threading", "sequential", "dask", "ray", "spark"}, optional
+        Where they run: in processes or threads of this machine, one after another, or on a cluster.
+        By default in processes, if there are several and the refits take longer than these need to
+        start.
+    address : str, optional
+        Of the cluster: "tcp://scheduler:8786" for Dask, "auto" or "ray://…" for Ray, a master such as
+        "local[4]" or "spark://…" for Spark; by default the one that this process is connected to.
+    fit_timeout : number or str, optional
+        Seconds that one refit may take, or a time such as "5m"; longer ones count as failed. By
+        default a refit may take all of a budget in time, a minute at least; else there is no limit.
+    journal : path, optional
+        A file, or a folder of such files, that remembers every finished refit: the same audit goes on
+        from there when it is started again. It is made where it is not there.
     progress : bool, optional
         Show a progress bar; by default on a terminal only.
 
     Returns
     -------
     AuditReport
+        After Ctrl-C that of the refits made until then, with `refits.partial` set.
+
+    Raises
+    ------
+    InterruptedAudit
+        After Ctrl-C, where the refits made until then say nothing.
     """
     folds = load_folds(folds)
     linkage = LinkageArguments(
@@ -208,6 +234,9 @@ def audit(
     _check_kinds(method_options, refit, refit_options, distribution)
     chosen_method = as_method(method, **(method_options or {}))
     _check(claim, scheme, levels, test, seed, threshold, distribution)
+    workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
+    workers.check()
+    limit = parse_seconds("fit_timeout", fit_timeout)
     subject = load_subject(
         model,
         data,
@@ -234,6 +263,14 @@ def audit(
         levels=levels,
         seed=int(seed),
     )
+    settings = replace(
+        plan.settings(fits=0),
+        folds_digest=digest_folds(plan.folds),
+        folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
+        threshold_given=threshold is not None,
+        fold_threshold=linkage.safe_threshold,
+        purge_threshold=purge_threshold,
+    )
     campaign = Campaign(
         data=subject.rows,
         learner=subject.learner,
@@ -246,22 +283,22 @@ def audit(
         fragments=plan.fragments,
         budget=budget,
         distribution=distribution,
-        n_jobs=n_jobs,
-        backend=backend,
+        workers=workers,
+        fit_timeout=limit,
         progress=progress,
         test=test,
+        preview=lambda part: preview(part, plan.claim, plan.summaries, settings),
     )
-    with without_autologging():
-        measured, counts = campaign.measure()
-    settings = replace(
-        plan.settings(fits=counts.done),
-        folds_digest=digest_folds(plan.folds),
-        folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
-        threshold_given=threshold is not None,
-        fold_threshold=linkage.safe_threshold,
-        purge_threshold=purge_threshold,
-    )
+    with ExitStack() as stack:
+        stack.enter_context(without_autologging())
+        kept = None
+        if journal is not None:
+            identity = identify(plan, levels, test)
+            kept = stack.enter_context(open_journal(journal, identity))
+        measured, counts = campaign.measure(kept)
+    settings = replace(settings, fits=counts.done)
     report = _conclude(plan, measured, settings, threshold, test)
+    report = replace(report, refits=counts.summary())
     findings = [*plan.findings, *audit_findings(report, counts)]
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if distribution and report.distribution is None:
@@ -343,6 +380,9 @@ def run_leakage_test(
     row_id: str | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
+    backend: str | None = None,
+    address: str | None = None,
+    fit_timeout: float | str | None = None,
     progress: bool | None = None,
 ) -> LeakageTest:
     """Run the leakage test of a model alone.
@@ -353,6 +393,9 @@ def run_leakage_test(
     choose("test", test, TESTS)
     check_seed(seed)
     _check_kinds(None, refit, refit_options, False)
+    workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
+    workers.check()
+    limit = parse_seconds("fit_timeout", fit_timeout)
     subject = load_subject(
         model,
         data,
@@ -372,11 +415,12 @@ def run_leakage_test(
         folds=make_folds(subject.table, load_folds(folds), seed=seed),
         seed=seed,
         budget=budget,
-        n_jobs=n_jobs,
+        workers=workers,
+        fit_timeout=limit,
         progress=progress,
         test=test,
     )
-    check_test(campaign)
-    with without_autologging():
-        losses = measure_test(campaign, FitCounts())
+    check_test(campaign.folds, test, budget)
+    with without_autologging(), campaign.session() as session:
+        losses = measure_test(campaign, session, budget)
     return conclude_test(losses, test, crossed=cross_validates(campaign.folds))

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from mlflow_b3.cli_compare import compare_command
-from mlflow_b3.cli_errors import input_errors, shown_if_not_recorded
+from mlflow_b3.cli_errors import INTERRUPTED, input_errors, shown_if_not_recorded
 from mlflow_b3.cli_gate import gate_command, keys_command, policy_command, verify_command
 from mlflow_b3.cli_linkage import LINKAGE_NAMES
 from mlflow_b3.cli_options import (
     announce_code,
     audit_options,
     given_options,
+    kept_journal,
     require_options,
     subject_options,
 )
@@ -53,8 +54,8 @@ ENVIRONMENT_OPTION = click.option(
 def main() -> None:
     """Audit MLflow models for scores inflated by leaked dependency between clusters.
 
-    Exit codes: 0 done, 2 usage or input error; of gate and verify also 1, the version may not be
-    promoted or its evidence does not hold, and 3, the numbers do not decide.
+    Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C; of gate and verify also 1, the
+    version may not be promoted or its evidence does not hold, and 3, the numbers do not decide.
     """
     # one bar for each of many small files says nothing
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -101,17 +102,22 @@ def audit_command(
         run_id = None
         announce_code(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
-        if record:
-            with shown_if_not_recorded():
-                report, run_id = audit_and_record(model, data, **subject, **given, progress=True)
-        else:
-            report = audit(model, data, **subject, **given, progress=True)
-        click.echo(str(report))
-        writer(report)
-        if run_id is not None:
-            from mlflow_b3.tracking.addresses import where_to_look
+        with kept_journal(given):
+            if record:
+                with shown_if_not_recorded():
+                    report, run_id = audit_and_record(
+                        model, data, **subject, **given, progress=True
+                    )
+            else:
+                report = audit(model, data, **subject, **given, progress=True)
+            click.echo(str(report))
+            writer(report)
+            if run_id is not None:
+                from mlflow_b3.tracking.addresses import where_to_look
 
-            click.echo("\n" + where_to_look(run_id))
+                click.echo("\n" + where_to_look(run_id))
+            if report.partial:  # its journal stays, for the next start to go on with
+                sys.exit(INTERRUPTED)
 
 
 @main.command(name="test", cls=_Command)
@@ -188,7 +194,7 @@ def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
     fixed = [
         *("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds"),
-        *("refit", "refit_options", "trainer", "sample_weight", *LINKAGE_NAMES),
+        *("refit", "refit_options", "trainer", "sample_weight", "journal", *LINKAGE_NAMES),
     ]
     refused = [name for name in fixed if name in given]
     if refused:

@@ -3,6 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mlflow_b3.cli_options import (
     announce_code,
     audit_options,
     given_options,
+    kept_journal,
     require_options,
     subject_options,
 )
@@ -64,17 +66,18 @@ def compare_command(
             for model in chosen:
                 announce_code(model, given)
             given.update(progress=True, record=record)
-        comparison = compare(
-            chosen, experiment=experiment, registered_model=registered_model, **given
-        )
-        click.echo(comparison_text(comparison))
-        files = {} if folder is None else comparison_files(comparison)
-        for name, text in files.items():
-            assert folder is not None
-            write_text("output", folder / name, text)
-        if record:
-            run_id = record_comparison(comparison)
-            click.echo("\n" + where_to_compare(comparison, run_id))
+        with kept_journal(given) if "data" in given else nullcontext():
+            comparison = compare(
+                chosen, experiment=experiment, registered_model=registered_model, **given
+            )
+            click.echo(comparison_text(comparison))
+            files = {} if folder is None else comparison_files(comparison)
+            for name, text in files.items():
+                assert folder is not None
+                write_text("output", folder / name, text)
+            if record:
+                run_id = record_comparison(comparison)
+                click.echo("\n" + where_to_compare(comparison, run_id))
 
 
 def _parted(models: Iterable[str]) -> list[str]:

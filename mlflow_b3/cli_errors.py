@@ -6,9 +6,11 @@ from contextlib import contextmanager
 
 import click
 
-from mlflow_b3.errors import B3Error, TrackingError
+from mlflow_b3.errors import B3Error, InterruptedAudit, TrackingError
 
 INPUT_ERROR = 2
+#: What shells say of a command that Ctrl-C ended.
+INTERRUPTED = 130
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def input_errors() -> Iterator[None]:
         # names in it are other people's, and may hold what a terminal obeys
         told = "\n".join(map(visible, str(error).splitlines()))
         click.echo(f"mlflow-b3: {told}", err=True)
-        sys.exit(INPUT_ERROR)
+        sys.exit(INTERRUPTED if isinstance(error, InterruptedAudit) else INPUT_ERROR)
 
 
 @contextmanager

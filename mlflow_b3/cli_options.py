@@ -1,6 +1,7 @@
 """Options of the command line that several commands have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from mlflow_b3.cli_types import FOLDS, NAMED_VALUES, NUMBER, TEXT, WHOLE, YES_NO
 from mlflow_b3.errors import InputError
 
 Decorated = Callable[..., Any]
+NO_JOURNAL = "none"
 
 SHARED_OPTIONS = [
     click.option("--data", type=TEXT, help="Table with the rows: a .csv or .parquet file."),
@@ -44,6 +46,21 @@ SHARED_OPTIONS = [
     click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
     click.option(
         "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
+    ),
+    click.option(
+        "--backend",
+        type=TEXT,
+        help="Where refits run: loky, threading or sequential on this machine, or on a cluster: "
+        "dask, ray or spark.",
+    ),
+    click.option(
+        "--address",
+        type=TEXT,
+        help="Of the cluster: tcp://scheduler:8786 for dask, auto or ray://… for ray, a master such "
+        "as spark://… for spark.",
+    ),
+    click.option(
+        "--fit-timeout", type=TEXT, help="Time that one refit may take, such as 90s or 5m."
     ),
 ]
 
@@ -108,6 +125,13 @@ AUDIT_OPTIONS = [
     ),
     click.option("--threshold", type=NUMBER, help="Loss at which the model fails."),
     click.option(
+        "--journal",
+        type=TEXT,
+        help="File, or folder of files, that remembers finished refits: the same audit started again "
+        "goes on from there. By default one in the user's cache until the audit is done; none for "
+        "none.",
+    ),
+    click.option(
         "--distribution",
         type=YES_NO,
         default=False,
@@ -143,6 +167,24 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
         if merged := {key: value for part in parts for key, value in (part or {}).items()}:
             given[f"{subject}_options"] = merged
     return given
+
+
+@contextmanager
+def kept_journal(given: dict[str, Any]) -> Iterator[None]:
+    """Let audits keep journals where they are told to, else in the cache until they are done."""
+    told = given.pop("journal", None)
+    if told == NO_JOURNAL:
+        yield
+        return
+    if told is not None:
+        given["journal"] = told
+        yield
+        return
+    from mlflow_b3.journals import JournalFolder, usual_folder
+
+    folder = given["journal"] = JournalFolder(usual_folder())
+    yield
+    folder.clear()
 
 
 def announce_code(model_uri: str, given: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from mlflow_b3.refit.stored_code import StoredCode
 from mlflow_b3.refit.trainer import import_function
 
 #: They change how an audit runs, not what it finds.
-INDIFFERENT = ("n_jobs", "backend", "progress")
+INDIFFERENT = ("n_jobs", "backend", "address", "journal", "progress")
 #: What is committed apart: the model and the table, by their digests.
 APART = ("model", "data", "cluster")
 #: Longer lists are committed by their digest.

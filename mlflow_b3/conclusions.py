@@ -28,6 +28,7 @@ from mlflow_b3.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
 from mlflow_b3.readings import solve_fragments, take_readings
 from mlflow_b3.reporting.report import AuditReport, Settings
+from mlflow_b3.wording import number
 
 #: The cluster errors and split rates of the sensitivity curves.
 ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
@@ -106,6 +107,24 @@ def conclude(
         readings=readings,
         influence=influence,
     )
+
+
+def preview(
+    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], settings: Settings
+) -> str:
+    """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
+    if claim.pattern == "unknown" or (claim.pattern == "fragments" and not measured.fragments):
+        score, value, interval = "loco", measured.loco, _loco_interval(measured, settings)
+    elif claim.pattern == "fragments":
+        assert measured.fragments is not None
+        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
+        score, value, interval = "e0", mixture.e0, mixture.interval
+    else:
+        method = as_method(settings.method, **settings.method_options)
+        result = _estimate(measured, claim, folds, method, settings.loss_bound)
+        score, value, interval = "e0", result.e0, result.interval
+    low, high = _not_below(interval, settings)
+    return f"{score} {number(_floored(value, settings))} ({number(low)} to {number(high)})"
 
 
 def _with_losses(folds: tuple[FoldSummary, ...], measured: Measurement) -> tuple[FoldSummary, ...]:

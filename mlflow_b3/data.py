@@ -145,16 +145,6 @@ class AuditData:
         names = tuple(map(str, range(int(groups.max()) + 1)))
         return replace(self, clusters=groups, names=names)
 
-    def reordered(self, order: NDArray[np.intp]) -> "AuditData":
-        """Return the same cluster ids with the rows dealt to them in another order."""
-        return replace(
-            self,
-            features=self.take(order),
-            target=self.target[order],
-            ids=self.ids[order],
-            weight=None if self.weight is None else self.weight[order],
-        )
-
 
 def prepare(
     frame: pd.DataFrame,

@@ -34,6 +34,10 @@ class FitError(B3Error):
     """Too many of an audit's refits failed for its numbers to mean anything."""
 
 
+class InterruptedAudit(B3Error, KeyboardInterrupt):  # noqa: N818 - the user did it
+    """The user stopped an audit before anything could be said."""
+
+
 class SolverError(B3Error):
     """No solver found the losses that fit a curve; another method will."""
 

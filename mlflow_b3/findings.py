@@ -34,6 +34,7 @@ CODES: dict[str, str] = {
     "B327": "about the linkage evidence",
     "B328": "the losses of suspected rows do not fit",
     "B329": "not the table that the model was trained on",
+    "B330": "the audit was stopped early",
 }
 
 

@@ -59,6 +59,11 @@ class Loss:
         if self.kind in ("label", "value") and prediction.shape == (len(target), 1):
             prediction = prediction[:, 0]  # some regressors return a column
         self._check(prediction, predictor.classes, len(target))
+        missing = int(pd.isna(prediction).sum())  # as labels they would pass for wrong ones
+        if missing:
+            raise ModelError(
+                f"the model predicted missing values (NaN):\n{missing} among {prediction.size}."
+            )
         losses = np.asarray(self.per_row(target, prediction, predictor.classes), dtype=float)
         if losses.shape != (len(target),):
             raise ModelError(

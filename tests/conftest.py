@@ -26,6 +26,7 @@ def _default_store(empty_database, tmp_path_factory):
     copy_database(empty_database, path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+        patch.setenv("MLFLOW_B3_JOURNALS", str(tmp_path_factory.mktemp("journals")))
         yield
 
 

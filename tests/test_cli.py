@@ -290,7 +290,7 @@ def test_empty_strings_count_as_not_given(shop, called, empty):
     result = run("audit", *subject(shop), "--no-record", *nothing)
     assert result.exit_code == 0, result.output
     (arguments,) = called
-    assert set(arguments) == {"model", "data", "target", "cluster", "progress"}
+    assert set(arguments) == {"model", "data", "target", "cluster", "journal", "progress"}
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
@@ -559,7 +559,7 @@ def test_help_is_printed_with_exit_code_0(command):
 
 def test_the_exit_codes_are_documented():
     text = " ".join(run("--help").stdout.split())
-    assert "Exit codes: 0 done, 2 usage or input error; of gate and verify also 1" in text
+    assert "Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C; of gate" in text
 
 
 def test_these_commands_exist():

@@ -21,8 +21,8 @@ from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.assembly import FoldLosses
 from mlflow_b3.measurement.breaking import breakable, parse_fragments
 from mlflow_b3.measurement.broken import fragment_losses
-from mlflow_b3.measurement.fits import FitCounts, Refitter, run_fits
 from mlflow_b3.measurement.levels import exposures
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.refit.sklearn import CloneLearner
 from mlflow_b3.reporting.sentences import explain
@@ -82,7 +82,7 @@ def measure(data, fragments="uniform", refits=4, **options):
     numbers = range(len(folds))
     tasks = [Task("loco", number, 0, 0) for number in numbers]
     tasks += [Task("fragments", number, 0, r) for number in numbers for r in range(refits)]
-    for outcome in run_fits(refitter, tasks, FitCounts()):
+    for outcome in refitter.run_batch(tasks):
         folds[outcome.task.fold].add(outcome, resampler)
     seen = [fold.seen for fold in folds]
     return fragment_losses(seen, data.clusters, data.clusters, resampler.fragments)[0]

@@ -11,15 +11,19 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from mlflow_b3 import InputError, audit, leakage_test
 from mlflow_b3.auditing import run_leakage_test
+from mlflow_b3.data import prepare
 from mlflow_b3.folds import Fold
 from mlflow_b3.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
+from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.comparison import welch_tasks
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import (
     LEAST_DISJOINT_ROWS,
     Resampler,
     Task,
     disjoint_sizes,
 )
+from mlflow_b3.refit.sklearn import CloneLearner
 
 # --- the published form ---------------------------------------------------------------------------
 
@@ -422,10 +426,11 @@ def test_rearranging_deals_the_rows_of_the_folds_to_the_clusters_and_nothing_els
     clinic, monkeypatch
 ):
     """Rows 200-239 are in no fold and stay; every other row keeps its label when it moves."""
-    tables = []
+    orders = []
 
-    def measure(campaign, counts, rounds, bar):  # noqa: ARG001
-        tables.append(campaign.data)
+    def measure(folds, session, rounds, arrangement=0):  # noqa: ARG001
+        task = Task("test-with", 0, 0, 0, arrangement)
+        orders.append(session.resampler.arranged(task, np.arange(240)))
         return np.arange(5.0), np.zeros(5), np.arange(5)
 
     monkeypatch.setattr("mlflow_b3.measurement.comparison._measure_paired", measure)
@@ -434,16 +439,48 @@ def test_rearranging_deals_the_rows_of_the_folds_to_the_clusters_and_nothing_els
     result = run_leakage_test(model, clinic, **SUBJECT, test="permutation", folds=[fold], seed=3)
     assert result.arrangements == 99
     assert result.pvalue == 1.0, "all statistics are the same"
-    original, *others = tables
-    rows = {tuple(row): label for row, label in zip(*_values(original), strict=True)}
-    orders = set()
-    for table in others:
-        features, target = _values(table)
-        assert np.array_equal(table.clusters, original.clusters)
-        assert {tuple(row): y for row, y in zip(features, target, strict=True)} == rows
-        assert np.array_equal(features[200:], _values(original)[0][200:])
-        orders.add(features.tobytes())
-    assert len(orders) == 99
+    original, *others = orders
+    assert np.array_equal(original, np.arange(240))
+    for order in others:
+        assert np.array_equal(np.sort(order), original)
+        assert np.array_equal(order[200:], original[200:])
+    assert len({order.tobytes() for order in others}) == 99
+
+
+def test_a_rearranged_refit_takes_features_labels_and_weights_of_the_same_rows(clinic):
+    data = prepare(
+        clinic.assign(w=np.arange(240.0)),
+        target="disease",
+        cluster="patient_id",
+        task="classification",
+        sample_weight="w",
+    )
+    fold = Fold(training=np.arange(200), validation=np.arange(200, 240))
+    resampler = Resampler(
+        folds=(fold,),
+        iid_folds=(fold,),
+        clusters=data.clusters,
+        exposures=(0.0,),
+        scheme="subset",
+        seed=1,
+    )
+    seen = []
+
+    class Looks(CloneLearner):
+        def train(self, rows, seed):
+            seen.append(rows)
+            return super().train(rows, seed)
+
+    learner = Looks(KNeighborsClassifier(1))
+    loss = resolve_loss(None, "classification")
+    refitter = Refitter(data=data, learner=learner, loss=loss, resampler=resampler)
+    refitter.run(Task("loco", 0, 0, 0, 5))
+    (rows,) = seen
+    order = rows.weight.astype(int)
+    assert not np.array_equal(order, np.arange(200))
+    assert np.array_equal(rows.target, data.target[order])
+    assert np.array_equal(rows.ids, data.ids[order])
+    assert np.array_equal(rows.X.to_numpy(), data.take(order).to_numpy())
 
 
 def _values(table):

@@ -27,6 +27,7 @@ from mlflow_b3.measurement.levels import (
     plan_fits,
 )
 from mlflow_b3.measurement.resampling import Resampler, Task
+from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.refit.sklearn import CloneLearner
 
 
@@ -53,7 +54,7 @@ def resampler(data, scheme="subset", seed=0):
     )
 
 
-def campaign(model, data=None, **options):
+def campaign(model, data=None, n_jobs=None, backend=None, **options):
     data = table() if data is None else data
     learner = CloneLearner(model)
     return Campaign(
@@ -62,6 +63,7 @@ def campaign(model, data=None, **options):
         loss=resolve_loss(None, learner.task),
         folds=make_folds(data, 3),
         progress=False,
+        workers=WorkerSettings(n_jobs=n_jobs, backend=backend),
         **{"budget": least_fits(n_folds=3, stochastic=learner.stochastic), **options},
     )
 
@@ -237,7 +239,7 @@ def test_a_time_becomes_refits_by_their_speed():
 def test_the_number_of_workers_does_not_change_a_digit():
     model = DecisionTreeClassifier(random_state=0, max_features=2)
     one = campaign(model).measure()[0]
-    two = campaign(model, n_jobs=2).measure()[0]
+    two = campaign(model, n_jobs=2, backend="loky").measure()[0]
     assert one.curve == two.curve
     assert one.fragments == two.fragments
     assert (one.loco, one.iid) == (two.loco, two.iid)
@@ -246,7 +248,9 @@ def test_the_number_of_workers_does_not_change_a_digit():
     )
 
 
-@pytest.mark.parametrize("options", [{"n_jobs": 2}, {"n_jobs": 2, "backend": "threading"}])
+@pytest.mark.parametrize(
+    "options", [{"n_jobs": 2, "backend": "loky"}, {"n_jobs": 2, "backend": "threading"}]
+)
 def test_a_learner_that_is_not_parallel_runs_here_whatever_the_number_of_workers(options):
     threads = []
 
@@ -258,8 +262,8 @@ def test_a_learner_that_is_not_parallel_runs_here_whatever_the_number_of_workers
             return super().train(rows, seed)
 
     planned = campaign(LogisticRegression())
-    alone = replace(planned, learner=OneProcess(LogisticRegression()), **options)
-    assert alone.workers == 1
+    workers = WorkerSettings(**options)
+    alone = replace(planned, learner=OneProcess(LogisticRegression()), workers=workers)
     assert alone.measure()[0].curve == planned.measure()[0].curve
     assert set(threads) == {threading.current_thread()}
 

@@ -16,7 +16,7 @@ from mlflow_b3.measurement.accumulation import (
 )
 from mlflow_b3.measurement.broken import SeenLosses, fragment_losses
 from mlflow_b3.measurement.curve import SHARPNESS, FragmentLosses, LossCurve, pooled
-from mlflow_b3.measurement.fits import Outcome
+from mlflow_b3.measurement.outcomes import Outcome
 from mlflow_b3.measurement.resampling import Resampler
 
 FEW_CLUSTERS = 10
@@ -117,7 +117,7 @@ class FoldLosses:
         assert outcome.validation is not None
         assert outcome.held_back is not None
         task = outcome.task
-        draw = resampler.draw(task)
+        draw = outcome.draw or resampler.draw(task)
         if task.purpose == "loco":
             self.loco.add(draw.validation, 0, outcome.validation)
             self.seen.add_whole(outcome.validation)
@@ -156,6 +156,7 @@ def assemble(
     iid_losses: Iterable[Array],
     resampler: Resampler,
     repeats: int = 1,
+    tails: tuple[Tail, ...] = (),
 ) -> Measurement:
     """Turn the collected losses into curves with their uncertainty.
 
@@ -172,6 +173,8 @@ def assemble(
     resampler : Resampler
     repeats : int
         How many assignments of clusters the folds consist of.
+    tails : tuple of Tail
+        Measured along with it.
     """
     parts = assemble_curve(folds, resampler, repeats)
     clusters = resampler.clusters
@@ -196,6 +199,7 @@ def assemble(
             curve=parts.influence,
             fragments=broken[parts.used],
         ),
+        tails=tails,
     )
 
 

@@ -1,23 +1,25 @@
 """All refits of one audit: planned within a budget, run, and put together."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import KFold
-from tqdm import tqdm
 
 from mlflow_b3.data import AuditData
-from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.losses import Loss
-from mlflow_b3.measurement.assembly import FoldLosses, Measurement, assemble
+from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes, breakable
+from mlflow_b3.measurement.collecting import Collected
 from mlflow_b3.measurement.comparison import check_test, measure_test, paired_tasks
-from mlflow_b3.measurement.fits import FitCounts, Outcome, Refitter, count_workers, run_fits
+from mlflow_b3.measurement.fits import Session, interrupted
+from mlflow_b3.measurement.journal import Journal
 from mlflow_b3.measurement.levels import (
+    DEFAULT_FITS,
     SHARES,
     STOCHASTIC_REPEATS,
     FitPlan,
@@ -27,11 +29,16 @@ from mlflow_b3.measurement.levels import (
     parse_budget,
     plan_fits,
 )
+from mlflow_b3.measurement.outcomes import FitCounts
+from mlflow_b3.measurement.progress import Progress
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
-from mlflow_b3.measurement.tails import TailLosses
+from mlflow_b3.measurement.workers import WorkerSettings, open_workers
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
+#: Seconds that a refit may take at least where nobody set a limit, but a time for the whole audit.
+SHORTEST_LIMIT = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +59,16 @@ class Campaign:
         A number of refits, or a time such as "10m".
     distribution : bool
         Measure the distribution of the losses too, not only their mean.
-    n_jobs, backend
-        As in `joblib.Parallel`; without effect on learners that are not `parallel`.
+    workers : WorkerSettings
+        Where refits run; without effect on learners that are not `parallel`.
+    fit_timeout : float or None
+        Seconds that one refit may take; by default those of a budget in time, if it is long.
     progress : bool or None
         Show a progress bar; None shows it on a terminal only.
     test : {"paired", "welch", "permutation"}
         The form of the leakage test; an audit measures the first of them along with the curve.
+    preview : callable or None
+        Says in a few words what a part of the measurement tells already, for the progress bar.
     """
 
     data: AuditData
@@ -71,71 +82,115 @@ class Campaign:
     fragments: FragmentSizes = UNIFORM
     budget: int | str | None = None
     distribution: bool = False
-    n_jobs: int | None = None
-    backend: str | None = None
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
+    fit_timeout: float | None = None
     progress: bool | None = None
     test: str = "paired"
+    preview: Callable[[Measurement], str] | None = None
 
-    def measure(self) -> tuple[Measurement, FitCounts]:
-        """Run every refit of an audit."""
+    def measure(self, journal: Journal | None = None) -> tuple[Measurement, FitCounts]:
+        """Run every refit of an audit.
+
+        Raises
+        ------
+        InterruptedAudit
+            When the user stops it before there is anything to conclude from.
+        """
         if parse_budget(self.budget)[1] is None:
-            self._plan(FitCounts())  # a budget that cannot work shows before the first refit
-        check_test(self._test_alone())
+            self.plan()  # a budget that cannot work shows before the first refit
+        check_test(self.tested_folds, self.test, self._test_budget())
+        with self.session(journal) as session:
+            collected = Collected(self, session.resampler)
+            try:
+                self._measure_curve(session, collected)
+            except KeyboardInterrupt as interrupt:
+                if self.test != "paired" or not collected.complete:
+                    raise interrupted(session) from interrupt
+            collected.require_complete(session.counts)
+            measured = collected.assemble()
+            if self.test != "paired":
+                losses = measure_test(self, session, self._test_budget())
+                measured = replace(measured, test_losses=losses)
+        return measured, session.counts
+
+    def _measure_curve(self, session: Session, collected: Collected) -> None:
+        # the folds as they are come first: what follows is measured against them
+        repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
+        session.run(self._first_tasks(session.resampler, range(repeats)), collected.add)
+        if collected.folds_without_loss:  # chance may have it that every refit of a fold failed
+            again = self._first_tasks(session.resampler, range(repeats, repeats + 1))
+            missing = collected.folds_without_loss
+            again = [task for task in again if task.purpose == "loco" and task.fold in missing]
+            session.run(again, collected.add)
+        collected.start(session.counts)
+        plan = self._settled_plan(session)
+        tasks, needed = self._later_tasks(plan)
+        session.run(tasks, collected.add, needed=needed, look=collected.preview)
+
+    def _settled_plan(self, session: Session) -> FitPlan:
+        """Return the plan; one that follows from the speed of this machine is kept for later."""
+        journal = session.journal
+        if parse_budget(self.budget)[1] is None or journal is None:
+            return self.plan(session)
+        if journal.plan is None:
+            journal.keep_plan(self.plan(session))
+        assert journal.plan is not None
+        return journal.plan
+
+    @contextmanager
+    def session(self, journal: Journal | None = None) -> Iterator[Session]:
+        """Get ready to run refits."""
         resampler = self.resampler()
-        collected = [FoldLosses(fold, len(resampler.exposures)) for fold in self.folds]
-        tails = TailLosses(self.folds, resampler)
-        iid: list[NDArray[np.float64]] = []
-        counts = FitCounts()
-
-        def collect(outcome: Outcome) -> None:
-            if outcome.task.purpose == "iid":
-                assert outcome.validation is not None
-                iid.append(outcome.validation)
-                return
-            collected[outcome.task.fold].add(outcome, resampler)
-            if self.distribution:
-                tails.add(outcome)
-
-        with self.bar() as bar:
-            # the folds as they are come first: what follows is measured against them
-            self.run(resampler, self._first_tasks(resampler), counts, collect, bar)
-            if any((fold.loco.counts == 0).any() for fold in collected) or not iid:
-                raise FitError(f"a refit on a whole fold failed:\n{counts.first_error}")
-            if self.distribution:
-                tails.set_thresholds()
-            plan = self._plan(counts)
-            rounds = range(plan.test if self.test == "paired" else 0)
-            tasks = self._curve_tasks(plan) + paired_tasks(self.folds, rounds)
-            self.run(resampler, tasks, counts, collect, bar)
-        self._require_all_levels(collected, counts)
-        measured = assemble(collected, iid, resampler, self.repeats)
-        measured = replace(measured, tails=tails.assemble(self.repeats))
-        if self.test != "paired":
-            measured = replace(measured, test_losses=measure_test(self._test_alone(), counts))
-        return measured, counts
-
-    def _test_alone(self) -> "Campaign":
-        """Return a campaign for the test: one assignment of clusters, and what the curve leaves."""
-        fits, seconds = parse_budget(self.budget)
-        budget: int | str | None = None
-        if fits is not None:
-            resampler = self.resampler()
-            curve = self._curve_tasks(self._plan(FitCounts()))
-            budget = max(1, fits - len(self._first_tasks(resampler)) - len(curve))
-        elif seconds is not None:
-            budget = f"{SHARES['test'] * seconds:.3f}s"
-        return replace(
-            self, folds=self.folds[: len(self.folds) // self.repeats], repeats=1, budget=budget
+        refitter = Refitter(
+            data=self.data,
+            learner=self.learner,
+            loss=self.loss,
+            resampler=resampler,
+            seconds_at_most=self._seconds_per_fit,
         )
-
-    def _require_all_levels(self, collected: Sequence[FoldLosses], counts: FitCounts) -> None:
-        if any(0 in fold.fits for fold in collected):
-            raise FitError(f"all refits at one level failed:\n{counts.first_error}")
-        if any((fold.validation.counts.sum(axis=0) == 0).any() for fold in collected):
-            raise InputError(
-                f"scheme={self.scheme!r} leaves no validation rows of a fold to score: drawing with "
-                "replacement uses all of them. Use scheme='subset', or fewer folds."
+        fits, seconds = parse_budget(self.budget)
+        expected = fits or DEFAULT_FITS
+        started = time.monotonic()
+        done_before = 0 if journal is None else journal.refits
+        with (
+            Progress(self.progress, 0 if seconds else expected) as progress,
+            open_workers(refitter, self._where, expected - done_before) as workers,
+        ):
+            yield Session(
+                resampler=resampler,
+                workers=workers,
+                journal=journal,
+                progress=progress,
+                started=started,
+                deadline=None if seconds is None else started + seconds,
             )
+
+    @property
+    def _where(self) -> WorkerSettings:
+        """Where refits run: for a limit that somebody set, where it can be enforced for certain."""
+        if self.fit_timeout is None or self.workers.backend is not None:
+            return self.workers
+        return replace(self.workers, backend="loky")
+
+    @property
+    def _seconds_per_fit(self) -> float | None:
+        """How long a refit may take: as told, or as long as the whole audit, if that is long."""
+        seconds = parse_budget(self.budget)[1]
+        return self.fit_timeout or (None if seconds is None else max(seconds, SHORTEST_LIMIT))
+
+    @property
+    def tested_folds(self) -> tuple[Fold, ...]:
+        """The folds of the first assignment of clusters, on which a test of its own is made."""
+        return self.folds[: len(self.folds) // self.repeats]
+
+    def _test_budget(self) -> int | str | None:
+        """Return what the curve leaves for a test of its own."""
+        fits, seconds = parse_budget(self.budget)
+        if fits is not None:
+            curve = self._later_tasks(replace(self.plan(), test=0))[0]
+            first = self._first_tasks(self.resampler(), range(self.plan().loco))
+            return max(1, fits - len(first) - len(curve))
+        return None if seconds is None else f"{SHARES['test'] * seconds:.3f}s"
 
     def resampler(self) -> Resampler:
         """Return what draws the rows of every refit."""
@@ -153,91 +208,57 @@ class Campaign:
             fragments=self.fragments,
         )
 
-    @property
-    def workers(self) -> int:
-        """How many refits run at the same time."""
-        workers = count_workers(self.n_jobs)
-        return workers if self.learner.parallel else 1
-
-    def _plan(self, counts: FitCounts) -> FitPlan:
+    def plan(self, session: Session | None = None) -> FitPlan:
         """Return the plan; a time becomes a number of refits by the speed of those done so far."""
         fits, seconds = parse_budget(self.budget)
-        folds, stochastic = len(self.folds), self.learner.stochastic
-        if seconds is not None and counts.done:
-            workers = self.workers
-            fits = counts.done + fits_within(
-                seconds - counts.seconds / workers,
-                per_fit=counts.seconds / counts.done,
-                workers=workers,
-            )
-            fits = max(
-                fits,
-                least_fits(
-                    n_folds=folds,
-                    stochastic=stochastic,
-                    design=self.levels,
-                    from_zero=self._from_zero,
-                ),
-            )
-        return plan_fits(
-            fits,
-            n_folds=folds,
-            stochastic=stochastic,
-            design=self.levels,
-            from_zero=self._from_zero,
-        )
+        design: dict[str, Any] = {
+            "n_folds": len(self.folds),
+            "stochastic": self.learner.stochastic,
+            "design": self.levels,
+            "from_zero": self.scheme == "replace",
+        }
+        if seconds is not None and session is not None and session.counts.done:
+            counts = session.counts
+            left = seconds - (time.monotonic() - session.started)
+            speed = counts.seconds / counts.done
+            fits = counts.done + fits_within(left, per_fit=speed, workers=session.workers.count)
+            fits = max(fits, least_fits(**design))
+        return plan_fits(fits, **design)
 
-    @property
-    def _from_zero(self) -> bool:
-        return self.scheme == "replace"
-
-    def _first_tasks(self, resampler: Resampler) -> list[Task]:
-        repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
+    def _first_tasks(self, resampler: Resampler, replicates: range) -> list[Task]:
         loco = [
             Task("loco", fold, 0, replicate)
             for fold in range(len(self.folds))
-            for replicate in range(repeats)
+            for replicate in replicates
         ]
         return loco + [Task("iid", fold, 0, 0) for fold in range(len(resampler.iid_folds))]
 
-    def _curve_tasks(self, plan: FitPlan) -> list[Task]:
+    def _later_tasks(self, plan: FitPlan) -> tuple[list[Task], int]:
+        """Return all refits after the first ones, and how many of them an answer needs at least.
+
+        Those come first; the others are mixed, so that whatever is done when the time is over, or the
+        user stops, is as even over folds and levels as the whole.
+        """
         # a bootstrap of T̂ is noisy at level 0 too, T̂ itself is not
-        counts = dict(enumerate(plan.rows, start=0 if self._from_zero else 1))
-        curve = [
-            Task("rows", fold, level, replicate)
-            for fold in range(len(self.folds))
-            for level, count in counts.items()
-            for replicate in range(count)
-        ]
-        broken = [
-            Task("fragments", number, 0, replicate)
-            for number, fold in enumerate(self.folds)
-            if len(breakable(self.data.clusters[fold.validation], self.fragments))
-            for replicate in range(plan.fragments)
-        ]
-        return curve + broken
-
-    def bar(self) -> "tqdm[Any]":
-        """Return a progress bar that grows with every `run`."""
-        hidden = None if self.progress is None else not self.progress
-        return tqdm(total=0, desc="refits", unit="fit", disable=hidden)
-
-    def run(
-        self,
-        resampler: Resampler,
-        tasks: Sequence[Task],
-        counts: FitCounts,
-        collect: Callable[[Outcome], None],
-        bar: "tqdm[Any]",
-    ) -> None:
-        """Run refits and hand each outcome to `collect`."""
-        bar.total = (bar.total or 0) + len(tasks)
-        bar.refresh()
-        refitter = Refitter(
-            data=self.data, learner=self.learner, loss=self.loss, resampler=resampler
-        )
-        outcomes = run_fits(
-            refitter, tasks, counts, n_jobs=self.n_jobs, backend=self.backend, advance=bar.update
-        )
-        for outcome in outcomes:
-            collect(outcome)
+        levels = dict(enumerate(plan.rows, start=0 if self.scheme == "replace" else 1))
+        placed: list[tuple[bool, float, Task]] = []
+        for number, fold in enumerate(self.folds):
+            for level, count in levels.items():
+                placed += [
+                    (replicate >= 2, replicate / count, Task("rows", number, level, replicate))
+                    for replicate in range(count)
+                ]
+            if len(breakable(self.data.clusters[fold.validation], self.fragments)):
+                placed += [
+                    (
+                        replicate >= 2,
+                        replicate / plan.fragments,
+                        Task("fragments", number, 0, replicate),
+                    )
+                    for replicate in range(plan.fragments)
+                ]
+        rounds = plan.test if self.test == "paired" else 0
+        for task in paired_tasks(self.folds, range(rounds)):
+            placed.append((task.replicate >= 1, task.replicate / rounds, task))
+        placed.sort(key=lambda place: place[:2])  # stable: folds and levels stay in their order
+        return [task for *_, task in placed], sum(not late for late, *_ in placed)

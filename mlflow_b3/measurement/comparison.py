@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.measurement.assembly import FoldLosses, TestLosses, gather_test_losses
-from mlflow_b3.measurement.fits import FitCounts, Outcome
+from mlflow_b3.measurement.fits import Session, interrupted
 from mlflow_b3.measurement.levels import (
     ARRANGEMENTS,
     LEAST_ARRANGEMENTS,
@@ -19,6 +17,7 @@ from mlflow_b3.measurement.levels import (
     fits_within,
     parse_budget,
 )
+from mlflow_b3.measurement.outcomes import Outcome
 from mlflow_b3.measurement.resampling import LEAST_DISJOINT_ROWS, Task, disjoint_sizes, test_parts
 
 if TYPE_CHECKING:
@@ -64,94 +63,105 @@ def welch_tasks(folds: Sequence[Fold]) -> list[Task]:
     return tasks
 
 
-def check_test(campaign: "Campaign") -> None:
+def check_test(folds: Sequence[Fold], test: str, budget: int | str | None) -> None:
     """Raise an `InputError` for folds or a number of refits that the test cannot work with."""
-    fits, _ = parse_budget(campaign.budget)
-    if campaign.test == "welch":
-        needed = len(welch_tasks(campaign.folds))
+    fits, _ = parse_budget(budget)
+    if test == "welch":
+        needed = len(welch_tasks(folds))
         if fits is not None and fits < needed:
             raise InputError(
                 f"budget: {fits} refits for the test are too few for test='welch', which needs "
                 f"{needed} on these folds. Give more, or use test='paired'."
             )
         return
-    rows = sum(len(fold.validation) for fold in campaign.folds if test_parts(fold))
+    rows = sum(len(fold.validation) for fold in folds if test_parts(fold))
     if rows < LEAST_ROWS:
         raise InputError(
             "folds: the leakage test trains on some validation rows of a fold and scores the "
             f"others; it needs {LEAST_ROWS} rows in folds with at least two, and there are {rows}."
         )
-    if campaign.test == "permutation" and fits is not None:
-        _count_arrangements(fits, _fits_per_round(campaign))
+    if test == "permutation" and fits is not None:
+        _count_arrangements(fits, _fits_per_round(folds))
 
 
-def measure_test(campaign: "Campaign", counts: FitCounts) -> tuple[TestLosses, ...]:
+def measure_test(
+    campaign: "Campaign", session: Session, budget: int | str | None
+) -> tuple[TestLosses, ...]:
     """Run the refits of a leakage test.
 
     Parameters
     ----------
     campaign : Campaign
-        Its `test` says which form, its `budget` what it may cost: by default 150 refits for
-        `paired`, spread over the folds, and 99 rearrangements of one round for `permutation`.
-        `welch` takes what it needs.
-    counts : FitCounts
-        Counts the refits.
+        Its `test` says which form, on its `tested_folds`.
+    session : Session
+        Runs and counts the refits.
+    budget : int, str or None
+        What the test may cost: by default 150 refits for `paired`, spread over the folds, and 99
+        rearrangements of one round for `permutation`. `welch` takes what it needs.
 
     Returns
     -------
     tuple of TestLosses
         One; for `permutation`, those of the rearranged rows come after it.
+
+    Raises
+    ------
+    InterruptedAudit
+        When the user stops it before it can tell anything.
     """
-    with campaign.bar() as bar:
+    folds = campaign.tested_folds
+    try:
         if campaign.test == "welch":
-            return (_measure_welch(campaign, counts, bar),)
+            return (_measure_welch(folds, session),)
         if campaign.test == "permutation":
-            return _measure_arrangements(campaign, counts, bar)
-        fits, seconds = parse_budget(campaign.budget)
-        per_round = _fits_per_round(campaign)
+            return _measure_arrangements(folds, session, budget)
+        fits, seconds = parse_budget(budget)
+        per_round = _fits_per_round(folds)
         rounds = max(1, (fits or TEST_FITS) // per_round)
         if seconds is not None:
-            first = _measure_paired(campaign, counts, 1, bar)
-            rounds = _affordable(campaign, counts, seconds) // per_round
+            first = _measure_paired(folds, session, 1)
+            rounds = _affordable(folds, session, seconds) // per_round
             if rounds < 2:
                 return (first,)
-        return (_measure_paired(campaign, counts, rounds, bar),)
+        return (_measure_paired(folds, session, rounds),)
+    except KeyboardInterrupt as interrupt:
+        raise interrupted(session) from interrupt
 
 
-def _fits_per_round(campaign: "Campaign") -> int:
-    return max(1, len(paired_tasks(campaign.folds, range(1))))
+def _fits_per_round(folds: Sequence[Fold]) -> int:
+    return max(1, len(paired_tasks(folds, range(1))))
 
 
-def _affordable(campaign: "Campaign", counts: FitCounts, seconds: float) -> int:
+def _affordable(folds: Sequence[Fold], session: Session, seconds: float) -> int:
     """Return how many more refits fit into a time, by the speed of those done."""
-    workers = campaign.workers
-    speed = counts.seconds / max(1, counts.done)
-    return fits_within(seconds - speed * _fits_per_round(campaign), per_fit=speed, workers=workers)
+    speed = session.counts.seconds / max(1, session.counts.done)
+    left = seconds - speed * _fits_per_round(folds)
+    return fits_within(left, per_fit=speed, workers=session.workers.count)
 
 
 def _measure_paired(
-    campaign: "Campaign", counts: FitCounts, rounds: int, bar: "tqdm[Any]"
+    folds: Sequence[Fold], session: Session, rounds: int, arrangement: int = 0
 ) -> TestLosses:
-    resampler = campaign.resampler()
-    collected = [FoldLosses(fold, len(resampler.exposures)) for fold in campaign.folds]
+    resampler = session.resampler
+    collected = [FoldLosses(fold, len(resampler.exposures)) for fold in folds]
 
     def collect(outcome: Outcome) -> None:
         collected[outcome.task.fold].add(outcome, resampler)
 
-    tasks = paired_tasks(campaign.folds, range(rounds))
-    campaign.run(resampler, tasks, counts, collect, bar)
-    return gather_test_losses(collected, campaign.data.clusters)
+    tasks = [replace(task, arrangement=arrangement) for task in paired_tasks(folds, range(rounds))]
+    session.run(tasks, collect)
+    return gather_test_losses(collected, resampler.clusters)
 
 
-def _measure_welch(campaign: "Campaign", counts: FitCounts, bar: "tqdm[Any]") -> TestLosses:
-    tasks = welch_tasks(campaign.folds)
+def _measure_welch(folds: Sequence[Fold], session: Session) -> TestLosses:
+    tasks = welch_tasks(folds)
     means: dict[Task, float] = {}
 
     def collect(outcome: Outcome) -> None:
         assert outcome.validation is not None
         means[outcome.task] = float(outcome.validation.mean())
 
-    campaign.run(campaign.resampler(), tasks, counts, collect, bar)
+    session.run(tasks, collect)
     pairs = [
         (means[without], means[leaked], without.fold)
         for without, leaked in zip(tasks[::2], tasks[1::2], strict=True)
@@ -160,40 +170,32 @@ def _measure_welch(campaign: "Campaign", counts: FitCounts, bar: "tqdm[Any]") ->
     per_fold = np.bincount([fold for *_, fold in pairs])
     pairs = [pair for pair in pairs if per_fold[pair[2]] > 1]
     if not pairs:
-        raise FitError(f"too many refits of the test failed:\n{counts.first_error}")
-    without, leaked, folds = (np.array(column) for column in zip(*pairs, strict=True))
-    return without, leaked, folds.astype(np.intp)
+        raise FitError(f"too many refits of the test failed:\n{session.counts.first_error}")
+    without, leaked, numbers = (np.array(column) for column in zip(*pairs, strict=True))
+    return without, leaked, numbers.astype(np.intp)
 
 
 def _measure_arrangements(
-    campaign: "Campaign", counts: FitCounts, bar: "tqdm[Any]"
+    folds: Sequence[Fold], session: Session, budget: int | str | None
 ) -> tuple[TestLosses, ...]:
-    """Measure the rows as they are, then with the cluster ids dealt to them anew.
-
-    Every arrangement has the same draws of row numbers, so that the statistic is one function of
-    the order of the rows, which is exchangeable under the null hypothesis.
-    """
-    fits, seconds = parse_budget(campaign.budget)
-    per_round = _fits_per_round(campaign)
+    """Measure the rows as they are, then with the cluster ids dealt to them anew."""
+    fits, seconds = parse_budget(budget)
+    per_round = _fits_per_round(folds)
     count, rounds = ARRANGEMENTS, 1
     if fits is not None:
         count, rounds = _count_arrangements(fits, per_round)
-    measured = [_measure_paired(campaign, counts, rounds, bar)]
+    measured = [_measure_paired(folds, session, rounds)]
     if seconds is not None:
-        fits = per_round + _affordable(campaign, counts, seconds)
+        fits = per_round + _affordable(folds, session, seconds)
         count, _ = _count_arrangements(fits, per_round)
-    rows = np.unique(np.concatenate([_rows(fold) for fold in campaign.folds]))
-    for number in range(count):
-        key = np.random.SeedSequence(campaign.seed, spawn_key=(number,))
-        order = np.arange(campaign.data.n_rows)
-        order[rows] = np.random.default_rng(key).permutation(rows)
-        data = campaign.data.reordered(order)
-        measured.append(_measure_paired(replace(campaign, data=data), counts, rounds, bar))
+    for number in range(1, count + 1):
+        try:
+            measured.append(_measure_paired(folds, session, rounds, number))
+        except KeyboardInterrupt:
+            if number <= LEAST_ARRANGEMENTS:
+                raise
+            break
     return tuple(measured)
-
-
-def _rows(fold: Fold) -> NDArray[np.intp]:
-    return np.concatenate([fold.training, fold.validation])
 
 
 def _count_arrangements(fits: int, per_round: int) -> tuple[int, int]:

@@ -1,206 +1,222 @@
-"""Refits, run one after another or in parallel, with progress and counted failures."""
+"""Refits of an audit: replayed from a journal or run, in batches, and handed over in order."""
 
+import logging
 import time
-import traceback
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import joblib
-import numpy as np
-from numpy.typing import NDArray
+from mlflow_b3.errors import FitError, InterruptedAudit
+from mlflow_b3.measurement.interruption import Interruption
+from mlflow_b3.measurement.journal import Journal
+from mlflow_b3.measurement.outcomes import TOLERATED_FAILURES, FitCounts, Outcome
+from mlflow_b3.measurement.progress import Progress
+from mlflow_b3.measurement.refitting import Workers, WorkersLost
+from mlflow_b3.measurement.resampling import Resampler, Task
 
-from mlflow_b3.data import AuditData
-from mlflow_b3.errors import FitError, InputError, PredictionError
-from mlflow_b3.losses import Loss
-from mlflow_b3.measurement.resampling import Draw, Resampler, Task
-from mlflow_b3.refit.interface import ConstantPredictor, Learner, Rows
-
-TOLERATED_FAILURES = 0.1
-Losses = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The losses of one refit, or its failure: a line with the cause, then the traceback."""
-
-    task: Task
-    validation: Losses | None = None
-    held_back: Losses | None = None
-    seconds: float = 0.0
-    one_class: bool = False
-    warnings: tuple[str, ...] = ()
-    error: str | None = None
-
-
-@dataclass
-class FitCounts:
-    """What happened over all refits of an audit; filled while they run."""
-
-    done: int = 0
-    failed: int = 0
-    one_class: int = 0
-    seconds: float = 0.0
-    first_error: str | None = None
-    warnings: Counter[str] = field(default_factory=Counter)
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one refit."""
-        self.done += 1
-        self.seconds += outcome.seconds
-        self.one_class += outcome.one_class
-        self.warnings.update(outcome.warnings)
-        if outcome.error is not None:
-            self.failed += 1
-            self.first_error = self.first_error or outcome.error
+#: Failures at the start, or their share after some refits, by which an audit is given up early.
+HOPELESS, HOPELESS_SHARE, FEW = 3, 0.3, 20
+#: A batch of refits takes about this many seconds: long enough for messages not to matter.
+BATCH_SECONDS = 0.3
+#: Batches that each worker should have at least, so that none waits for the last one.
+BATCHES_EACH = 8
+#: How often a refit that is alone may lose its worker before it counts as failed.
+LOSSES = 2
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refitter:
-    """Everything that a refit needs beside its task; travels to the workers as one piece."""
+class Session:
+    """Runs the refits of one audit.
 
-    data: AuditData
-    learner: Learner
-    loss: Loss
-    resampler: Resampler
-
-    def run(self, task: Task) -> Outcome:
-        """Train on the task's rows and return the losses on the rows it left out."""
-        draw = self.resampler.draw(task)
-        started = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            try:
-                seed = self.resampler.fit_seed(task)
-                predictor = self.learner.fit(self._rows(draw), seed)
-                validation, held_back = self._score(predictor, draw)
-            except PredictionError:
-                raise  # no other rows would help
-            except Exception as error:  # whatever a learner raises is reported, never lost
-                return Outcome(task=task, error=f"{_cause(error)}\n\n{traceback.format_exc()}")
-        return Outcome(
-            task=task,
-            validation=validation,
-            held_back=held_back,
-            seconds=time.perf_counter() - started,
-            one_class=isinstance(predictor, ConstantPredictor),
-            warnings=tuple({f"{w.category.__name__}: {w.message}" for w in caught}),
-        )
-
-    def _rows(self, draw: Draw) -> Rows:
-        chosen, weight = draw.training, self.data.weight
-        return Rows(
-            X=self.data.take(chosen),
-            target=self.data.target[chosen],
-            ids=self.data.ids[chosen],
-            weight=None if weight is None else weight[chosen],
-        )
-
-    def _score(self, predictor: Any, draw: Draw) -> tuple[Losses, Losses]:
-        rows = np.concatenate([draw.validation, draw.held_back])
-        if not len(rows):  # drawn with replacement, V̂ can be used up
-            return np.zeros(0), np.zeros(0)
-        losses = self.loss.evaluate(predictor, self.data.take(rows), self.data.target[rows])
-        return losses[: len(draw.validation)], losses[len(draw.validation) :]
-
-    def run_batch(self, tasks: Sequence[Task]) -> list[Outcome]:
-        """Run several tasks in one go."""
-        return [self.run(task) for task in tasks]
-
-
-def run_fits(
-    refitter: Refitter,
-    tasks: Sequence[Task],
-    counts: FitCounts,
-    *,
-    n_jobs: int | None = None,
-    backend: str | None = None,
-    advance: Callable[[int], object] = lambda _: None,
-) -> Iterator[Outcome]:
-    """Run refits and yield their outcomes in the order of the tasks, failures left out.
-
-    Parameters
+    Attributes
     ----------
-    refitter : Refitter
-    tasks : sequence of Task
+    workers : Workers
+    resampler : Resampler
+        What the refits' rows are drawn by.
+    progress : Progress
+    journal : Journal or None
+        Remembers finished refits, and has those of an earlier start.
     counts : FitCounts
         Counts every outcome, failures included.
-    n_jobs, backend
-        As in `joblib.Parallel`. The results do not depend on them; learners that are not `parallel`
-        run here, one after another, whatever they are.
-    advance : callable
-        Called with the number of refits that have just been done.
-
-    Raises
-    ------
-    FitError
-        When more than a tenth of all refits so far, and more than two, have failed.
-    PredictionError
-        When the model cannot give the prediction that the loss needs.
+    started : float
+        When it began, by `time.monotonic`.
+    deadline : float or None
+        The time after which no refit begins that may be left out.
     """
-    for outcome in _outcomes(refitter, tasks, n_jobs, backend, advance):
-        counts.add(outcome)
+
+    workers: Workers
+    resampler: Resampler
+    progress: Progress
+    journal: Journal | None = None
+    counts: FitCounts = field(default_factory=FitCounts)
+    started: float = field(default_factory=time.monotonic)
+    deadline: float | None = None
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        collect: Callable[[Outcome], None],
+        *,
+        needed: int | None = None,
+        look: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Run refits and hand the successful ones over in the order of the tasks.
+
+        Parameters
+        ----------
+        tasks : sequence of Task
+        collect : callable
+            Called with the outcome of each refit that did not fail.
+        needed : int, optional
+            How many of the first tasks are run whatever the deadline says; all by default.
+        look : callable
+            Says what is known so far.
+
+        Raises
+        ------
+        FitError
+            When more than a tenth of all refits, and more than two, have failed; early, where the
+            first three have, or three in ten.
+        PredictionError
+            When the model cannot give the prediction that the loss needs.
+        KeyboardInterrupt
+            When the user stops it; what was done until then has been handed over.
+        """
+        self.counts.planned += len(tasks)
+        self.progress.expect(self.counts.planned)
+        waiting = _Waiting(tasks)
+        with Interruption() as interruption:
+            try:
+                for outcomes in self._arrivals(tasks, len(tasks) if needed is None else needed):
+                    with interruption.postponed():
+                        for outcome in waiting.add(outcomes):
+                            self._count(outcome, collect)
+                        self.progress.advance(len(outcomes))
+                        self.progress.look(look)
+            except KeyboardInterrupt:
+                self.counts.interrupted = True
+                with interruption.postponed():
+                    for outcome in waiting.rest():
+                        self._count(outcome, collect)
+                raise
+        for outcome in waiting.rest():  # what the deadline left out makes gaps
+            self._count(outcome, collect)
+        if self._too_many(final=True):
+            raise self._failure()
+
+    def _count(self, outcome: Outcome, collect: Callable[[Outcome], None]) -> None:
+        self.counts.add(outcome)
         if outcome.error is None:
-            yield outcome
-        elif counts.done == 1 or _too_many(counts, final=False):
-            raise _failure(counts)
-    if _too_many(counts, final=True):
-        raise _failure(counts)
+            collect(outcome)
+        elif self._too_many(final=False):
+            raise self._failure()
 
+    def _arrivals(self, tasks: Sequence[Task], needed: int) -> Iterator[list[Outcome]]:
+        """Yield outcomes as they come, those of the journal first."""
+        left = dict.fromkeys(tasks)
+        if self.journal is not None:
+            for task in tasks:
+                outcome = self.journal.find(task)
+                if outcome is not None:
+                    del left[task]
+                    self.counts.replayed += 1
+                    yield [outcome]
+        while left:
+            try:
+                for outcomes in self.workers.run(self._batches(list(left), set(tasks[:needed]))):
+                    yield self._kept(outcomes, left)
+                return  # those that the deadline left out stay undone
+            except WorkersLost as loss:
+                yield from self._one_by_one(left, str(loss))
 
-def _outcomes(
-    refitter: Refitter,
-    tasks: Sequence[Task],
-    n_jobs: int | None,
-    backend: str | None,
-    advance: Callable[[int], object],
-) -> Iterator[Outcome]:
-    workers = count_workers(n_jobs)
-    if not refitter.learner.parallel or (workers == 1 and backend is None):
-        for task in tasks:
-            yield refitter.run(task)
-            advance(1)
-        return
-    size = max(1, len(tasks) // (8 * workers))
-    batches = [tasks[start : start + size] for start in range(0, len(tasks), size)]
-    try:
-        parallel = joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")
-    except ValueError as error:
-        raise InputError(f"backend={backend!r}: {error}") from error
-    done: Iterable[list[Outcome]] = parallel(
-        joblib.delayed(refitter.run_batch)(batch) for batch in batches
-    )
-    for outcomes in done:
-        yield from outcomes
-        advance(len(outcomes))
+    def _kept(self, outcomes: list[Outcome], left: dict[Task, None]) -> list[Outcome]:
+        for outcome in outcomes:
+            left.pop(outcome.task, None)
+        if self.journal is not None:
+            self.journal.add([outcome for outcome in outcomes if outcome.error is None])
+        return outcomes
 
+    def _batches(self, tasks: Sequence[Task], needed: set[Task]) -> Iterator[list[Task]]:
+        start = 0
+        while start < len(tasks):
+            batch = list(tasks[start : start + self._size(len(tasks) - start)])
+            start += len(batch)
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                batch = [task for task in batch if task in needed]
+            if batch:
+                yield batch
 
-def count_workers(n_jobs: int | None) -> int:
-    """Return how many workers joblib would use."""
-    if n_jobs is not None and (
-        isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or not n_jobs
-    ):
-        raise InputError(
-            f"n_jobs={n_jobs!r} is not usable; give a number of workers, or -1 for all."
+    def _size(self, left: int) -> int:
+        """Return how many refits a batch should have, by the speed of those done so far."""
+        if self.workers.count == 1 or not self.counts.done:
+            return 1
+        affordable = max(1, left // (BATCHES_EACH * self.workers.count))
+        per_fit = self.counts.seconds / self.counts.done
+        return min(affordable, max(1, int(BATCH_SECONDS / max(per_fit, 1e-6))))
+
+    def _one_by_one(self, left: dict[Task, None], loss: str) -> Iterator[list[Outcome]]:
+        """Run alone what may have been under way when workers were lost: one may be the cause."""
+        self.counts.workers_lost += 1
+        _LOG.warning("Worker processes were lost (%s); their refits are run again.", loss)
+        under_way = 4 * self.workers.count * self._size(len(left))
+        for task in list(left)[:under_way]:
+            for attempt in range(LOSSES):
+                try:
+                    for outcomes in self.workers.run([[task]]):
+                        yield self._kept(outcomes, left)
+                    break
+                except WorkersLost as again:
+                    self.counts.workers_lost += 1
+                    if attempt + 1 == LOSSES:
+                        error = (
+                            f"the worker process died each time it ran this refit: {again or loss}"
+                        )
+                        yield self._kept([Outcome(task=task, error=error)], left)
+
+    def _too_many(self, *, final: bool) -> bool:
+        """Return whether too many have failed: of those done, or already of those planned."""
+        done, failed = self.counts.done, self.counts.failed
+        if failed == done >= HOPELESS or (done >= FEW and failed > HOPELESS_SHARE * done):
+            return True
+        return failed > max(2, TOLERATED_FAILURES * (done if final else self.counts.planned))
+
+    def _failure(self) -> FitError:
+        counts = self.counts
+        return FitError(
+            f"{counts.failed} of {counts.done} refits failed, the first with: {counts.first_error}"
         )
-    return int(joblib.effective_n_jobs(n_jobs))
 
 
-def _too_many(counts: FitCounts, *, final: bool) -> bool:
-    if not final and counts.done < 20:
-        return False
-    return counts.failed > max(2, TOLERATED_FAILURES * counts.done)
-
-
-def _failure(counts: FitCounts) -> FitError:
-    return FitError(
-        f"{counts.failed} of {counts.done} refits failed, the first with: {counts.first_error}"
+def interrupted(session: Session) -> InterruptedAudit:
+    """Return the error of an audit that was stopped before anything could be said."""
+    counts, journal = session.counts, session.journal
+    told = f"the audit was stopped after {counts.done} refits, too few for any answer. "
+    if journal is None:
+        return InterruptedAudit(
+            told + "They are lost; with a journal, the next start goes on there."
+        )
+    return InterruptedAudit(
+        told
+        + f"They are in the journal {str(journal.path)!r}: start the same audit again to go on."
     )
 
 
-def _cause(error: Exception) -> str:
-    """Return what an exception says in its first line; the last may be a detail or a drawing."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+class _Waiting:
+    """Puts outcomes that come in any order into that of their tasks: sums depend on it."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._places = {task: place for place, task in enumerate(tasks)}
+        self._arrived: dict[int, Outcome] = {}
+        self._next = 0
+
+    def add(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+        """Add some; yield all for which no earlier one is missing."""
+        self._arrived |= {self._places[outcome.task]: outcome for outcome in outcomes}
+        while self._next in self._arrived:
+            yield self._arrived.pop(self._next)
+            self._next += 1
+
+    def rest(self) -> Iterator[Outcome]:
+        """Yield those that wait for one that will not come."""
+        for place in sorted(self._arrived):
+            yield self._arrived.pop(place)

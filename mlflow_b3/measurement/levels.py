@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.results import Result
@@ -219,13 +219,36 @@ def parse_budget(budget: int | str | None) -> tuple[int | None, float | None]:
     text = str(budget).strip()
     if re.fullmatch(r"\d+", text) and int(text) > 0 and not isinstance(budget, bool):
         return int(text), None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text)
-    if match and float(match[1]) > 0:
-        return None, float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    seconds = _seconds(text)
+    if seconds is not None:
+        return None, seconds
     raise InputError(
         f"budget={budget!r} is not usable; give a number of refits such as 400, or a time such as "
         '"90s", "10m" or "2h".'
     )
+
+
+def parse_seconds(argument: str, value: float | str | None) -> float | None:
+    """Return the seconds of a time such as 90, "90s", "10m" or "1.5h"; None of None."""
+    if value is None:
+        return None
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    text = str(value).strip()
+    seconds = _seconds(text if text[-1:].isalpha() else f"{text}s")
+    if seconds is None or isinstance(value, bool):
+        raise InputError(
+            f"{argument}={value!r} is not usable; give a number of seconds, or a time such as "
+            '"90s", "10m" or "2h".'
+        )
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text)
+    if not match or not float(match[1]):
+        return None
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def fits_within(seconds: float, *, per_fit: float, workers: int) -> int:

@@ -43,12 +43,16 @@ class Draw:
 
 @dataclass(frozen=True, order=True)
 class Task:
-    """The address of a refit; rows and seed follow from it and from the audit's seed."""
+    """The address of a refit; rows and seed follow from it and from the audit's seed.
+
+    From 1 on, `arrangement` says in which order the rows are dealt to the cluster ids.
+    """
 
     purpose: str
     fold: int
     level: int
     replicate: int
+    arrangement: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,22 @@ class Resampler:
     def fit_seed(self, task: Task) -> int:
         """Return the seed that the learner itself is given."""
         return int(self._rng(task, 1, task.replicate).integers(2**31))
+
+    def arranged(self, task: Task, rows: Rows) -> Rows:
+        """Return which rows of the table stand in some places of the task's arrangement.
+
+        Every arrangement has the same draws of places, so that what is measured is one function of
+        the order of the rows, which is exchangeable under the null hypothesis.
+        """
+        if not task.arrangement:
+            return rows
+        used = np.unique(
+            np.concatenate([np.concatenate([f.training, f.validation]) for f in self.folds])
+        )
+        key = np.random.SeedSequence(self.seed, spawn_key=(task.arrangement - 1,))
+        order = np.arange(len(self.clusters), dtype=rows.dtype)
+        order[used] = np.random.default_rng(key).permutation(used)
+        return order[rows]
 
     def injected_rows(self, task: Task) -> int:
         """Return how many rows of V̂ a refit puts into T', rounded at random to be right on average.

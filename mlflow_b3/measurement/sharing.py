@@ -11,7 +11,7 @@ from pickle import PickleBuffer
 from threading import Lock
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import numpy as np
 from joblib.externals.loky.backend import resource_tracker
 from numpy.typing import NDArray

@@ -7,7 +7,7 @@ import numpy as np
 
 from mlflow_b3.folds import Fold
 from mlflow_b3.measurement.assembly import FoldLosses, Tail, assemble_curve
-from mlflow_b3.measurement.fits import Outcome
+from mlflow_b3.measurement.outcomes import Outcome
 from mlflow_b3.measurement.resampling import Resampler
 
 #: Thresholds are these quantiles of the rows' losses on the folds as they are.

@@ -57,6 +57,13 @@ class TrainerLearner(Learner):
         if not self.stochastic:
             self.notes += ("it takes no seed: if it is random, another audit gives other numbers",)
 
+    @property
+    def code(self) -> Any:
+        """What a refit runs: the function, its whole module where it was named, or stored code."""
+        if isinstance(self._trainer, str):
+            return sys.modules[self._trainer.partition(":")[0]]
+        return self._trainer
+
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:
         """Give the rows the labels that they have in the table."""
         return X.set_axis(ids, axis=0) if hasattr(X, "set_axis") else X

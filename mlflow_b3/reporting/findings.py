@@ -2,7 +2,7 @@
 
 from mlflow_b3.findings import Finding
 from mlflow_b3.measurement.assembly import FEW_CLUSTERS
-from mlflow_b3.measurement.fits import FitCounts
+from mlflow_b3.measurement.outcomes import TOLERATED_FAILURES, FitCounts
 from mlflow_b3.reporting.report import AuditReport
 
 FEW_REFITS = 20
@@ -157,12 +157,15 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             )
         )
     if counts.failed:
-        assert counts.first_error is not None
+        found.append(("B312", _failures(counts)))
+    if counts.interrupted:
         found.append(
             (
-                "B312",
-                f"{counts.failed} of {counts.done} refits failed and are left out, the first with: "
-                f"{counts.first_error.splitlines()[0]}",
+                "B330",
+                f"{counts.done} of {counts.planned} refits were made when it was stopped. The numbers "
+                "are of these, and no gate takes them: who watches the estimate can stop when it "
+                "pleases. Start the same audit again to finish it; with its journal it goes on from "
+                "there.",
             )
         )
     fits = report.curve.fits
@@ -186,3 +189,16 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             )
         )
     return found
+
+
+def _failures(counts: FitCounts) -> str:
+    assert counts.first_error is not None
+    late = f", {counts.timed_out} of them by their time limit" if counts.timed_out else ""
+    first = counts.first_error.splitlines()[0]
+    others = len(counts.causes) - 1
+    return (
+        f"{counts.failed} of {counts.done} refits failed{late} and are left out of all numbers (up to "
+        f"{100 * TOLERATED_FAILURES:g} % are tolerated). If they fail on rows of a certain kind, the "
+        f"losses leave these out. The first failed with: {first}"
+        + (f" There are {others} other causes." if others else "")
+    )

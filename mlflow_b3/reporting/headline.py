@@ -23,7 +23,8 @@ UNDECIDED = "Undecided"
 INFLATED = "Score inflated"
 NOT_SHOWN = "No inflation shown by cluster ids"
 UNKNOWN = "Not known"
-WORDS = (BELOW, ABOVE, UNDECIDED, INFLATED, NOT_SHOWN, UNKNOWN)
+STOPPED = "Stopped early"
+WORDS = (BELOW, ABOVE, UNDECIDED, INFLATED, NOT_SHOWN, UNKNOWN, STOPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,16 @@ def headline_of(report: AuditReport) -> Headline:
     that a loss is small: refits of the whole model, shares that somebody checked or stated, enough
     clusters to speak of others, folds that keep known clusters together. `Above the threshold` needs
     e0 and all of its interval at or above it; the sentence says what makes that unsure. A number
-    that is not finite decides nothing.
+    that is not finite decides nothing. An audit that was stopped early decides nothing either: who
+    watches the estimate can stop when it pleases.
     """
+    if report.partial:
+        assert report.refits is not None
+        done = f"{report.refits.done} of {report.refits.planned}"
+        told = (
+            f"The audit was stopped after {done} refits. By these: {inflation_of(report).sentence}"
+        )
+        return Headline(word=STOPPED, sentence=told)
     if report.settings.threshold_given and report.threshold is not None and is_finite(report):
         return _against_threshold(report, report.threshold)
     return inflation_of(report)

@@ -16,7 +16,7 @@ from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
 from mlflow_b3.reporting.method import describe_refit
 from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
-from mlflow_b3.reporting.readable import readable
+from mlflow_b3.reporting.readable import readable, traceback_lines
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import (
     explain_answer,
@@ -42,6 +42,7 @@ def to_html(report: AuditReport) -> str:
     It needs no network and contains no scripts and no links, so that it reads the same in MLflow's
     artifact view, in a browser and on paper. Every name that others chose is text in it.
     """
+    failure = traceback_lines(report)
     report = readable(report)
     headline = headline_of(report)
     plots = plots_of(report)
@@ -69,6 +70,7 @@ def to_html(report: AuditReport) -> str:
         test=explain_test(report.test),
         fold_tables=fold_tables(report),
         findings=report.findings,
+        failure=failure,
         other_tables=[*suspicious_tables(report), *distribution_tables(report)],
         refit=describe_refit(report),
         settings_table=settings_table(report),

@@ -8,6 +8,9 @@ from mlflow_b3.wording import visible
 
 LONGEST_NAME = 100
 LONGEST_TEXT = 2000
+LONGEST_LINE = 300
+#: Lines of a long traceback that are shown of its beginning, and of its end.
+HALF_OF_TRACEBACK = 20
 #: Fields with names that others chose; all other text is sentences.
 NAMES = frozenset(
     {
@@ -45,6 +48,15 @@ def _readable(value: Any, longest: int) -> Any:
         }
         return replace(value, **texts)
     return value
+
+
+def traceback_lines(report: AuditReport) -> list[str]:
+    """Return the traceback of the first refit that failed, line by line, in no way hidden."""
+    text = report.refits.traceback if report.refits is not None else None
+    lines = (text or "").splitlines()
+    if len(lines) > 2 * HALF_OF_TRACEBACK:
+        lines = [*lines[:HALF_OF_TRACEBACK], "…", *lines[-HALF_OF_TRACEBACK:]]
+    return [shorten(visible(line), LONGEST_LINE) for line in lines]
 
 
 def shorten(text: str, longest: int) -> str:

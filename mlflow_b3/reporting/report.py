@@ -18,6 +18,7 @@ from mlflow_b3.linkage.estimates import LeakEstimate
 from mlflow_b3.linkage.ranking import SuspiciousRow
 from mlflow_b3.linkage.regression import LossRegression
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
+from mlflow_b3.measurement.outcomes import Refits
 from mlflow_b3.results import KEPT_APART, Result
 
 
@@ -207,6 +208,9 @@ class AuditReport(Result):
         For pattern `rows`: the loss curve extrapolated to the point without leakage.
     readings : tuple of Reading
         e0 at the ends and in the middle of what is known about the leakage.
+    refits : Refits or None
+        How the refits went: how many failed and why, and whether the user stopped them early; None
+        in reports of earlier versions.
     influence : Influence or None
         How far each cluster moves the scores, for comparing audits of the same clusters. Like
         `splits` it is kept in a table of its own.
@@ -251,12 +255,18 @@ class AuditReport(Result):
     path: ExtrapolationPath | None = None
     readings: tuple[Reading, ...] = ()
     constant_loss: float | None = None
+    refits: Refits | None = None
     influence: Influence | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
     splits: tuple[Fold, ...] | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
+
+    @property
+    def partial(self) -> bool:
+        """Whether the user stopped the audit, so that its numbers rest on a part of its refits."""
+        return self.refits is not None and self.refits.partial
 
     def __str__(self) -> str:
         """Return the report in plain words."""

@@ -5,7 +5,7 @@ from mlflow_b3.reporting.layout import aligned, escaped, listed, markdown_table,
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
-from mlflow_b3.reporting.readable import readable
+from mlflow_b3.reporting.readable import readable, traceback_lines
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.tables import (
@@ -16,9 +16,12 @@ from mlflow_b3.reporting.tables import (
     suspicious_tables,
 )
 
+FIRST_FAILURE = "The first refit that failed"
+
 
 def to_text(report: AuditReport) -> str:
     """Return the whole report as text for a terminal."""
+    failure = traceback_lines(report)
     report = readable(report)
     headline = headline_of(report)
     tables = [
@@ -34,6 +37,7 @@ def to_text(report: AuditReport) -> str:
         paragraphs("In words", explain(report)),
         *("\n".join([table.title, *aligned((table.head, *table.rows))]) for table in tables),
         paragraphs("Findings", [str(finding) for finding in report.findings]),
+        "\n".join([FIRST_FAILURE, *(f"  {line}" for line in failure)]) if failure else "",
         paragraphs("How it was done", [describe_method(report), describe_refit(report)]),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -41,6 +45,7 @@ def to_text(report: AuditReport) -> str:
 
 def to_markdown(report: AuditReport) -> str:
     """Return the report as Markdown, for MLflow's artifact view."""
+    failure = [f"    {line}" for line in traceback_lines(report)]
     report = readable(report)
     headline = headline_of(report)
     findings = [f"- **{f.code}** {escaped(f.title)}: {escaped(f.message)}" for f in report.findings]
@@ -55,6 +60,7 @@ def to_markdown(report: AuditReport) -> str:
         "## Folds",
         *titled(fold_tables(report)),
         "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
+        *([FIRST_FAILURE + ":", "\n".join(failure)] if failure else []),
         "## How it was done",
         escaped(describe_method(report)),
         escaped(describe_refit(report)),

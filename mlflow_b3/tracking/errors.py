@@ -12,7 +12,15 @@ from mlflow.protos.databricks_pb2 import (
     ErrorCode,
 )
 
-from mlflow_b3.errors import B3Error, FitError, InputError, ModelError, SolverError, TrackingError
+from mlflow_b3.errors import (
+    B3Error,
+    FitError,
+    InputError,
+    InterruptedAudit,
+    ModelError,
+    SolverError,
+    TrackingError,
+)
 
 #: What MLflow, and its HTTP status, call our errors: the caller's fault (400), or not (500).
 CODES: dict[type[B3Error], int] = {
@@ -29,6 +37,8 @@ def mlflow_errors() -> Iterator[None]:
     """Turn a `B3Error` into an `MlflowException` with its text, its cause and a fitting code."""
     try:
         yield
+    except InterruptedAudit:
+        raise  # no error of anybody's
     except B3Error as error:
         raise MlflowException(str(error), error_code=_code(error)) from error
 

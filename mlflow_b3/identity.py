@@ -1,0 +1,127 @@
+"""What the refits of an audit follow from, in words: two audits with the same have the same refits."""
+
+import hashlib
+import inspect
+import json
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cloudpickle
+import joblib
+import pandas as pd
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.fold_table import digest_folds
+from mlflow_b3.planning import Plan
+from mlflow_b3.refit.stored_code import StoredCode
+from mlflow_b3.version import __version__
+
+#: Libraries that draw random numbers or train whatever the model is.
+ALWAYS = ("numpy", "pandas", "sklearn")
+OWN = __name__.split(".")[0]
+
+
+def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
+    """Return everything that the outcome of a refit follows from, beside its task.
+
+    The leaked share, the method and the budget are not among it: audits that differ in them share
+    refits.
+
+    Raises
+    ------
+    InputError
+        For a model that cannot be told from others.
+    """
+    subject, learner = plan.subject, plan.subject.learner
+    loss = subject.loss
+    options = json.dumps(subject.options, sort_keys=True, default=str)
+    code = [*_parts(learner), getattr(loss.per_row, "function", None)]
+    return {
+        "data": subject.table.digest,
+        "row ids": _digest_ids(subject.table.ids),
+        "columns": _short(json.dumps([*subject.table.feature_names])),
+        "target": subject.table.target_name,
+        "cluster": subject.table.cluster_name,
+        "sample_weight": str(subject.sample_weight),
+        "model": f"{subject.audited.name} {_digest_model(subject.audited.model_digest, learner)}",
+        "refit": f"{learner.route} {options}",
+        "code": _digest_code(code),
+        "loss": loss.name,
+        "folds": digest_folds(plan.folds),
+        "scheme": plan.scheme,
+        "levels": levels,
+        "fragments": str(plan.fragments),
+        "seed": str(plan.seed),
+        "test": test,
+        "versions": _versions(_parts(learner)),
+    }
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _digest_ids(ids: Any) -> str:
+    try:
+        numbers = pd.util.hash_array(ids)
+    except TypeError:  # labels that cannot be hashed
+        return _short("\x1f".join(map(repr, ids.tolist())))
+    return hashlib.sha256(numbers.tobytes()).hexdigest()[:16]
+
+
+def _digest_model(of_files: str | None, learner: Any) -> str:
+    if of_files is not None:
+        return of_files[:16]
+    try:
+        return str(joblib.hash(learner))[:16]
+    except Exception:  # objects of others, which pickle cannot take
+        pass
+    try:
+        return hashlib.sha256(cloudpickle.dumps(learner)).hexdigest()[:16]
+    except Exception as error:
+        raise InputError(
+            f"journal: {learner.name} cannot be told from other models, because it cannot be written "
+            f"down ({error}). Audit a logged model, or leave the journal out."
+        ) from error
+
+
+def _parts(learner: Any) -> list[Any]:
+    """Return the objects that a learner is made of, estimators within others included."""
+    found = [*vars(learner).values(), getattr(learner, "code", None)]
+    for value in list(found):
+        if hasattr(value, "get_params") and not inspect.isclass(value):
+            found += value.get_params(deep=True).values()
+    return found
+
+
+def _digest_code(objects: Iterable[Any]) -> str:
+    """Digest the source of functions and classes that are the user's own."""
+    return _short("\n".join(sorted(set(_sources(objects)))))
+
+
+def _sources(objects: Iterable[Any]) -> Iterator[str]:
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    for value in objects:
+        if isinstance(value, StoredCode):
+            yield repr(value)
+        kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule)
+        code = value if any(kind(value) for kind in kinds) else type(value)
+        module = code.__name__ if inspect.ismodule(code) else code.__module__
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None or file.startswith(installed) or module.split(".")[0] == OWN:
+            continue
+        try:
+            yield inspect.getsource(code)
+        except (OSError, TypeError):
+            continue  # typed into a shell
+
+
+def _versions(parts: Iterable[Any]) -> str:
+    names = {type(part).__module__.split(".")[0] for part in parts} | set(ALWAYS)
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in sorted(names)}
+    python = ".".join(platform.python_version_tuple()[:2])
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    return ", ".join([f"mlflow-b3 {__version__}", f"Python {python}", *known])

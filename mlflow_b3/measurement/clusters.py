@@ -55,7 +55,7 @@ class Connection:
     """
 
     capacity: int
-    backend: Callable[[Refitter], tuple[Any, Any, Callable[..., list[Outcome]]]]
+    backend: Callable[[Refitter], tuple[Any, Any, Callable[..., Any]]]
     alive: Callable[[], bool]
 
 
@@ -67,9 +67,7 @@ class ClusterWorkers:
     _name: str
     _connection: Connection
     _refitter: Refitter
-    _sent: tuple[joblib.Parallel, Any, Callable[..., list[Outcome]]] | None = field(
-        default=None, init=False
-    )
+    _sent: tuple[joblib.Parallel, Any, Callable[..., Any]] | None = field(default=None, init=False)
 
     def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
         """Run batches and yield the outcomes of each as it finishes, in whatever order.
@@ -107,7 +105,7 @@ class ClusterWorkers:
             "the audit continues after its last finished refit."
         )
 
-    def send(self) -> tuple[joblib.Parallel, Any, Callable[..., list[Outcome]]]:
+    def send(self) -> tuple[joblib.Parallel, Any, Callable[..., Any]]:
         """Send the refitter to the workers, unless they have it."""
         if self._sent is None:
             backend, refitter, run_batch = self._connection.backend(self._refitter)
@@ -195,7 +193,7 @@ def _engine(backend: str) -> Any:
 
 
 def told_to_joblib(n_jobs: int) -> int:
-    """Return what `configure` of a backend must answer: with 1, joblib would run everything here."""
+    """Return what a backend must say that it can do: with 1, joblib would run everything here."""
     return max(2, n_jobs)
 
 

@@ -3,10 +3,12 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
 import distributed
+from distributed.scheduler import KilledWorker
 from joblib._dask import DaskDistributedBackend
 
 from mlflow_b3.errors import InputError
@@ -19,8 +21,10 @@ from mlflow_b3.measurement.clusters import (
     told_to_joblib,
     versions,
 )
-from mlflow_b3.measurement.fits import Outcome, Refitter
+from mlflow_b3.measurement.fits import Refitter
 
+#: What stands for a batch whose workers died again and again, or whose table or scheduler is gone.
+LOST = (KilledWorker, CancelledError)
 #: Seconds in which the first worker must come.
 PATIENCE = 60
 
@@ -39,7 +43,8 @@ def connect(address: str | None, name: str) -> Iterator[Connection]:
                 stacklevel=2,
             )
 
-        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., list[Outcome]]]:
+        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., Any]]:
+            _wait_for_workers(client, name)  # all of them may have been lost
             return _Backend(client=client, scatter=[refitter]), refitter, run_in_turn
 
         yield Connection(
@@ -110,6 +115,6 @@ class _Backend(DaskDistributedBackend):  # type: ignore[misc]
         return future
 
     def retrieve_result_callback(self, out: Any) -> Any:
-        if isinstance(out, Exception):  # learners' errors come wrapped; this is Dask's own
+        if isinstance(out, LOST):
             return [Lost(f"{type(out).__name__}: {str(out).splitlines()[0].rstrip('.')}")]
         return super().retrieve_result_callback(out)

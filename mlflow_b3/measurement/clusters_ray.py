@@ -34,7 +34,7 @@ def connect(address: str | None, name: str) -> Iterator[Connection]:
         if not capacity:
             raise ClusterError(f"{name}: this Ray has no CPU to run refits on; add a node.")
 
-        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., list[Outcome]]]:
+        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., Any]]:
             return _Backend(), _Reference(ray.put(refitter)), run_stored
 
         yield Connection(capacity=capacity, backend=backend, alive=lambda: bool(_answers()))
@@ -104,7 +104,7 @@ class _Backend(RayBackend):  # type: ignore[misc]
         return told_to_joblib(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int) -> int:
-        return n_jobs
+        return told_to_joblib(n_jobs)
 
     def retrieve_result_callback(self, out: Any) -> Any:
         if isinstance(out, RayError):

@@ -30,11 +30,11 @@ def connect(address: str | None, name: str) -> Iterator[Connection]:
     """Start a session with a master, or use the active session."""
     with _session(address, name) as session:
         context = session.sparkContext
-        capacity = _backend().effective_n_jobs(-1)
+        capacity = _backend().capacity
         if not capacity:
             raise ClusterError(f"{name}: this Spark has no executor to run refits on.")
 
-        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., list[Outcome]]]:
+        def backend(refitter: Refitter) -> tuple[Any, Any, Callable[..., Any]]:
             return _backend(), context.broadcast(refitter), run_broadcast
 
         yield Connection(
@@ -72,9 +72,15 @@ def _session(address: str | None, name: str) -> Iterator[Any]:
         session.stop()
 
 
-def run_broadcast(shared: Any, tasks: Sequence[Task]) -> list[Outcome]:
-    """Run a batch with the refitter of a broadcast variable."""
-    return run_in_turn(shared.value, tasks)
+def run_broadcast(shared: Any, tasks: Sequence[Task]) -> list[Outcome] | Exception:
+    """Run a batch with the refitter of a broadcast variable.
+
+    An exception is returned, as Spark would make one of its own of it.
+    """
+    try:
+        return run_in_turn(shared.value, tasks)
+    except Exception as error:
+        return error
 
 
 def _backend() -> "_Backend":
@@ -93,8 +99,13 @@ class _Backend(SparkDistributedBackend):  # type: ignore[misc]
 
     supports_retrieve_callback = True
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        return told_to_joblib(super().configure(n_jobs, parallel))
+    @property
+    def capacity(self) -> int:
+        """Tasks that this Spark runs at the same time."""
+        return int(super().effective_n_jobs(-1))
+
+    def effective_n_jobs(self, n_jobs: int) -> int:
+        return told_to_joblib(n_jobs)
 
     def submit(self, func: Any, callback: Any = None) -> Any:
         return self.apply_async(func, callback)
@@ -104,9 +115,12 @@ class _Backend(SparkDistributedBackend):  # type: ignore[misc]
 
     def retrieve_result_callback(self, out: Any) -> Any:
         try:
-            return ThreadingBackend.retrieve_result_callback(self, out)
+            (result,) = ThreadingBackend.retrieve_result_callback(self, out)
         except (Py4JError, PySparkException) as error:
             return [Lost(_cause(error))]
+        if isinstance(result, Exception):
+            raise result
+        return [result]
 
 
 def _cause(error: Exception) -> str:

@@ -40,13 +40,14 @@ class DaskCluster:
         self.processes = []
 
     def start(self, command, *options):
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.dask_{command}", "--no-dashboard", *options]
-            + ["--scheduler-file", str(self.file)],
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / f"{command}-{len(self.processes)}.log").open("w"),
-            cwd=self.folder,
-        )
+        program = [sys.executable, "-m", f"distributed.cli.dask_{command}", "--no-dashboard"]
+        with (self.folder / f"{command}-{len(self.processes)}.log").open("w") as log:
+            process = subprocess.Popen(
+                [*program, "--scheduler-file", str(self.file), *options],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self.folder,
+            )
         self.processes.append(process)
         return process
 

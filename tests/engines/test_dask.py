@@ -8,7 +8,6 @@ from workload import (
     Counted,
     Meddler,
     Slow,
-    Suicidal,
     in_batches,
     losses,
     make_refitter,
@@ -115,7 +114,7 @@ def test_a_scheduler_that_does_not_answer_is_named(dask_cluster):  # noqa: ARG00
 
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
-        pytest.raises(ClusterError, match="'tcp://127.0.0.1:9': no Dask scheduler answers"),
+        pytest.raises(ClusterError, match=r"'tcp://127\.0\.0\.1:9': no Dask scheduler answers"),
         open_cluster(make_refitter(Slow()), backend="dask", address="tcp://127.0.0.1:9"),
     ):
         pass
@@ -123,7 +122,7 @@ def test_a_scheduler_that_does_not_answer_is_named(dask_cluster):  # noqa: ARG00
 
 def test_a_cluster_whose_workers_are_all_lost_gets_the_table_anew(dask_cluster, tmp_path):
     """The last test with this cluster: its workers die."""
-    refitter, tasks = make_refitter(Suicidal(str(tmp_path))), make_tasks(1)
+    refitter, tasks = make_refitter(Slow(str(tmp_path))), make_tasks(1)
     with open_dask(refitter, dask_cluster) as workers:
         for process in dask_cluster.processes[1:]:
             process.kill()

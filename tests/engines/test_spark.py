@@ -6,6 +6,7 @@ import pytest
 from workload import (
     Counted,
     Meddler,
+    Slow,
     Suicidal,
     losses,
     make_refitter,
@@ -14,7 +15,7 @@ from workload import (
     run_all,
 )
 
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, PredictionError
 from mlflow_b3.measurement.clusters import open_cluster
 
 pytestmark = pytest.mark.engines
@@ -36,6 +37,15 @@ def test_the_table_is_broadcast_once(spark_cluster, tmp_path):  # noqa: ARG001
         run_all(workers, make_tasks())
         assert Counted.pickled == sent
     assert os.getpid() not in processes(tmp_path)
+
+
+def test_a_prediction_that_the_model_does_not_have_is_an_error_here(spark_cluster, tmp_path):  # noqa: ARG001
+    refitter = make_refitter(Slow(str(tmp_path)), loss="brier")
+    with (
+        open_cluster(refitter, backend="spark") as workers,
+        pytest.raises(PredictionError, match="predict_proba"),
+    ):
+        run_all(workers, make_tasks())
 
 
 def test_a_killed_worker_costs_its_batch_which_is_run_again(spark_cluster, tmp_path):  # noqa: ARG001

@@ -146,7 +146,8 @@ def processes(folder):
 
 def most_at_once(folder):
     """Return how many fits of `Slow` there were at the same time, at most."""
-    spans = [line.split() for path in Path(folder).glob("*.times") for line in path.open()]
+    noted = [path.read_text().splitlines() for path in Path(folder).glob("*.times")]
+    spans = [line.split() for lines in noted for line in lines]
     edges = sorted(
         [(float(begun), 1) for begun, _ in spans] + [(float(ended), -1) for _, ended in spans]
     )
@@ -158,7 +159,7 @@ class Counted(Slow):
 
     pickled = 0
 
-    def __getstate__(self):
+    def __getstate__(self):  # noqa: D105
         Counted.pickled += 1
         return super().__getstate__()
 

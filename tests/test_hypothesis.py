@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from mlflow_b3 import InputError, audit, leakage_test
 from mlflow_b3.auditing import run_leakage_test
-from mlflow_b3.data import prepare
+from mlflow_b3.data import ModelInputs, prepare
 from mlflow_b3.folds import Fold
 from mlflow_b3.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
 from mlflow_b3.losses import resolve_loss
@@ -453,6 +453,7 @@ def test_a_rearranged_refit_takes_features_labels_and_weights_of_the_same_rows(c
         target="disease",
         cluster="patient_id",
         task="classification",
+        inputs=ModelInputs(),
         sample_weight="w",
     )
     fold = Fold(training=np.arange(200), validation=np.arange(200, 240))

@@ -1,6 +1,7 @@
 """Which rows each refit is trained on and scored on."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ PURPOSES = (
     "welch-without",
     "welch-with",
 )
+#: Below this many validated clusters, single rows take the place of clusters.
+FEW_CLUSTERS = 10
 #: Disjoint folds of each kind in the published test: at least and at most.
 FEWEST_DISJOINT, MOST_DISJOINT = 3, 10
 #: V̂ is cut into blocks, one for each disjoint fold: half of a block is trained on, a quarter is
@@ -77,6 +80,23 @@ class Resampler:
     scheme: str
     seed: int
     fragments: FragmentSizes = UNIFORM
+
+    @cached_property
+    def few_clusters(self) -> bool:
+        """Whether few clusters are validated on, so that rows are what varies between samples."""
+        validated = np.zeros(int(self.clusters.max()) + 1, dtype=bool)
+        for fold in self.folds:
+            validated[self.clusters[fold.validation]] = True
+        return int(validated.sum()) < FEW_CLUSTERS
+
+    @property
+    def n_units(self) -> int:
+        """Number of what varies from sample to sample: clusters, or rows where they are few."""
+        return len(self.clusters) if self.few_clusters else int(self.clusters.max()) + 1
+
+    def units_of(self, rows: Rows) -> Rows:
+        """Return the cluster of some rows, or the rows themselves where clusters are few."""
+        return rows if self.few_clusters else self.clusters[rows]
 
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""

@@ -183,11 +183,14 @@ class Resampler:
         rng = self._rng(task, 2, groups * pair + group)
         second = self._rng(task, 4, task.replicate)
         arms = arms_of(self.fragments)
+        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
+        first = np.searchsorted(owners, order, side="left", sorter=together)
+        last = np.searchsorted(owners, order, side="right", sorter=together)
         moved, scored, kinds = [], [], []
         room = len(fold.training) - 1
         for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
             kind = arm_number(pair * len(order) + place, len(arms))
-            rows = fold.validation[owners == order[place]]
+            rows = fold.validation[together[first[place] : last[place]]]
             training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
             if room > 0:
                 moved.append(training[:room])

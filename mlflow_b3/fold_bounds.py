@@ -1,14 +1,16 @@
 """The mixture bound on p0 over the folds of an audit."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mlflow_b3.data import AuditData
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
-from mlflow_b3.estimation.mixture import LEAST_ROWS, P0Bound, bound_p0
-from mlflow_b3.folds import Fold
+from mlflow_b3.estimation.mixture import LEAST_ROWS, P0Bound, bound_sides
+from mlflow_b3.folds import Fold, Rows
 from mlflow_b3.table_findings import is_plain
 
 CONFIDENCE = 0.95
@@ -38,19 +40,21 @@ def bound_folds(
     -----
     The bound is vacuous when it is not below `largest_share`.
     """
-    rows = _rows(data)
+    rows = _columns(data)
     sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
     weights = sizes[:, 1] / sizes[:, 1].sum()
     level = 1 - (1 - CONFIDENCE) / len(folds)
     seeds = np.random.SeedSequence(seed).generate_state(len(folds))
     upper, shares = np.ones(len(folds)), np.zeros(len(folds))
+    gaps = {n: c.isna().to_numpy(dtype=bool) for n, c in rows.items() if c.hasnans}
     for number, fold in enumerate(folds):
-        used = np.concatenate([fold.training, fold.validation])
-        known = rows.loc[:, rows.iloc[used].notna().any()]
-        if sizes[number].min() >= LEAST_ROWS and len(known.columns):
-            bound = bound_p0(
-                known.iloc[fold.training],
-                known.iloc[fold.validation],
+        sides = (fold.training, fold.validation)
+        empty = [name for name, gap in gaps.items() if all(gap[side].all() for side in sides)]
+        known = {name: column for name, column in rows.items() if name not in empty}
+        if sizes[number].min() >= LEAST_ROWS and known:
+            bound = bound_sides(
+                partial(_taken, known, sides),
+                (len(fold.training), len(fold.validation)),
                 confidence=level,
                 seed=int(seeds[number]),
             )
@@ -84,12 +88,22 @@ def largest_share(folds: Sequence[Fold], p0_validation: float | None = None) -> 
     return float(sizes[:, 1] @ (sizes[:, 1] / sizes.sum(axis=1)) / sizes[:, 1].sum() / 2)
 
 
-def _rows(data: AuditData) -> pd.DataFrame:
-    """Return features and target, without the cluster id and without columns that are empty."""
-    features = pd.DataFrame(data.features).set_axis(list(data.feature_names), axis=1)
-    features = features.drop(columns=data.cluster_name, errors="ignore")
-    features = features[[name for name in features.columns if is_plain(features[name])]]
-    target = pd.Series(data.target, index=features.index, name=data.target_name)
-    together = pd.concat([features.drop(columns=data.target_name, errors="ignore"), target], axis=1)
-    filled = together.notna().any()
-    return together.loc[:, filled]
+def _columns(data: AuditData) -> dict[str, "pd.Series[Any]"]:
+    """Return features and target by name, without the cluster id and without lists or arrays."""
+    features = data.features
+    framed = isinstance(features, pd.DataFrame)
+    columns = {
+        name: features.iloc[:, place] if framed else pd.Series(features[:, place])
+        for place, name in enumerate(data.feature_names)
+        if name not in (data.cluster_name, data.target_name)
+    }
+    columns = {name: column for name, column in columns.items() if is_plain(column)}
+    return {**columns, data.target_name: pd.Series(data.target)}
+
+
+def _taken(
+    columns: dict[str, "pd.Series[Any]"], sides: tuple[Rows, Rows], side: int, rows: Rows
+) -> pd.DataFrame:
+    """Return some rows of one side of a fold."""
+    chosen = sides[side][rows]
+    return pd.DataFrame({name: column.iloc[chosen] for name, column in columns.items()})

@@ -20,15 +20,23 @@ BALANCED = "balanced"
 MOST_BALANCED_FOLDS = 10
 JITTER = 0.5
 
-Rows = NDArray[np.intp]
+#: Numbers of rows, or of their clusters.
+Rows = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """One split: the rows of T̂ (training) and of V̂ (validation)."""
+    """One split: the rows of T̂ (training) and of V̂ (validation), as 32-bit numbers where they fit."""
 
     training: Rows
     validation: Rows
+
+    def __post_init__(self) -> None:
+        """Make the numbers small."""
+        for name in ("training", "validation"):
+            side = np.asarray(getattr(self, name))
+            if side.size and side.max() <= np.iinfo(np.int32).max:
+                object.__setattr__(self, name, side.astype(np.int32, copy=False))
 
 
 @dataclass(frozen=True, kw_only=True)

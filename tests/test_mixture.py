@@ -15,8 +15,8 @@ from mlflow_b3.claims import Claim, make_claim
 from mlflow_b3.data import ModelInputs, prepare
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation import mixture
-from mlflow_b3.estimation.mixture import LEAST_ROWS, _count, _design_effect, _largest_share
-from mlflow_b3.estimation.separation import encode, score_sides
+from mlflow_b3.estimation.mixture import LEAST_ROWS, _count, _largest_share
+from mlflow_b3.estimation.separation import design_effect, encode, score_sides
 from mlflow_b3.fold_bounds import bound_folds, largest_share
 from mlflow_b3.folds import make_folds
 from mlflow_b3.reporting.sentences import explain
@@ -191,10 +191,10 @@ def test_the_design_effect_is_that_of_whole_clusters():
     """Clusters of 5 that are wholly inside or outside count for one row each."""
     ids = np.repeat(np.arange(40), 5)
     whole = (ids % 2 == 0)[:, None]
-    assert _design_effect(whole, ids) == pytest.approx(5)
+    assert design_effect(whole, ids) == pytest.approx(5)
     mixed = np.random.default_rng(0).random((200, 1)) < 0.5
-    assert _design_effect(mixed, ids) < 1.5
-    assert _design_effect(whole, np.arange(200)) == 1
+    assert design_effect(mixed, ids) < 1.5
+    assert design_effect(whole, np.arange(200)) == 1
 
 
 # ---------------------------------------------------------------- leakage in both directions

@@ -1,6 +1,6 @@
 """An upper bound on p0 from the rows themselves: how much of T̂ can look like V̂."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
-from mlflow_b3.estimation.separation import encode, score_sides
+from mlflow_b3.estimation.separation import design_effect, encode, score_sides
 from mlflow_b3.results import Result
 
 #: Shares of V̂ that the sets A hold: its most validation-like 5 %, 10 % … 90 %.
@@ -144,21 +144,38 @@ def bound_p0(
         raise InputError(f"confidence={confidence!r} must lie between 0 and 1.")
     sides = _frames(training, validation)
     ids = None if clusters is None else _ids(clusters, sides)
-    total, n_validation = len(sides[0]), len(sides[1])
+    return bound_sides(
+        lambda side, rows: sides[side].iloc[rows],
+        (len(sides[0]), len(sides[1])),
+        confidence=confidence,
+        seed=seed,
+        ids=ids,
+    )
+
+
+def bound_sides(
+    take: Callable[[int, NDArray[np.intp]], pd.DataFrame],
+    sizes: tuple[int, int],
+    *,
+    confidence: float,
+    seed: int,
+    ids: Sequence[NDArray[np.intp]] | None = None,
+) -> P0Bound:
+    """Bound p0 as `bound_p0` does, where `take(side, rows)` gives some rows of T̂ (0) or V̂ (1)."""
     rng = np.random.default_rng(seed)
-    kept = [np.sort(rng.permutation(len(side))[:MOST_ROWS]) for side in sides]
-    features = encode(*(side.iloc[rows] for side, rows in zip(sides, kept, strict=True)))
+    kept = [np.sort(rng.permutation(size)[:MOST_ROWS]) for size in sizes]
+    features = encode(*(take(side, rows) for side, rows in enumerate(kept)))
     is_validation = np.repeat([False, True], [len(rows) for rows in kept])
     groups = None
     if ids is not None:
         groups = np.concatenate([side[rows] for side, rows in zip(ids, kept, strict=True)])
     scores = score_sides(features, is_validation, groups, rng)
     ranks, counts, inside = _count(scores, is_validation)
-    effect = 1.0 if groups is None else _design_effect(inside, groups[is_validation])
+    effect = 1.0 if groups is None else design_effect(inside, groups[is_validation])
     share, index = _largest_share(
         ranks / effect,
         np.ceil(counts / effect).astype(np.int64),
-        sizes=(len(kept[0]) / effect, len(kept[1]) / effect, total / effect),
+        sizes=(len(kept[0]) / effect, len(kept[1]) / effect, sizes[0] / effect),
         level=1 - confidence,
         rng=rng,
     )
@@ -166,8 +183,8 @@ def bound_p0(
         p0_upper=share,
         confidence=confidence,
         threshold_share=float(ranks[index] / len(kept[1])),
-        n_training=total,
-        n_validation=n_validation,
+        n_training=sizes[0],
+        n_validation=sizes[1],
         design_effect=effect,
         vacuous=share >= LARGEST_SHARE,
     )
@@ -230,24 +247,6 @@ def _count(
     limits = np.sort(own)[::-1][ranks - 1]
     counts = (scores[~is_validation][:, None] > limits).sum(axis=0)
     return ranks, counts, own[:, None] >= limits
-
-
-def _design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
-    """Return the largest 1 + (m-1)·ρ over the sets, by analysis of variance."""
-    _, codes, sizes = np.unique(ids, return_inverse=True, return_counts=True)
-    rows, groups = len(ids), len(sizes)
-    typical = float(np.sum(sizes**2) / rows)
-    if rows == groups:
-        return 1.0
-    effects = []
-    for member in inside.T.astype(float):
-        means = np.bincount(codes, member) / sizes
-        within = float(np.sum((member - means[codes]) ** 2)) / (rows - groups)
-        between = float(np.sum(sizes * (means - member.mean()) ** 2)) / (groups - 1)
-        spread = (rows - typical) / (groups - 1)
-        variance = max(0.0, (between - within) / spread)
-        effects.append(1 + (typical - 1) * variance / max(variance + within, 1e-12))
-    return max(effects)
 
 
 def _largest_share(

@@ -83,3 +83,21 @@ def score_sides(
         scores[held_out] = chances[:, 1] if chances.shape[1] == 2 else float(trees.classes_[0])
     # equal scores are put in random order: the sides of tied rows must not decide
     return np.asarray(stats.rankdata(scores) + rng.uniform(-0.25, 0.25, len(scores)))
+
+
+def design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
+    """Return the largest 1 + (m-1)·ρ over the sets, by analysis of variance."""
+    _, codes, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    rows, groups = len(ids), len(sizes)
+    typical = float(np.sum(sizes**2) / rows)
+    if rows == groups:
+        return 1.0
+    effects = []
+    for member in inside.T.astype(float):
+        means = np.bincount(codes, member) / sizes
+        within = float(np.sum((member - means[codes]) ** 2)) / (rows - groups)
+        between = float(np.sum(sizes * (means - member.mean()) ** 2)) / (groups - 1)
+        spread = (rows - typical) / (groups - 1)
+        variance = max(0.0, (between - within) / spread)
+        effects.append(1 + (typical - 1) * variance / max(variance + within, 1e-12))
+    return max(effects)

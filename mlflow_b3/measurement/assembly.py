@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from mlflow_b3.folds import Fold
 from mlflow_b3.measurement.accumulation import (
     Array,
+    Indices,
     RowMeans,
+    UnitTotals,
     by_unit,
     robust_covariance,
     variance,
@@ -17,9 +19,9 @@ from mlflow_b3.measurement.accumulation import (
 from mlflow_b3.measurement.broken import SeenLosses, fragment_losses
 from mlflow_b3.measurement.curve import SHARPNESS, FragmentLosses, LossCurve, pooled
 from mlflow_b3.measurement.outcomes import Outcome
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS as FEW_CLUSTERS
 from mlflow_b3.measurement.resampling import Resampler
 
-FEW_CLUSTERS = 10
 #: Per validation row: loss without and with leakage in small training sets, and its cluster. For the
 #: published test: mean losses of disjoint folds, and the outer fold that they belong to.
 TestLosses = tuple[Array, Array, NDArray[np.intp]]
@@ -106,7 +108,8 @@ class FoldLosses:
         self.fold = fold
         self.loco = RowMeans(fold.validation, 1)
         self.validation = RowMeans(fold.validation, n_levels)
-        self.held_back = RowMeans(fold.training, n_levels)
+        self._held_back: UnitTotals | None = None
+        self._n_levels = n_levels
         self.seen = SeenLosses(self.loco)
         self.without = RowMeans(fold.validation, 1)
         self.with_leak = RowMeans(fold.validation, 1)
@@ -123,7 +126,8 @@ class FoldLosses:
             self.seen.add_whole(outcome.validation)
         if task.purpose == "rows" or (task.purpose == "loco" and resampler.scheme == "subset"):
             self.validation.add(draw.validation, task.level, outcome.validation)
-            self.held_back.add(draw.held_back, task.level, outcome.held_back)
+            rows, units = draw.held_back, resampler.units_of(draw.held_back)
+            self.held_back(resampler).add(rows, units, task.level, outcome.held_back)
             self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
         elif task.purpose == "fragments":
             assert draw.arms is not None
@@ -132,7 +136,14 @@ class FoldLosses:
             side = self.without if task.purpose == "test-without" else self.with_leak
             side.add(draw.validation, 0, outcome.validation)
 
-    def _excess(self, rows: NDArray[np.intp], losses: Array) -> float:
+    def held_back(self, resampler: Resampler) -> UnitTotals:
+        """Return the losses on T̂ ∖ T', by what varies from sample to sample."""
+        if self._held_back is None:
+            rows = self.fold.training
+            self._held_back = UnitTotals(rows, resampler.units_of(rows), self._n_levels)
+        return self._held_back
+
+    def _excess(self, rows: Indices, losses: Array) -> float:
         """Return a refit's mean loss less that of the same rows without injected leakage.
 
         Refits score different rows; the difference takes out which rows they were.
@@ -177,8 +188,8 @@ def assemble(
         Measured along with it.
     """
     parts = assemble_curve(folds, resampler, repeats)
-    clusters = resampler.clusters
-    units = np.arange(len(clusters)) if parts.few else clusters
+    clusters, few = resampler.clusters, resampler.few_clusters
+    units = np.arange(len(clusters)) if few else clusters
     fragments, broken = fragment_losses(
         [fold.seen for fold in folds], clusters, units, resampler.fragments
     )
@@ -193,7 +204,7 @@ def assemble(
         test_losses=(gather_test_losses(folds, clusters),),
         row_losses=tuple(fold.loco.means[:, 0] for fold in folds),
         units=UnitLosses(
-            unit="rows" if parts.few else "clusters",
+            unit="rows" if few else "clusters",
             ids=parts.used,
             share=parts.share,
             curve=parts.influence,
@@ -207,14 +218,13 @@ def assemble(
 class Curves:
     """The pooled loss curve and those of the folds.
 
-    `few` clusters were validated on, or not; `influence` is what each of the units `used` adds, and
-    `share` that of the validated rows which it has.
+    `influence` is what each of the units `used` adds, and `share` that of the validated rows which it
+    has.
     """
 
     curve: LossCurve
     fold_curves: tuple[LossCurve, ...]
     weights: Array
-    few: bool
     used: NDArray[np.intp]
     share: Array
     influence: Array
@@ -222,25 +232,21 @@ class Curves:
 
 def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: int) -> Curves:
     """Return the loss curve of one loss; see `assemble`."""
-    clusters = resampler.clusters
+    clusters, few = resampler.clusters, resampler.few_clusters
     sizes = np.array([len(fold.fold.validation) for fold in folds])
     weights = sizes / sizes.sum()
-    validated = np.unique(np.concatenate([clusters[fold.fold.validation] for fold in folds]))
-    few = len(validated) < FEW_CLUSTERS
-    units = np.arange(len(clusters)) if few else clusters
     lines = [_held_back_line(fold, resampler) for fold in folds]
     curves = tuple(
         _fold_curve(fold, line, resampler) for fold, line in zip(folds, lines, strict=True)
     )
     mean = np.array(pooled([curve.loss for curve in curves], list(weights)))
-    parts = sum(
-        _influence(fold, line, weight, units, None if few else mean)
-        for fold, line, weight in zip(folds, lines, weights, strict=True)
-    )
-    used, rows = np.unique(
-        np.concatenate([units[fold.fold.validation] for fold in folds]), return_counts=True
-    )
-    influence = np.asarray(parts)[used]
+    rows = np.zeros(resampler.n_units, dtype=np.intp)
+    parts = np.zeros((resampler.n_units, 2 * len(mean)))
+    for fold, line, weight in zip(folds, lines, weights, strict=True):
+        parts += weight * _influence(fold, line, resampler, None if few else mean)
+        rows += np.bincount(resampler.units_of(fold.fold.validation), minlength=resampler.n_units)
+    used = np.flatnonzero(rows)
+    influence = parts[used]
     covariance = robust_covariance(influence)
     curve = _pool(
         curves, weights, covariance, max(1, len(used) - 1), sharpness_of(clusters), repeats
@@ -249,9 +255,8 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
         curve=curve,
         fold_curves=curves,
         weights=weights,
-        few=few,
         used=used,
-        share=rows / rows.sum(),
+        share=rows[used] / rows.sum(),
         influence=influence,
     )
 
@@ -274,10 +279,9 @@ def _held_back_line(fold: FoldLosses, resampler: Resampler) -> tuple[Array, Arra
     bends, so a line through all levels, weighted by rows, serves.
     """
     exposure = np.array(resampler.exposures)
-    counts = fold.held_back.counts.sum(axis=0)
-    mean = np.divide(
-        fold.held_back.sums.sum(axis=0), counts, out=np.zeros_like(counts), where=counts > 0
-    )
+    held = fold.held_back(resampler)
+    counts = held.counts.sum(axis=0).astype(float)
+    mean = np.divide(held.sums.sum(axis=0), counts, out=np.zeros_like(counts), where=counts > 0)
     design = np.column_stack([np.ones_like(exposure), exposure])
     weighted = design * counts[:, None]
     hat = design @ np.linalg.pinv(weighted.T @ design) @ weighted.T
@@ -303,28 +307,23 @@ def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resample
 
 
 def _influence(
-    fold: FoldLosses,
-    line: tuple[Array, Array],
-    weight: float,
-    units: NDArray[np.intp],
-    mean: Array | None,
+    fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler, mean: Array | None
 ) -> Array:
-    """Return what each unit adds to the pooled losses and held-back losses, as deviations.
+    """Return what each unit adds to the losses and held-back losses of a fold, as deviations.
 
     Deviations are from the mean of all folds, or from that of the fold where its cluster is given.
     """
-    n_units = int(units.max()) + 1
     means = fold.validation.means
     centre = np.nanmean(means, axis=0) if mean is None else mean
     scored = np.isfinite(means).sum(axis=0)
     deviation = np.nan_to_num(means - centre) / np.maximum(scored, 1)
-    own = by_unit(deviation, units[fold.validation.rows], n_units)
-    held = fold.held_back
+    own = by_unit(deviation, resampler.units_of(fold.validation.rows), resampler.n_units)
+    held = fold.held_back(resampler)
     totals = np.maximum(held.counts.sum(axis=0), 1)
     ratio = held.sums.sum(axis=0) / totals
     deviation = ((held.sums - ratio * held.counts) / totals) @ line[1].T
-    other = by_unit(deviation, units[held.rows], n_units)
-    return weight * np.hstack([own, other])
+    other = by_unit(deviation, held.units, resampler.n_units)
+    return np.hstack([own, other])
 
 
 def _pool(

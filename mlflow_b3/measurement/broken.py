@@ -5,7 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mlflow_b3.measurement.accumulation import Array, RowMeans, by_unit, robust_covariance, variance
+from mlflow_b3.measurement.accumulation import (
+    Array,
+    Indices,
+    RowMeans,
+    by_unit,
+    robust_covariance,
+    variance,
+)
 from mlflow_b3.measurement.breaking import FragmentSizes, arms_of
 from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses
 
@@ -25,7 +32,7 @@ class SeenLosses:
         """Note a refit on the fold as it is."""
         self._loco_fits.append(float(np.mean(losses)))
 
-    def add(self, rows: NDArray[np.intp], arms: NDArray[np.intp], losses: Array) -> None:
+    def add(self, rows: Indices, arms: Indices, losses: Array) -> None:
         """Add a refit with broken clusters."""
         whole = self.loco.means[np.searchsorted(self.loco.rows, rows), 0]
         for arm in np.unique(arms).tolist():

@@ -21,7 +21,7 @@ from mlflow_b3.measurement.clusters import (
     told_to_joblib,
     versions,
 )
-from mlflow_b3.measurement.fits import Refitter
+from mlflow_b3.measurement.refitting import Refitter
 
 #: What stands for a batch whose workers died again and again, or whose table or scheduler is gone.
 LOST = (KilledWorker, CancelledError)

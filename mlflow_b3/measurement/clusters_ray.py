@@ -18,7 +18,8 @@ from mlflow_b3.measurement.clusters import (
     run_in_turn,
     told_to_joblib,
 )
-from mlflow_b3.measurement.fits import Outcome, Refitter
+from mlflow_b3.measurement.outcomes import Outcome
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Task
 
 #: A refit takes a core. A worker that died comes back with what it was given, as Dask has it: a batch

@@ -21,7 +21,8 @@ from mlflow_b3.measurement.clusters import (
     run_in_turn,
     told_to_joblib,
 )
-from mlflow_b3.measurement.fits import Outcome, Refitter
+from mlflow_b3.measurement.outcomes import Outcome
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Task
 
 

@@ -1,6 +1,7 @@
 """Which rows each refit is trained on and scored on."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ PURPOSES = (
     "welch-without",
     "welch-with",
 )
+#: Below this many validated clusters, single rows take the place of clusters.
+FEW_CLUSTERS = 10
 #: Disjoint folds of each kind in the published test: at least and at most.
 FEWEST_DISJOINT, MOST_DISJOINT = 3, 10
 #: V̂ is cut into blocks, one for each disjoint fold: half of a block is trained on, a quarter is
@@ -81,6 +84,23 @@ class Resampler:
     scheme: str
     seed: int
     fragments: FragmentSizes = UNIFORM
+
+    @cached_property
+    def few_clusters(self) -> bool:
+        """Whether few clusters are validated on, so that rows are what varies between samples."""
+        validated = np.zeros(int(self.clusters.max()) + 1, dtype=bool)
+        for fold in self.folds:
+            validated[self.clusters[fold.validation]] = True
+        return int(validated.sum()) < FEW_CLUSTERS
+
+    @property
+    def n_units(self) -> int:
+        """Number of what varies from sample to sample: clusters, or rows where they are few."""
+        return len(self.clusters) if self.few_clusters else int(self.clusters.max()) + 1
+
+    def units_of(self, rows: Rows) -> Rows:
+        """Return the cluster of some rows, or the rows themselves where clusters are few."""
+        return rows if self.few_clusters else self.clusters[rows]
 
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""
@@ -183,11 +203,14 @@ class Resampler:
         rng = self._rng(task, 2, groups * pair + group)
         second = self._rng(task, 4, task.replicate)
         arms = arms_of(self.fragments)
+        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
+        first = np.searchsorted(owners, order, side="left", sorter=together)
+        last = np.searchsorted(owners, order, side="right", sorter=together)
         moved, scored, kinds = [], [], []
         room = len(fold.training) - 1
         for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
             kind = arm_number(pair * len(order) + place, len(arms))
-            rows = fold.validation[owners == order[place]]
+            rows = fold.validation[together[first[place] : last[place]]]
             training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
             if room > 0:
                 moved.append(training[:room])

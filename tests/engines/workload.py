@@ -15,9 +15,8 @@ from mlflow_b3.datasets import make_clinic
 from mlflow_b3.folds import make_folds
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.breaking import parse_fragments
-from mlflow_b3.measurement.clusters import WorkersLost
-from mlflow_b3.measurement.fits import Refitter
 from mlflow_b3.measurement.levels import exposures
+from mlflow_b3.measurement.refitting import Refitter, WorkersLost
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.refit.sklearn import CloneLearner
 

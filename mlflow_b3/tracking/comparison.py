@@ -16,7 +16,7 @@ from mlflow_b3.tracking.audits import audited_versions, current_audits, find_aud
 from mlflow_b3.tracking.contender_names import Named, distinct, name_of, told_apart
 from mlflow_b3.tracking.files import write_files
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.runs import project_run, tracking_errors
+from mlflow_b3.tracking.runs import new_run, project_run, remove_twins, tracking_errors
 from mlflow_b3.tracking.writing import FOLDER
 from mlflow_b3.version import __version__
 
@@ -181,13 +181,14 @@ def record_comparison(comparison: Comparison) -> str:
     with tracking_errors("the comparison"):
         experiment = client.get_run(runs[0]).info.experiment_id if runs else _get_experiment_id()
         project = project_run(client, "compare")
-        run_id = project or str(client.create_run(experiment, tags=tags).info.run_id)
+        run_id = project or new_run(client, experiment, tags)
         try:
             client.set_tag(run_id, "b3.compared", ", ".join(runs))
             client.set_tag(run_id, "mlflow.runName", tags["mlflow.runName"])
             with tempfile.TemporaryDirectory() as folder:
                 write_files(Path(folder), comparison_files(comparison))
                 client.log_artifacts(run_id, folder, FOLDER)
+            remove_twins(client, run_id)
         except BaseException:
             if project is None:
                 client.set_terminated(run_id, status="FAILED")

@@ -15,16 +15,32 @@ INTERRUPTED = 130
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """Print the package's errors without a traceback and exit with 2."""
+    """Print errors of the package, of MLflow and of the system without a traceback; exit with 2."""
     try:
         yield
-    except B3Error as error:
-        from mlflow_b3.wording import visible
+    except InterruptedAudit as error:
+        _exit(str(error), INTERRUPTED)
+    except (B3Error, OSError) as error:
+        _exit(str(error))
+    except Exception as error:
+        if not _is_mlflow(error):
+            raise
+        _exit(f"MLflow: {error}")
 
-        # names in it are other people's, and may hold what a terminal obeys
-        told = "\n".join(map(visible, str(error).splitlines()))
-        click.echo(f"mlflow-b3: {told}", err=True)
-        sys.exit(INTERRUPTED if isinstance(error, InterruptedAudit) else INPUT_ERROR)
+
+def _is_mlflow(error: Exception) -> bool:
+    """Return whether an error is one of MLflow's, such as a server that does not answer."""
+    raised = sys.modules.get("mlflow.exceptions")
+    return raised is not None and isinstance(error, raised.MlflowException)
+
+
+def _exit(message: str, code: int = INPUT_ERROR) -> None:
+    from mlflow_b3.wording import visible
+
+    # names in it are other people's, and may hold what a terminal obeys
+    told = "\n".join(map(visible, message.splitlines()))
+    click.echo(f"mlflow-b3: {told}", err=True)
+    sys.exit(code)
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from mlflow_b3.errors import InputError
 
 #: Where to keep them instead of the user's cache.
 VARIABLE = "MLFLOW_B3_JOURNALS"
@@ -32,6 +35,21 @@ class JournalFolder:
             with suppress(OSError):
                 path.unlink()
         self.used = []
+
+
+def journal_folder(journal: Any) -> JournalFolder:
+    """Return a path as a folder of journals, for several audits."""
+    if isinstance(journal, JournalFolder):
+        return journal
+    try:
+        path = Path(journal)
+        if path.is_file():
+            raise NotADirectoryError("it is a file")
+    except (TypeError, ValueError, OSError) as error:
+        raise InputError(
+            f"journal={str(journal)!r} must be a folder, as there are several audits: {error}."
+        ) from error
+    return JournalFolder(path)
 
 
 def usual_folder() -> Path:

@@ -180,6 +180,11 @@ def runs_of(client: Any, subject: str) -> list[Any]:
     return sorted(own, key=lambda run: run.info.start_time, reverse=True)
 
 
+def runs_where(client: Any, experiments: list[str], filters: str) -> list[Any]:
+    """Return all runs of some experiments to which a filter applies, but for deleted ones."""
+    return _pages(client.search_runs, experiments, filters)
+
+
 def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
     found: list[Any] = []
     token = None

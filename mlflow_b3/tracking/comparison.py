@@ -9,14 +9,16 @@ from typing import Any
 from mlflow_b3.auditing import audit
 from mlflow_b3.comparing import Comparison, compare_reports
 from mlflow_b3.errors import InputError, TrackingError
+from mlflow_b3.journals import journal_folder
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
 from mlflow_b3.tracking.contender_names import Named, distinct, name_of, told_apart
 from mlflow_b3.tracking.files import write_files
+from mlflow_b3.tracking.partial import require_whole
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.runs import project_run, tracking_errors
+from mlflow_b3.tracking.runs import new_run, project_run, remove_twins, tracking_errors
 from mlflow_b3.tracking.writing import FOLDER
 from mlflow_b3.version import __version__
 
@@ -52,7 +54,8 @@ def compare(
     record : bool
         With data: write the audits to MLflow.
     **arguments
-        With data: the other arguments of `mlflow_b3.audit`.
+        With data: the other arguments of `mlflow_b3.audit`. A `journal` is a folder here, in which
+        every audit has its own.
 
     Returns
     -------
@@ -132,6 +135,8 @@ def _audit_together(
         arguments["folds"] = list(arguments["folds"])  # it can be read once, the models are several
     if any(isinstance(model, AuditReport) for model in models):
         raise InputError("models: audits that exist cannot be made together; name the models.")
+    if arguments.get("journal") is not None:
+        arguments["journal"] = journal_folder(arguments["journal"])
     client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
     done: dict[int, Named] = {}
@@ -142,6 +147,7 @@ def _audit_together(
             report, run_id = _audit_and_keep(model, data, **arguments)
         else:
             report = audit(model, data, **arguments)
+        require_whole(report)
         arguments.setdefault("repeats", report.settings.repeats)
         given = models[place]
         name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name
@@ -181,13 +187,14 @@ def record_comparison(comparison: Comparison) -> str:
     with tracking_errors("the comparison"):
         experiment = client.get_run(runs[0]).info.experiment_id if runs else _get_experiment_id()
         project = project_run(client, "compare")
-        run_id = project or str(client.create_run(experiment, tags=tags).info.run_id)
+        run_id = project or new_run(client, experiment, tags)
         try:
             client.set_tag(run_id, "b3.compared", ", ".join(runs))
             client.set_tag(run_id, "mlflow.runName", tags["mlflow.runName"])
             with tempfile.TemporaryDirectory() as folder:
                 write_files(Path(folder), comparison_files(comparison))
                 client.log_artifacts(run_id, folder, FOLDER)
+            remove_twins(client, run_id)
         except BaseException:
             if project is None:
                 client.set_terminated(run_id, status="FAILED")

@@ -122,6 +122,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
             from mlflow_b3.tracking.evaluation_files import recorded_files
             from mlflow_b3.tracking.metrics import metrics_of
+            from mlflow_b3.tracking.partial import require_whole
             from mlflow_b3.tracking.recording import audit_and_record
             from mlflow_b3.tracking.writing import FOLDER
 
@@ -141,6 +142,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
                 mlflow_logs=model_id is not None,  # MLflow logs what it can link to a model
                 **arguments,
             )
+            require_whole(report)  # thresholds would take its numbers for those of an audit
             for finding in report.findings:
                 if finding.code in OTHER_MODEL:
                     _LOG.warning("%s", finding)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -71,14 +72,18 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def save_report(report: AuditReport) -> Path:
-    """Save all files of an audit to a new folder here; `load_report` reads it back."""
+    """Save all files of an audit to a new folder here, or none; `load_report` reads it back."""
     stamp = time.strftime("b3-audit-%Y%m%d-%H%M%S")
     for number in range(1000):
         folder = Path(f"{stamp}-{number}" if number else stamp)
         if not folder.exists():
             break
     folder.mkdir()
-    write_files(folder, files_of(report))
+    try:
+        write_files(folder, files_of(report))
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # half an audit would pass for one
+        raise
     return folder
 
 

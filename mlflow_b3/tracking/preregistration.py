@@ -21,7 +21,7 @@ from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
 from mlflow_b3.tracking.audits import runs_of, subject_of
 from mlflow_b3.tracking.issuing import Issuer
-from mlflow_b3.tracking.runs import child_tags, tracking_errors
+from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
 from mlflow_b3.tracking.writing import FOLDER
 
 if TYPE_CHECKING:
@@ -157,13 +157,14 @@ def _write(
     if run_id is None and model_id is not None:
         experiment = client.get_logged_model(model_id).experiment_id
     document = seal_content(KIND, FORMAT, commitment.to_dict(), key)
-    child = client.create_run(experiment, tags=tags).info.run_id
+    child = new_run(client, experiment, tags)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE
         path.write_text(document, encoding="utf-8")
         client.log_artifact(child, str(path), FOLDER)
     client.set_tag(child, "b3.subject", commitment.subject)
     client.set_tag(child, "b3.commitment", commitment.hash)
+    remove_twins(client, child)
     client.set_terminated(child)
     shown = f"{commitment.hash} {commitment.committed_at}"
     if run_id is not None:

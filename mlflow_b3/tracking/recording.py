@@ -1,14 +1,13 @@
 """Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from mlflow_b3.auditing import audit
-from mlflow_b3.errors import TrackingError
+from mlflow_b3.errors import InputError, TrackingError
 from mlflow_b3.gating.evidence import FILE, digest
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
@@ -19,14 +18,22 @@ from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report
 from mlflow_b3.tracking.issuing import Issuer
 from mlflow_b3.tracking.metrics import parameters_of, tags_of
+from mlflow_b3.tracking.partial import write_part
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
-from mlflow_b3.tracking.runs import audit_run, project_run, tracking_errors
-from mlflow_b3.tracking.superseding import audits_before, become_current
-from mlflow_b3.tracking.versions import show_on_versions, version_tags
+from mlflow_b3.tracking.runs import (
+    AuditRun,
+    audit_run,
+    impatient,
+    mlflow_errors_as,
+    project_run,
+    remove_twins,
+    tracking_errors,
+)
+from mlflow_b3.tracking.showing import Showcase, Shown, courtesy
+from mlflow_b3.tracking.superseding import CURRENT, NONE, end_after, recorded_audits
+from mlflow_b3.tracking.versions import version_tags
 from mlflow_b3.tracking.views import add_view
 from mlflow_b3.tracking.writing import log_curves, log_dataset, log_files, log_scalars
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +42,7 @@ class _Places:
 
     Attributes
     ----------
-    child : str
+    run : AuditRun
         The audit's own run.
     shown_on : sequence of str
         The runs that show the newest audit.
@@ -47,7 +54,7 @@ class _Places:
         What was committed before the audit ran.
     """
 
-    child: str
+    run: AuditRun
     shown_on: Sequence[str]
     on_model: bool = True
     logged_by_mlflow: bool = False
@@ -85,7 +92,8 @@ def audit_and_record(
     Returns
     -------
     AuditReport, str
-        The report and the id of the run that holds it.
+        The report and the id of the run that holds it. One that Ctrl-C made partial is in that run
+        only.
     """
     from mlflow import MlflowClient
 
@@ -93,20 +101,24 @@ def audit_and_record(
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
     subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
-    with audit_run(shown_on[0] if shown_on else None, subject) as child:
+    with audit_run(shown_on[0] if shown_on else None, subject) as run:
         given = {**arguments, "trainer": trainer, "refit": refit, "refit_options": refit_options}
-        committed = find_preregistration(client, issuer, audited, child, data, given)
+        with mlflow_errors_as("what was committed for the model could not be looked up"):
+            committed = find_preregistration(client, issuer, audited, run.id, data, given)
+            shown_on += _shown_elsewhere(client, run.id, shown_on)
         report = audit(audited, data, refit_options=refit_options, **arguments)
-        shown_on += _shown_elsewhere(client, child, shown_on)
+        if report.partial:
+            write_part(report, run)
+            return report, run.id
         places = _Places(
-            child=child,
+            run=run,
             shown_on=shown_on,
             logged_by_mlflow=mlflow_logs,
             committed=committed,
         )
         with _saved_otherwise(report):
             _write(report, places, issuer)
-    return report, child
+    return report, run.id
 
 
 def record(report: AuditReport | str | PathLike[str], run_id: str | None = None) -> str:
@@ -128,17 +140,21 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     """
     if not isinstance(report, AuditReport):
         report = load_report(report)
+    if report.partial:
+        raise InputError(
+            "report: it is of an audit that was stopped early; start that again, and record its report."
+        )
     issuer = Issuer.from_environment()
     settings = report.settings
     parent = run_id or settings.run_id
-    with audit_run(parent) as child:
+    with audit_run(parent) as run:
         places = _Places(
-            child=child,
+            run=run,
             shown_on=[] if parent is None else [parent],
             on_model=parent == settings.run_id,
         )
         _write(report, places, issuer)
-    return child
+    return run.id
 
 
 @contextmanager
@@ -147,12 +163,22 @@ def _saved_otherwise(report: AuditReport) -> Iterator[None]:
     try:
         yield
     except TrackingError as error:
+        raise TrackingError(f"{error}\n{_save(report)}", report=report) from error
+
+
+def _save(report: AuditReport) -> str:
+    """Save an audit here; return what to tell of it."""
+    try:
         folder = str(save_report(report))
-        raise TrackingError(
-            f"{error}\nThe audit was saved to the folder {folder!r}. To write it to MLflow later, in "
-            f"Python: mlflow_b3.record({folder!r})",
-            report=report,
-        ) from error
+    except OSError as error:
+        return (
+            f"It could not be saved to a folder here either: {error}. In Python, the error has it as "
+            "its attribute `report`; on the command line it is printed."
+        )
+    return (
+        f"The audit was saved to the folder {folder!r}. To write it to MLflow later, in Python: "
+        f"mlflow_b3.record({folder!r})"
+    )
 
 
 def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[str]:
@@ -162,44 +188,65 @@ def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[s
 
 
 def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
-    """Write what can fail first and what others see last, so that nothing is half-written."""
+    """Write the audit's own run to its end, and then what others see."""
     from mlflow import MlflowClient
 
-    client, child = MlflowClient(), places.child
+    client, child = MlflowClient(), places.run.id
     settings = report.settings
-    subject = subject_of(client, settings.model_id, settings.uri, settings.run_id)
     tags = tags_of(report, child)
-    tags |= {
-        "b3.subject": subject,
-        "b3.verdict": issuer.verdict(report),
-        "b3.policy": issuer.policy.hash[:12],  # gates may go by another one
-    }
-    on_versions = version_tags(report, tags)
-    model_id = report.settings.model_id if places.on_model else None
+    model_id = settings.model_id if places.on_model else None
     files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
+        tags |= {
+            "b3.subject": subject_of(client, settings.model_id, settings.uri, settings.run_id),
+            "b3.verdict": issuer.verdict(report),
+            "b3.policy": issuer.policy.hash[:12],  # gates may go by another one
+        }
         log_dataset(client, child, report, model_id)
         log_curves(client, child, report)
         log_files(client, child, files)
+        on_versions = version_tags(report, tags)
         tags |= _log_evidence(client, report, places, issuer, files, on_versions)
         own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
         log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
-        for number, run_id in enumerate(places.shown_on):
-            log_files(client, run_id, {n: t for n, t in files.items() if n not in OF_ROWS})
-            known_elsewhere = places.logged_by_mlflow and number == 0
-            log_scalars(client, run_id, report, tags, {}, unknown_only=known_elsewhere)
-        if model_id is not None:
-            client.set_logged_model_tags(model_id, tags)
-        earlier = audits_before(client, child, subject) if places.on_model else []
-        become_current(client, child, earlier)
+        shown = Shown(
+            audit_run_id=child,
+            report=report,
+            tags=tags,
+            files={name: text for name, text in files.items() if name not in OF_ROWS},
+        )
+        _end_and_show(client, shown, places)
     with without_active_model():
-        if places.on_model:
-            _courtesy(
-                "the registered version", show_on_versions, client, report, child, on_versions
-            )
-        experiment = client.get_run(child).info.experiment_id
-        _courtesy("the view of all audits", add_view, client, experiment)
+        courtesy("the view of all audits", lambda: add_view(client, child))
+
+
+def _end_and_show(client: Any, shown: Shown, places: _Places) -> None:
+    """End an audit's own run, which makes it the newest, and show the newest."""
+    from mlflow.exceptions import MlflowException
+
+    settings, subject = shown.report.settings, shown.tags["b3.subject"]
+    showcase = Showcase(
+        client=client,
+        own=shown,
+        runs=places.shown_on,
+        subject=subject,
+        model_run=settings.run_id,
+        model_id=settings.model_id,
+        on_model=places.on_model,
+        measured_elsewhere=places.shown_on[0] if places.logged_by_mlflow else None,
+    )
+    remove_twins(client, places.run.id)
+    if places.run.own:
+        client.set_terminated(places.run.id, end_time=end_after(recorded_audits(client, subject)))
+    try:
+        client.set_tag(places.run.id, "b3.supersedes", NONE)
+        client.set_tag(places.run.id, "b3.status", CURRENT)
+        showcase.show_newest()
+    except BaseException:
+        with impatient(), suppress(MlflowException, OSError):
+            showcase.withdraw()
+        raise
 
 
 def _log_evidence(
@@ -213,7 +260,7 @@ def _log_evidence(
     """Write the evidence of an audit to its run; return the tag that says so."""
     if not places.on_model:
         return {"b3.evidence": NO_EVIDENCE}
-    child, committed = places.child, places.committed
+    child, committed = places.run.id, places.committed
     tried = tried_audits(client, on_versions["b3.subject"])
     document = issuer.issue(
         client,
@@ -228,13 +275,3 @@ def _log_evidence(
         return {}
     log_files(client, child, {FILE: document})
     return {"b3.evidence": digest(document.encode())}
-
-
-def _courtesy(what: str, write: Callable[..., None], *arguments: Any) -> None:
-    """Write what is nice to have: an audit that is complete is not lost because of it."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        write(*arguments)
-    except (MlflowException, OSError) as error:
-        _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)

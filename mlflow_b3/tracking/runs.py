@@ -1,8 +1,12 @@
 """The run of an audit: opened as a child of the audited run, and ended whatever happens."""
 
+import logging
 import os
+import threading
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from mlflow_b3.errors import TrackingError
@@ -12,43 +16,91 @@ from mlflow_b3.version import __version__
 LONGEST_TAG = 5000
 #: Some databases behind MLflow hold no more of a run's name.
 LONGEST_NAME = 250
+#: Tells apart the runs of several requests; MLflow's pages hide what begins with its name.
+REQUEST = "mlflow.b3.request"
+#: Seconds without an end after which we say what is going on.
+PATIENCE = 20
+SLOW = (
+    "MLflow at %s has not taken everything yet. If it is down, its client tries again for minutes "
+    "before it gives up (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)."
+)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRun:
+    """The run of an audit, and whether it is ours to end: `mlflow run` ends its own itself."""
+
+    id: str
+    own: bool
 
 
 @contextmanager
-def audit_run(parent: str | None, subject: str | None = None) -> Iterator[str]:
+def audit_run(parent: str | None, subject: str | None = None) -> Iterator[AuditRun]:
     """Open the run of an audit; mark it as failed, with the error, if anything goes wrong.
 
     The `subject` is what is audited: an audit that does not come to its end was tried all the same.
     """
     from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
 
     client = MlflowClient()
+    with mlflow_errors_as("the audit's run could not be created"):
+        run = _open_run(client, parent, subject)
     try:
-        child, own = _open_run(client, parent, subject)
-    except (MlflowException, OSError) as error:
-        raise TrackingError(f"the audit's run could not be created: {error}") from error
-    try:
-        yield child
-        if own:
-            with tracking_errors("the audit"):
-                client.set_terminated(child)
+        yield run
     except BaseException as error:
-        _mark_failed(client, child, error)
+        _mark_failed(client, run.id, error)
         raise
 
 
 @contextmanager
 def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[None]:
     """Turn what goes wrong in MLflow into a `TrackingError` that says what was not written."""
+    with mlflow_errors_as(f"{what} could not be written to MLflow", report):
+        yield
+
+
+@contextmanager
+def mlflow_errors_as(told: str, report: AuditReport | None = None) -> Iterator[None]:
+    """Turn what goes wrong in MLflow into a `TrackingError` that begins with some words."""
     from mlflow.exceptions import MlflowException
 
     try:
-        yield
+        with slow_answers_told():
+            yield
     except (MlflowException, OSError) as error:
-        raise TrackingError(
-            f"{what} could not be written to MLflow: {error}", report=report
-        ) from error
+        raise TrackingError(f"{told}: {error}", report=report) from error
+
+
+@contextmanager
+def slow_answers_told() -> Iterator[None]:
+    """Say so if MLflow lets us wait: its client tries for minutes, and says nothing."""
+    import mlflow
+
+    where = mlflow.get_tracking_uri()
+    told = threading.Timer(PATIENCE, _LOG.warning, [SLOW, where])
+    told.daemon = True
+    told.start()
+    try:
+        yield
+    finally:
+        told.cancel()
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Try once more at most, after an error for which MLflow's client has tried for minutes."""
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
+
+    before = os.environ.get(RETRIES.name)
+    RETRIES.set(min(1, RETRIES.get()))
+    try:
+        yield
+    finally:
+        if before is None:
+            RETRIES.unset()
+        else:
+            os.environ[RETRIES.name] = before
 
 
 def child_tags(client: Any, parent: str | None, kind: str) -> tuple[str, dict[str, str]]:
@@ -72,23 +124,43 @@ def child_tags(client: Any, parent: str | None, kind: str) -> tuple[str, dict[st
     return run.info.experiment_id, tags
 
 
-def _open_run(client: Any, parent: str | None, subject: str | None) -> tuple[str, bool]:
-    """Return the audit's run and whether it is ours to end.
+def new_run(client: Any, experiment: str, tags: dict[str, str]) -> str:
+    """Create a run that can be told from its twins."""
+    made = client.create_run(experiment, tags={**tags, REQUEST: uuid.uuid4().hex})
+    return str(made.info.run_id)
 
-    `mlflow run` has already made a run for its entry point, and ends it itself.
+
+def remove_twins(client: Any, run_id: str) -> None:
+    """Delete the runs that a request to create this one has made beside it.
+
+    MLflow's client sends a request again whose answer is lost or late. A late one may be carried out
+    after the second, so this comes last.
     """
+    run = client.get_run(run_id)
+    word = run.data.tags.get(REQUEST)
+    if word is None:
+        return
+    for twin in client.search_runs([run.info.experiment_id], f"tags.`{REQUEST}` = '{word}'"):
+        if twin.info.run_id != run_id:
+            client.delete_run(twin.info.run_id)
+
+
+def _open_run(client: Any, parent: str | None, subject: str | None) -> AuditRun:
+    """Return the audit's run; `mlflow run` has already made one for its entry point."""
     experiment, tags = child_tags(client, parent, "b3 audit" if parent is None else "b3")
-    if subject not in (None, "none"):
-        tags["b3.subject"] = subject
+    about = {} if subject in (None, "none") else {"b3.subject": str(subject)}
     project = project_run(client, "audit")
     if project is not None and (
         parent is None or experiment == client.get_run(project).info.experiment_id
     ):
-        for name, value in tags.items():
+        for name, value in {**tags, **about}.items():
             if name != "mlflow.source.name":
                 client.set_tag(project, name, value)
-        return project, False
-    return client.create_run(experiment, tags=tags).info.run_id, True
+        return AuditRun(id=project, own=False)
+    run_id = new_run(client, experiment, tags)
+    for name, value in about.items():  # not before: an audit that was tried is counted for good
+        client.set_tag(run_id, name, value)
+    return AuditRun(id=run_id, own=True)
 
 
 def project_run(client: Any, entry_point: str) -> str | None:
@@ -104,12 +176,10 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
     from mlflow.exceptions import MlflowException
 
     text = f"{type(error).__name__}: {error}"[:LONGEST_TAG]
-    try:
+    status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+    with impatient(), suppress(MlflowException, OSError):  # the first error is the one to report
+        client.set_terminated(child, status=status)
         client.set_tag(child, "b3.error", text)
+        remove_twins(client, child)
         name = f"{client.get_run(child).info.run_name} failed"
         client.set_tag(child, "mlflow.runName", name[:LONGEST_NAME])
-        client.set_terminated(
-            child, status="KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-        )
-    except (MlflowException, OSError):
-        return  # the first error is the one to report

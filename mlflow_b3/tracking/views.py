@@ -47,8 +47,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def add_view(client: Any, experiment_id: str) -> None:
-    """Store the view with an experiment, where none of its name is; others may have changed it."""
+def add_view(client: Any, run_id: str) -> None:
+    """Store the view with the experiment of a run, where none of its name is; it may be changed."""
+    experiment_id = client.get_run(run_id).info.experiment_id
     if TAG in client.get_experiment(experiment_id).tags:
         return
     now = int(time.time() * 1000)

@@ -14,6 +14,8 @@ from mlflow_b3.tracking.files import write_files
 from mlflow_b3.tracking.metrics import curves_of, metrics_of
 
 FOLDER = "b3"
+#: A metric that every audit has.
+ALWAYS = "b3/fits"
 
 
 def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
@@ -62,8 +64,12 @@ def log_scalars(
     """Write the metrics, tags and parameters of a run in one request."""
     from mlflow.entities import Metric, Param, RunTag
 
-    now = _now()
     earlier = client.get_run(run_id).data.metrics
+    now = _now()
+    if ALWAYS in earlier:
+        # MLflow shows the value with the latest time, and who wrote before may have another clock
+        before = client.get_metric_history(run_id, ALWAYS)
+        now = max(now, *(metric.timestamp + 1 for metric in before))
     metrics = []
     for name, value in metrics_of(report).items():
         if value is None:

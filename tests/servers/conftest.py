@@ -68,3 +68,19 @@ def logged(tracking: MlflowClient, clinic: mlflow_b3.Clinic) -> Logged:
     assert tracking
     with mlflow.start_run():
         return log_model(clinic)
+
+
+@pytest.fixture
+def sqlite_tracking(mlflow_store: str) -> MlflowClient:
+    """Return a client of a store without a server."""
+    return MlflowClient(mlflow_store)
+
+
+@pytest.fixture
+def sqlite_logged(sqlite_tracking: MlflowClient) -> Logged:
+    """Return a run and a LoggedModel without files: enough for a report to be written to."""
+    experiment = sqlite_tracking.search_experiments()[0].experiment_id
+    run_id = sqlite_tracking.create_run(experiment).info.run_id
+    model = sqlite_tracking.create_logged_model(experiment, name="model", source_run_id=run_id)
+    sqlite_tracking.set_terminated(run_id)
+    return Logged(run_id, model.model_id, f"models:/{model.model_id}")

@@ -30,7 +30,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Options of other programs that our pages name.
-FOREIGN_OPTIONS = {"--env-manager", "--constraint", "--app-name"}
+FOREIGN_OPTIONS = {"--env-manager", "--constraint", "--app-name", "--nthreads"}
 
 
 def name(path: Path) -> str:

@@ -1,0 +1,120 @@
+"""What an audit costs beside its refits: time per refit, start of workers, scaling, import.
+
+Learners here compute for a fixed time and predict a constant, so that the time of training and
+prediction is known: refits × time / workers. Everything else is overhead. Ratios are within one run.
+
+    python benchmarks/overhead.py [--seconds 20] [--quick]
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from mlflow_b3 import audit, make_clinic
+
+SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
+
+
+class Busy(ClassifierMixin, BaseEstimator):
+    """Computes for some milliseconds of its process's time; predicts the first label it was shown."""
+
+    def __init__(self, milliseconds=5.0):
+        self.milliseconds = milliseconds
+
+    def fit(self, X, y):  # noqa: ARG002 - as learners have it
+        until = time.thread_time() + self.milliseconds / 1000
+        while time.thread_time() < until:
+            pass
+        self.classes_, self.first_ = np.unique(y), y[0]
+        return self
+
+    def predict(self, X):
+        return np.repeat(self.first_, len(X))
+
+
+def measure(table, milliseconds, workers, budget, **options):
+    """Return the time of an audit over that of its refits alone, spread over the workers."""
+    started = time.perf_counter()
+    report = audit(
+        Busy(milliseconds),
+        table,
+        **SUBJECT,
+        budget=budget,
+        n_jobs=workers,
+        progress=False,
+        **options,
+    )
+    taken = time.perf_counter() - started
+    pure = report.settings.fits * milliseconds / 1000 / workers
+    return taken, pure
+
+
+def imports(modules, repeats=5):
+    """Return the median time that Python takes to import some modules, in a process of its own."""
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20, help="length of the long audits")
+    parser.add_argument("--quick", action="store_true", help="shorter, to see that it works")
+    args = parser.parse_args()
+    seconds = 3 if args.quick else args.seconds
+    table = make_clinic(patients=100, records=4, cluster_error=0.1, seed=0).frame
+    cores = os.cpu_count() or 1
+
+    print(f"{cores} cores, a table of {len(table)} rows")
+    print("ms a refit | workers | refits | seconds | pure | ratio")
+    for milliseconds in (1, 5, 20):
+        for workers in (1, cores):
+            budget = max(300, int(seconds * workers * 1000 / milliseconds))
+            taken, pure = measure(table, milliseconds, workers, budget)
+            print(
+                f"{milliseconds:10} | {workers:7} | {budget:6} | {taken:7.2f} | {pure:5.2f} | "
+                f"{taken / pure:5.3f}",
+                flush=True,
+            )
+    print("\nthe default budget, 480 refits of 20 ms, start of workers included")
+    one = measure(table, 20, 1, 480)
+    all_ = measure(table, 20, cores, 480)
+    print(f"1 worker {one[0] / one[1]:.3f}, {cores} workers {all_[0] / all_[1]:.3f}")
+
+    print("\nscaling from 1 worker to all: time of one over time of all, 5 ms a refit")
+    budget = int(seconds * 1000 / 5)
+    alone = measure(table, 5, 1, budget, backend="loky")[0]
+    together = measure(table, 5, cores, budget, backend="loky")[0]
+    print(f"{alone / together:.2f} with {cores} workers")
+
+    print("\na journal: time with it over time without, 1 worker")
+    for milliseconds in (1, 5):
+        budget = int(seconds * 1000 / milliseconds / 2)
+        without = measure(table, milliseconds, 1, budget)[0]
+        with tempfile.TemporaryDirectory() as folder:
+            kept = measure(table, milliseconds, 1, budget, journal=Path(folder) / "j.jsonl")[0]
+        print(f"{milliseconds} ms a refit: {kept / without:.3f}")
+
+    print("\nimport, seconds beyond `import mlflow`")
+    base = imports("mlflow")
+    for modules in (
+        "mlflow, mlflow_b3",
+        "mlflow, mlflow_b3.cli",
+        "mlflow, mlflow_b3.tracking.evaluator",
+    ):
+        print(f"import {modules}: {imports(modules) - base:+.3f} (mlflow itself {base:.2f})")
+
+
+if __name__ == "__main__":
+    main()

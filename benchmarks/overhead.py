@@ -30,6 +30,7 @@ class Busy(ClassifierMixin, BaseEstimator):
         self.milliseconds = milliseconds
 
     def fit(self, X, y):  # noqa: ARG002 - as learners have it
+        """Compute."""
         until = time.thread_time() + self.milliseconds / 1000
         while time.thread_time() < until:
             pass
@@ -37,6 +38,7 @@ class Busy(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X):
+        """Return the first label."""
         return np.repeat(self.first_, len(X))
 
 

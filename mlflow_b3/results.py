@@ -4,6 +4,8 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, Self
 
 #: Metadata of a field that grows with the rows of the table: it is kept in files of its own.
@@ -29,17 +31,19 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Build the result from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(json.loads(text, parse_constant=_refuse))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Build the result from what `to_dict` returned; unknown keys are an error."""
+        if not isinstance(values, dict):
+            raise TypeError(f"{cls.__name__} is a dictionary, not {values!r}.")
         hints = typing.get_type_hints(cls)
         names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(values) - names)
         if unknown:
             raise TypeError(f"{cls.__name__} has no fields {unknown}; it has {sorted(names)}.")
-        return cls(**{name: _typed(hints[name], value) for name, value in values.items()})
+        return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
 
 
 def _plain(value: Any) -> Any:
@@ -52,18 +56,38 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _typed(hint: Any, value: Any) -> Any:
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number.")
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
         options = [option for option in typing.get_args(hint) if option is not type(None)]
-        return _typed(options[0], value)
+        return _typed(options[0], value, name)
     if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{name} is a list, not {value!r}.")
         items = typing.get_args(hint)
         if len(items) == 2 and items[1] is Ellipsis:
-            return tuple(_typed(items[0], item) for item in value)
-        return tuple(_typed(item_hint, item) for item_hint, item in zip(items, value, strict=True))
+            return tuple(_typed(items[0], item, name) for item in value)
+        pairs = zip(items, value, strict=True)
+        return tuple(_typed(item_hint, item, name) for item_hint, item in pairs)
     if isinstance(hint, type) and issubclass(hint, Result):
         return hint.from_dict(value)
+    _check_kind(hint, value, name)
     return value
+
+
+def _check_kind(hint: Any, value: Any, name: str) -> None:
+    """Raise a `TypeError` for a value that is not of the kind that a field holds."""
+    kinds: dict[Any, Any] = {float: Real, int: Integral, str: str, dict: Mapping}
+    kind = kinds.get(typing.get_origin(hint) or hint)
+    if kind is None:
+        return
+    if not isinstance(value, kind) or (kind in (Real, Integral) and isinstance(value, bool)):
+        raise TypeError(f"{name} is a {kind.__name__}, not {value!r}.")
+    if kind is Real:
+        float(value)  # a whole number may be too large for one

@@ -70,7 +70,10 @@ class Influence:
     @classmethod
     def from_csv(cls, text: str) -> "Influence":
         """Read what `to_csv` returned."""
-        frame = pd.read_csv(StringIO(text), float_precision="round_trip")
+        cells = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
+        # Python reads every digit; what pandas does by default may differ in the last one
+        numbers = np.array(cells.to_numpy(dtype=object), dtype=float)
+        frame = pd.DataFrame(numbers, columns=cells.columns)
         unit, *scores = map(str, frame.columns)
         readings = scores[2:]
         if unit not in ("clusters", "rows") or scores[:2] != ["share", "loco"]:
@@ -78,7 +81,7 @@ class Influence:
                 f"influence.csv has the columns {', '.join(map(str, frame.columns))}; it must begin "
                 "with clusters or rows, share and loco. Audit the model again."
             )
-        if not np.isfinite(frame.to_numpy(dtype=float)).all():
+        if not np.isfinite(numbers).all():
             raise InputError("influence.csv has cells without a number. Audit the model again.")
         return cls(
             unit=unit,

@@ -100,7 +100,7 @@ def load_report(folder: str | PathLike[str]) -> AuditReport:
         if influence.exists():
             text = influence.read_text(encoding="utf-8")
             report = replace(report, influence=Influence.from_csv(text))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{str(folder)!r} holds no audit that can be read: {type(error).__name__}: {error}"
         ) from error

@@ -31,7 +31,7 @@ from mlflow_b3.tracking.superseding import (
     supersede_older,
 )
 from mlflow_b3.tracking.versions import show_on_versions, version_tags
-from mlflow_b3.tracking.writing import FOLDER, log_files, log_scalars
+from mlflow_b3.tracking.writing import FOLDER, insist, log_files, log_scalars
 
 #: The tags of a run or model that show an audit; the audit's own run has the same.
 SHOWN = frozenset(
@@ -182,7 +182,7 @@ class Showcase:
         )
 
     def _put_on_model(self, _: str, shown: Shown) -> None:
-        self.client.set_logged_model_tags(self.model_id, dict(shown.tags))
+        insist(lambda: self.client.set_logged_model_tags(self.model_id, dict(shown.tags)))
 
     def _put_on_versions(self, _: str, shown: Shown) -> None:
         told = {key: value for key, value in shown.tags.items() if key != "b3.evidence"}

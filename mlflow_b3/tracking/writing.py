@@ -4,7 +4,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ from mlflow_b3.tracking.metrics import curves_of, metrics_of
 FOLDER = "b3"
 #: A metric that every audit has.
 ALWAYS = "b3/fits"
+#: What MLflow calls a row that another has added in the same moment.
+COLLISION = "BAD_REQUEST"
+#: Seconds to wait after each collision.
+PAUSES = (0.1, 0.3, 1.0)
 
 
 def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
@@ -34,11 +38,9 @@ def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | No
         ),
         profile=json.dumps(profile),
     )
-    client.log_inputs(
-        child,
-        datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "audit")])],
-        models=[LoggedModelInput(model_id)] if model_id else None,
-    )
+    inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", "audit")])]
+    models = [LoggedModelInput(model_id)] if model_id else None
+    insist(lambda: client.log_inputs(child, datasets=inputs, models=models))
 
 
 def _dataset_name(report: AuditReport) -> str:
@@ -88,12 +90,9 @@ def log_scalars(
                 "run_id": run_id,
             }
         metrics.append(Metric(name, value, now, 0, **extra))
-    client.log_batch(
-        run_id,
-        metrics=metrics,
-        params=[Param(name, value) for name, value in parameters.items()],
-        tags=[RunTag(name, value) for name, value in tags.items()],
-    )
+    params = [Param(name, value) for name, value in parameters.items()]
+    named = [RunTag(name, value) for name, value in tags.items()]
+    insist(lambda: client.log_batch(run_id, metrics=metrics, params=params, tags=named))
 
 
 def log_curves(client: Any, child: str, report: AuditReport) -> None:
@@ -107,6 +106,26 @@ def log_curves(client: Any, child: str, report: AuditReport) -> None:
         for step, value in points
     ]
     client.log_batch(child, metrics=metrics)
+
+
+def insist(write: Callable[[], None]) -> None:
+    """Write again what collided with another audit.
+
+    MLflow looks whether a table, metric or tag is known and then adds it; where two do that at once,
+    its database refuses the second.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for pause in PAUSES:
+        try:
+            write()
+        except MlflowException as error:
+            if error.error_code != COLLISION:
+                raise
+            time.sleep(pause)
+        else:
+            return
+    write()
 
 
 def log_files(client: Any, run_id: str, files: Mapping[str, str]) -> None:

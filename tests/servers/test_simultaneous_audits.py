@@ -12,6 +12,8 @@ import mlflow
 import pytest
 from logged_models import Logged
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 from mlflow_b3 import AuditReport, record
 from mlflow_b3.tracking.showing import SHOWN
@@ -158,3 +160,21 @@ def test_an_audit_is_shown_though_the_one_before_it_came_from_a_clock_ahead(
         first = record(sqlite_logged.own(report, e0=0.31))
     second = record(sqlite_logged.own(report, e0=0.29))
     assert assert_one_is_shown(sqlite_tracking, sqlite_logged, {first, second}) == second
+
+
+def test_a_table_that_another_audit_names_in_the_same_moment_is_named_again(
+    sqlite_tracking, sqlite_logged, report
+):
+    """MLflow looks whether it knows the table, and then adds it; PostgreSQL refuses the second."""
+    original, left = MlflowClient.log_inputs, [2]
+
+    def colliding(*args: Any, **kwargs: Any) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise MlflowException("duplicate key value", error_code=BAD_REQUEST)
+        original(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MlflowClient, "log_inputs", colliding)
+        child = record(sqlite_logged.own(report))
+    assert len(sqlite_tracking.get_run(child).inputs.dataset_inputs) == 1

@@ -19,7 +19,8 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
     """Return what features and clusters show before any refit."""
     found = []
     names = [str(name) for name in features.columns if is_plain(features[name])]
-    constant = [name for name in names if features[name].nunique(dropna=False) == 1]
+    distinct = {name: features[name].nunique(dropna=False) for name in names}
+    constant = [name for name in names if distinct[name] == 1]
     hashes = {
         name: int(pd.util.hash_pandas_object(features[name], index=False).sum()) for name in names
     }
@@ -43,7 +44,13 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
             )
         )
     sizes = np.bincount(clusters)
-    identifying = [name for name in names if _identifies(features[name], clusters, sizes)]
+    mates = int(sizes[sizes > 1].sum())
+    identifying = [
+        name
+        for name in names  # d distinct values of n leave at most 2(n-d) rows with a value in common
+        if 2 * (len(features) - distinct[name]) >= IDENTIFYING * (mates - missing.get(name, 0))
+        and _identifies(features[name], clusters, sizes)
+    ]
     if identifying:
         found.append(
             Finding(

@@ -15,13 +15,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3 import row_copies
 from mlflow_b3.data import ModelInputs, prepare
+from mlflow_b3.datasets import make_clinic
 from mlflow_b3.errors import B3Error
+from mlflow_b3.folds import make_folds
+from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement import memory, sharing
+from mlflow_b3.measurement.fits import Refitter
+from mlflow_b3.measurement.levels import exposures
 from mlflow_b3.measurement.memory import available_memory, largest_count, table_bytes
+from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.measurement.sharing import CannotShare, NoRoom, share
+from mlflow_b3.refit.sklearn import CloneLearner
 
 N = 20_000
 ROWS = np.random.default_rng(0).permutation(N)[: N // 2]
@@ -217,6 +225,37 @@ def test_the_folder_of_a_killed_process_is_removed():
             break
         time.sleep(0.1)
     assert not shared.exists()
+
+
+def test_refits_in_a_worker_give_the_losses_of_refits_here():
+    clinic = make_clinic(patients=30, records=4)
+    data = prepare(
+        clinic.frame,
+        target="disease",
+        cluster="patient_id",
+        task="classification",
+        inputs=ModelInputs(),
+    )
+    folds = make_folds(data, 3)
+    refitter = Refitter(
+        data=data,
+        learner=CloneLearner(LogisticRegression()),
+        loss=resolve_loss("log", "classification"),
+        resampler=Resampler(
+            folds=folds,
+            iid_folds=(),
+            clusters=data.clusters,
+            exposures=exposures(),
+            scheme="subset",
+            seed=0,
+        ),
+    )
+    tasks = [Task(purpose, 1, 1, 0) for purpose in ("loco", "rows", "fragments", "test-with")]
+    with share(refitter) as handle:
+        there = in_worker(lambda h: [h.get().run(task) for task in tasks], handle)
+    for own, other in zip([refitter.run(task) for task in tasks], there, strict=True):
+        assert own.validation.tobytes() == other.validation.tobytes()
+        assert own.held_back.tobytes() == other.held_back.tobytes()
 
 
 # ---------------------------------------------------------------- how many at the same time

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import type_of_target
 
 from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
 
@@ -202,16 +201,22 @@ def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
         return "classification"
     if isinstance(loss, str) and loss in REGRESSION:
         return "regression"
-    kind = type_of_target(target)
-    if not pd.api.types.is_numeric_dtype(target) or kind == "binary":
+    if not pd.api.types.is_numeric_dtype(target) or target.nunique() == 2:
         return "classification"
-    if kind == "continuous":
+    if are_fractional(target.dropna().to_numpy()):
         return "regression"
     raise InputError(
         f"target {target.name!r} has {target.nunique()} whole numbers, which could be classes or "
         f"values, and the model does not say. Give loss= one of {list(CLASSIFICATION)} for classes, "
         f"or one of {list(REGRESSION)} for values."
     )
+
+
+def are_fractional(numbers: Array) -> bool:
+    """Return whether some numbers cannot be classes: fractions, or beyond all whole numbers."""
+    if numbers.dtype.kind != "f":
+        return numbers.dtype.kind == "c"
+    return bool(((numbers != np.round(numbers)) | (np.abs(numbers) > LARGEST_WHOLE)).any())
 
 
 def constant_loss(loss: Loss, target: Array, task: str) -> float | None:

@@ -12,6 +12,7 @@ from mlflow_b3.findings import Finding
 from mlflow_b3.losses import Loss, infer_task, resolve_loss
 from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
 from mlflow_b3.refit.agreement import measure_agreement
+from mlflow_b3.table_checks import require_names
 from mlflow_b3.version import __version__
 
 #: Agreement from which on a refit is the logged model, but for rounding.
@@ -124,6 +125,7 @@ def load_subject(
 
     See `mlflow_b3.audit` for the parameters.
     """
+    require_names(target=target, sample_weight=sample_weight, row_id=row_id)
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     frame, cluster = label_clusters(read_table(data), cluster)
     learner = audited.learner

@@ -6,13 +6,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import type_of_target
 
 from mlflow_b3.errors import InputError, closest
+from mlflow_b3.losses import are_fractional
 from mlflow_b3.table_findings import is_plain
 from mlflow_b3.wording import shortened
 
 MINIMUM_ROWS = 20
+
+
+def require_names(**arguments: object) -> None:
+    """Raise an `InputError` for what cannot be the name of a column; None stands for no column."""
+    problems = [
+        f"{argument}={value!r} must be the name of a column, as text."
+        for argument, value in arguments.items()
+        if value is not None and not isinstance(value, str)
+    ]
+    if problems:
+        raise InputError.from_problems("data", problems)
 
 
 def shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]:
@@ -47,16 +58,20 @@ def target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
         return [f"target {target!r} is missing in {missing} rows; drop or fill them."]
     if values.nunique() < 2:
         return [f"target {target!r} has the same value in every row; there is nothing to predict."]
-    if task == "classification" and type_of_target(values) == "continuous":
+    if pd.api.types.is_complex_dtype(values):
+        return [f"target {target!r} holds complex numbers; real ones or classes are needed."]
+    if task == "regression" and not pd.api.types.is_numeric_dtype(values):
+        return [f"target {target!r} has dtype {values.dtype}, but the model is a regressor."]
+    if not pd.api.types.is_float_dtype(values):
+        return []
+    numbers = values.to_numpy(dtype=float)
+    if not np.isfinite(numbers).all():
+        return [f"target {target!r} has infinite values; drop those rows."]
+    if task == "classification" and are_fractional(numbers):
         return [
             f"target {target!r} has fractional numbers, but the model is a classifier; name the "
             "column with the classes."
         ]
-    if task == "regression":
-        if not pd.api.types.is_numeric_dtype(values):
-            return [f"target {target!r} has dtype {values.dtype}, but the model is a regressor."]
-        if not np.isfinite(values.to_numpy(dtype=float)).all():
-            return [f"target {target!r} has infinite values; drop those rows."]
     return []
 
 
@@ -102,7 +117,7 @@ def read_weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray
     if column is None:
         return None
     weight = _floats(column)
-    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
+    if len(weight) and (not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0):
         problems.append(
             f"sample_weight {name!r} must hold finite numbers from 0, not all of them 0."
         )

@@ -21,9 +21,7 @@ def table_findings(features: pd.DataFrame, clusters: NDArray[np.intp]) -> list[F
     names = [str(name) for name in features.columns if is_plain(features[name])]
     distinct = {name: features[name].nunique(dropna=False) for name in names}
     constant = [name for name in names if distinct[name] == 1]
-    hashes = {
-        name: int(pd.util.hash_pandas_object(features[name], index=False).sum()) for name in names
-    }
+    hashes = {name: _hash(features[name]) for name in names}
     first: dict[int, str] = {}
     repeated = [
         name
@@ -100,3 +98,11 @@ def _identifies(
 def is_plain(column: "pd.Series[Any]") -> bool:
     """Return whether a column holds single values, not lists or arrays."""
     return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
+
+
+def _hash(column: "pd.Series[Any]") -> int:
+    """Return a number that equal columns share."""
+    try:
+        return int(pd.util.hash_pandas_object(column, index=False).sum())
+    except (TypeError, ValueError):  # objects of several kinds
+        return int(pd.util.hash_pandas_object(column.map(repr), index=False).sum())

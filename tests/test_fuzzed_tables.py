@@ -54,7 +54,7 @@ def test_an_audit_of_an_odd_table_ends_with_a_report_or_says_why_not(odd):
         check(report)
 
 
-# --- what fuzzing found, and is to be mended where tables are read ----------------------------------
+# --- what fuzzing found ----------------------------------------------------------------------------
 
 FRAME = pd.DataFrame(
     {
@@ -66,16 +66,12 @@ FRAME = pd.DataFrame(
 SMALL = {"target": "y", "cluster": "id", "folds": 2, "budget": 80, "repeats": 1, "n_jobs": 1}
 
 
-@pytest.mark.xfail(
-    reason="table_findings: pandas cannot hash objects of several kinds", strict=True
-)
 def test_a_column_of_objects_of_several_kinds_is_audited_or_refused():
     column = COLUMNS["objects"](np.random.default_rng(74), len(FRAME))
     with suppress(B3Error):
         check(mlflow_b3.audit(Indifferent(), FRAME.assign(b=column), **SMALL))
 
 
-@pytest.mark.xfail(reason="data: scikit-learn looks at the target before we have", strict=True)
 @pytest.mark.parametrize(
     "target",
     [
@@ -89,20 +85,17 @@ def test_a_target_that_is_infinite_complex_or_huge_is_refused_by_a_classifier(ta
         mlflow_b3.audit(LogisticRegression(), FRAME.assign(y=target), **SMALL)
 
 
-@pytest.mark.xfail(reason="data: the imaginary part of a target is dropped", strict=True)
 def test_a_complex_target_is_refused_by_a_regressor():
     with pytest.raises(InputError, match="target 'y'"):
         mlflow_b3.audit(LinearRegression(), FRAME.assign(y=np.arange(36) * 1j), **SMALL)
 
 
-@pytest.mark.xfail(reason="data: the least weight of no rows", strict=True)
 def test_an_empty_table_with_weights_is_refused():
     empty = FRAME.assign(w=1.0).iloc[:0]
     with pytest.raises(InputError, match="0 rows are too few"):
         mlflow_b3.audit(LogisticRegression(), empty, **SMALL, sample_weight="w")
 
 
-@pytest.mark.xfail(reason="data: names are looked up before they are looked at", strict=True)
 @pytest.mark.parametrize(
     "wrong", [{"target": []}, {"row_id": {}}, {"sample_weight": np.ones(36)}], ids=str
 )

@@ -36,6 +36,8 @@ from mlflow_b3.subject import load_subject
 from mlflow_b3.suspicion import examine_rows
 
 SCHEMES = ("subset", "replace")
+#: Beyond all losses that numbers can hold.
+LARGEST_THRESHOLD = 1e300
 
 
 def audit(
@@ -336,7 +338,8 @@ def _check(
     choose("levels", levels, tuple(DESIGNS))
     choose("test", test, TESTS)
     check_seed(seed)
-    if threshold is not None and not (isinstance(threshold, Real) and np.isfinite(threshold)):
+    number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+    if threshold is not None and not (number and abs(threshold) < LARGEST_THRESHOLD):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
 
 

@@ -12,6 +12,8 @@ from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
 
 Array = NDArray[Any]
 SMALLEST_PROBABILITY = 1e-15
+#: The largest number up to which floating-point numbers hold all whole ones.
+LARGEST_WHOLE = 2.0**53
 
 
 class Predictor(Protocol):

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import joblib
+from threadpoolctl import threadpool_limits
 
 from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.measurement.outcomes import Outcome
@@ -197,9 +198,10 @@ def told_to_joblib(n_jobs: int) -> int:
 def run_in_turn(refitter: Refitter, tasks: Sequence[Task]) -> list[Outcome]:
     """Run a batch on a worker, alone in its process.
 
-    Loops inside of a learner must not go back to the cluster, as some backends would have it.
+    Loops inside of a learner must not go back to the cluster, as some backends would have it, and
+    linear algebra has one thread, as everywhere: digits would depend on their number.
     """
-    with _TURN, joblib.parallel_config(backend="threading"):
+    with _TURN, threadpool_limits(1), joblib.parallel_config(backend="threading"):
         return refitter.run_batch(tasks)
 
 

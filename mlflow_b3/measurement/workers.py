@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import joblib
 from joblib.externals.loky.process_executor import BrokenProcessPool
+from threadpoolctl import threadpool_limits
 
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.measurement.memory import largest_count
@@ -77,8 +78,17 @@ def open_workers(refitter: Refitter, settings: WorkerSettings, expected: int) ->
         How many refits there will be.
     """
     settings.check()
+    if not refitter.learner.parallel:
+        yield Here(refitter)
+        return
+    # threads of linear algebra add up in an order of their own, so that digits would depend on them
+    with threadpool_limits(1):
+        yield from _open(refitter, settings, expected)
+
+
+def _open(refitter: Refitter, settings: WorkerSettings, expected: int) -> Iterator[Workers]:
     backend = settings.backend
-    if not refitter.learner.parallel or backend == "sequential":
+    if backend == "sequential":
         yield Here(refitter)
         return
     if backend in CLUSTERS:
@@ -205,13 +215,14 @@ class OnThisMachine:
 
     def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
         """Run batches; see `Workers`."""
-        parallel = joblib.Parallel(
-            n_jobs=self.count,
-            backend=self.backend,
-            return_as="generator_unordered",
-            batch_size=1,
-            pre_dispatch=2 * self.count,
-        )
+        threads = {"inner_max_num_threads": 1} if self.backend == "loky" else {}
+        with joblib.parallel_config(backend=self.backend, **threads):
+            parallel = joblib.Parallel(
+                n_jobs=self.count,
+                return_as="generator_unordered",
+                batch_size=1,
+                pre_dispatch=2 * self.count,
+            )
         calls = (joblib.delayed(_run_batch)(self.refitter, batch) for batch in batches)
         try:
             yield from parallel(calls)

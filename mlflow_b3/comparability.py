@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.report import AuditReport
 
 Reports = Mapping[str, AuditReport]

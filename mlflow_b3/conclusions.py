@@ -25,7 +25,8 @@ from mlflow_b3.estimation.sensitivity import Sensitivity, trace
 from mlflow_b3.estimation.unmixing import Extrapolation, LeakShares, unmix
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.hypothesis import LeakageTest, leakage_test
-from mlflow_b3.measurement.assembly import Measurement, Tail, TestLosses
+from mlflow_b3.measurement.assembly import Measurement, Tail
+from mlflow_b3.measurement.fold_losses import TestLosses
 from mlflow_b3.readings import solve_fragments, take_readings
 from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.wording import number

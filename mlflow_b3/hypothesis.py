@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mlflow_b3.errors import InputError, choose
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
 from mlflow_b3.measurement.levels import LEAST_ARRANGEMENTS
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.results import Result
 
 LEVEL = 0.05

@@ -18,9 +18,9 @@ from mlflow_b3.estimation.fragments import seen_share, tipping_split_rate
 from mlflow_b3.estimation.unmixing import LeakShares, unmix
 from mlflow_b3.folds import FoldSummary, make_folds, summarize_folds
 from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.assembly import FoldLosses
 from mlflow_b3.measurement.breaking import breakable, parse_fragments
 from mlflow_b3.measurement.broken import fragment_losses
+from mlflow_b3.measurement.fold_losses import FoldLosses
 from mlflow_b3.measurement.levels import exposures
 from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task

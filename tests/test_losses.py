@@ -266,14 +266,14 @@ def test_own_loss_must_return_one_number_per_row(result, shape):
         loss.evaluate(Oracle([1.0, 2.0, 3.0]), None, np.arange(3.0))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
 def test_loss_that_is_not_finite_is_counted(bad):
     with pytest.raises(ModelError, match="loss 'squared' is not finite in 2 of 3 rows"):
         losses("squared", [0.0, 0.0, 0.0], [bad, 1.0, bad])
 
 
 def test_probability_that_is_not_a_number_is_an_error():
-    with pytest.raises(ModelError, match="loss 'log' is not finite in 1 of 2 rows"):
+    with pytest.raises(ModelError, match=r"the model predicted missing values \(NaN\):\n2 among 4"):
         losses("log", [0, 1], [[0.5, 0.5], [np.nan, np.nan]], [0, 1])
 
 

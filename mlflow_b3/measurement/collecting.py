@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.errors import FitError, InputError
-from mlflow_b3.measurement.assembly import FoldLosses, Measurement, assemble
+from mlflow_b3.measurement.assembly import Measurement, assemble
+from mlflow_b3.measurement.fold_losses import FoldLosses
 from mlflow_b3.measurement.outcomes import FitCounts, Outcome
 from mlflow_b3.measurement.resampling import Resampler
 from mlflow_b3.measurement.tails import TailLosses

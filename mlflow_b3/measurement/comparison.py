@@ -8,8 +8,8 @@ import numpy as np
 
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.folds import Fold
-from mlflow_b3.measurement.assembly import FoldLosses, TestLosses, gather_test_losses
 from mlflow_b3.measurement.fits import Session, interrupted
+from mlflow_b3.measurement.fold_losses import FoldLosses, TestLosses, gather_test_losses
 from mlflow_b3.measurement.levels import (
     ARRANGEMENTS,
     LEAST_ARRANGEMENTS,

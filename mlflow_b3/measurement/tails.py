@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from mlflow_b3.folds import Fold
-from mlflow_b3.measurement.assembly import FoldLosses, Tail, assemble_curve
+from mlflow_b3.measurement.assembly import Tail, assemble_curve
+from mlflow_b3.measurement.fold_losses import FoldLosses
 from mlflow_b3.measurement.outcomes import Outcome
 from mlflow_b3.measurement.resampling import Resampler
 

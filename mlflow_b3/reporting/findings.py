@@ -1,8 +1,8 @@
 """The findings that follow from an audit's own numbers."""
 
 from mlflow_b3.findings import Finding
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
 from mlflow_b3.measurement.outcomes import TOLERATED_FAILURES, FitCounts
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.report import AuditReport
 
 FEW_REFITS = 20

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mlflow_b3.claims import MATCH_COLUMN
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.findings import LEAST_AGREEMENT
 from mlflow_b3.reporting.premises import (
     NOT_FINITE,

@@ -1,6 +1,6 @@
 """What an audit does not detect, and what one audit leaves open."""
 
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.findings import LEAST_AGREEMENT
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import number, percent

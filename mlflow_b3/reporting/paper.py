@@ -1,6 +1,6 @@
 """A paragraph for a paper: how clusters and leakage were handled, as TRIPOD+AI asks for it."""
 
-from mlflow_b3.measurement.assembly import FEW_CLUSTERS
+from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.headline import ABOVE, BELOW, at_least, headline_of, unsure
 from mlflow_b3.reporting.method import ROUTE_WORDS, estimator_words, fold_words
 from mlflow_b3.reporting.premises import (

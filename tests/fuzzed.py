@@ -285,16 +285,16 @@ TASKS = {
 
 def _mostly(usual: Any, odd: Any) -> st.SearchStrategy[Any]:
     """Draw something usual three times out of four."""
-    usual = st.sampled_from(usual)
-    return st.integers(0, 3).flatmap(lambda n: st.sampled_from(odd) if n == 3 else usual)
+    usual = st.sampled_from(list(usual))
+    return st.integers(0, 3).flatmap(lambda n: st.sampled_from(list(odd)) if n == 3 else usual)
 
 
 @st.composite
 def odd_tables(draw: st.DrawFn) -> Odd:
     """Draw a table with a few oddities, not all at once: audits of it often come to an end."""
-    learners, losses, targets = TASKS[draw(st.sampled_from(TASKS))]
-    columns = st.tuples(_mostly("abcd", NAMES), st.sampled_from(COLUMNS))
-    options: dict[str, Any] = dict(draw(st.sampled_from(CLAIMS)))
+    learners, losses, targets = TASKS[draw(st.sampled_from(list(TASKS)))]
+    columns = st.tuples(_mostly("abcd", NAMES), st.sampled_from(list(COLUMNS)))
+    options: dict[str, Any] = dict(draw(st.sampled_from(list(CLAIMS))))
     options["folds"] = draw(_mostly([2], [None, 3, "balanced"]))
     options["loss"] = draw(_mostly([None], losses))
     return Odd(

@@ -18,7 +18,7 @@ from mlflow_b3.errors import B3Error
 FUZZED = settings(
     derandomize=True,
     deadline=None,
-    max_examples=60,
+    max_examples=100,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -163,9 +163,7 @@ def _agreement(learner: Learner, rows: AuditData) -> float | None:
     """Return how far a refit on all rows is the logged model; None where that cannot be told."""
     try:
         with without_autologging():
-            agreement = (
-                None if learner.original is None else measure_agreement(learner, rows.as_taken())
-            )
+            agreement = measure_agreement(learner, rows)
     except (
         Exception
     ):  # foreign code; what goes wrong here goes wrong in the refits, which report it

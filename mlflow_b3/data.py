@@ -128,6 +128,10 @@ class AuditData:
         """Return the features of some rows, in the given order, as one copy of them."""
         return self._copies.take(rows)
 
+    def as_taken(self) -> "AuditData":
+        """Return all rows as `take` would: learners that want another layout copy them no more."""
+        return self.with_features(self._copies.whole())
+
     @cached_property
     def _copies(self) -> RowCopies:
         return RowCopies(self.features)

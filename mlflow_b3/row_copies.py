@@ -52,6 +52,12 @@ class RowCopies:
             dtype = self._features.dtype if array else None
         return dtype if isinstance(dtype, np.dtype) and dtype.kind in NUMBERS else None
 
+    def whole(self) -> Any:
+        """Return all rows in the layout of those that are taken; as they are where that is no copy."""
+        if self._columns is None:
+            return self._features
+        return self.take(np.arange(len(self._features)))
+
     def take(self, rows: NDArray[np.integer]) -> Any:
         """Return some rows, in the given order."""
         if self._columns is None:
@@ -82,5 +88,7 @@ def select_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
         return frame[list(names)]
     places = frame.columns.get_indexer(pd.Index(names))
     if (np.diff(places) == 1).all():
-        return frame.iloc[:, places[0] : places[-1] + 1].copy(deep=False)
+        chosen = frame.iloc[:, places[0] : places[-1] + 1].copy(deep=False)
+        if np.shares_memory(chosen.iloc[:, 0].to_numpy(), frame[names[0]].to_numpy()):
+            return chosen  # pandas 2 copies
     return pd.DataFrame({name: frame[name] for name in names}, copy=False)

@@ -39,8 +39,10 @@ def measure_agreement(learner: Learner, table: AuditData) -> float | None:
     logged = learner.original
     if logged is None:
         return None
+    rows = table.as_taken().features  # of a large table a copy, which is gone after the fit
+    again = learner.fit(Rows(X=rows, target=table.target, ids=table.ids, weight=table.weight))
+    del rows
     X = table.features
-    again = learner.fit(Rows(X=X, target=table.target, ids=table.ids, weight=table.weight))
     if learner.task == "regression":
         return _explained(
             np.asarray(again.predict("value", X), dtype=float).ravel(),

@@ -162,6 +162,8 @@ def value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
         column = frame[name]
         if not is_plain(column):
             problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
+        if pd.api.types.is_complex_dtype(column):
+            problems.append(f"feature {name!r} holds complex numbers; give their parts as columns.")
         if pd.api.types.is_float_dtype(column):
             infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
             if infinite:

@@ -102,3 +102,8 @@ def test_an_empty_table_with_weights_is_refused():
 def test_what_cannot_be_the_name_of_a_column_is_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         mlflow_b3.audit(LogisticRegression(), FRAME, **{**SMALL, **wrong})
+
+
+def test_a_complex_feature_is_refused():
+    with pytest.raises(InputError, match="feature 'b' holds complex numbers"):
+        mlflow_b3.audit(Indifferent(), FRAME.assign(b=np.arange(36) * 1j), **SMALL)

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from mlflow_b3.cli import main
+from mlflow_b3.journals import JournalFolder
 
 ROOT = Path(__file__).parents[1]
 PROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
@@ -101,6 +102,7 @@ def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch
     )
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
+    assert isinstance(calls[0].pop("journal"), JournalFolder)
     assert calls == [
         {
             "model": "models:/clinic@champion",

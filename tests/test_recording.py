@@ -696,7 +696,7 @@ def test_a_learner_that_fails_leaves_a_failed_child_and_an_untouched_run(trained
         audit_and_record(trained.model(Broken()), clinic.frame, **COLUMNS, n_jobs=1)
     (child,) = trained.children()
     assert child.info.status == "FAILED"
-    assert child.data.tags["b3.error"].startswith("FitError: 1 of 1 refits failed")
+    assert child.data.tags["b3.error"].startswith("FitError: 3 of 3 refits failed")
     assert len(child.data.tags["b3.error"]) <= 5000
     assert trained.traces() == []
 

@@ -24,9 +24,9 @@ from mlflow_b3.errors import B3Error
 from mlflow_b3.folds import make_folds
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement import memory, sharing
-from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.levels import exposures
 from mlflow_b3.measurement.memory import available_memory, largest_count, table_bytes
+from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.measurement.sharing import CannotShare, NoRoom, share
 from mlflow_b3.refit.sklearn import CloneLearner

@@ -72,7 +72,7 @@ class Influence:
         """Read what `to_csv` returned."""
         cells = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
         # Python reads every digit; what pandas does by default may differ in the last one
-        numbers = np.array(cells.to_numpy(dtype=object), dtype=float)
+        numbers = np.array(cells.replace("", "nan").to_numpy(dtype=object), dtype=float)
         frame = pd.DataFrame(numbers, columns=cells.columns)
         unit, *scores = map(str, frame.columns)
         readings = scores[2:]

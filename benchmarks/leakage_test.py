@@ -130,7 +130,7 @@ def table_of(X: Any, y: Any, clusters: Any) -> AuditData:
         features=X,
         target=y,
         clusters=np.unique(clusters, return_inverse=True)[1],
-        names=tuple(map(str, np.unique(clusters))),
+        labels=tuple(map(str, np.unique(clusters))),
         target_name="y",
         cluster_name="cluster",
         feature_names=(),

@@ -78,7 +78,7 @@ class AuditData:
         What it predicts.
     clusters : numpy.ndarray
         The cluster of each row as a whole number from 0.
-    names : tuple of str
+    labels : sequence
         The cluster id as it stood in the table, by that number.
     digest : str
         36 characters that change with any value, name or order in the table.
@@ -93,7 +93,7 @@ class AuditData:
     features: Any
     target: NDArray[Any]
     clusters: NDArray[np.intp]
-    names: tuple[str, ...]
+    labels: Any
     target_name: str
     cluster_name: str
     feature_names: tuple[str, ...]
@@ -111,7 +111,12 @@ class AuditData:
     @property
     def n_clusters(self) -> int:
         """Number of distinct cluster ids."""
-        return len(self.names)
+        return len(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cluster ids as texts, by their number."""
+        return tuple(map(str, self.labels))
 
     @property
     def rows_digest(self) -> str:
@@ -146,8 +151,7 @@ class AuditData:
 
     def regrouped(self, groups: NDArray[np.intp]) -> "AuditData":
         """Return the same rows with other clusters, given as whole numbers from 0."""
-        names = tuple(map(str, range(int(groups.max()) + 1)))
-        return replace(self, clusters=groups, names=names)
+        return replace(self, clusters=groups, labels=range(int(groups.max()) + 1))
 
 
 def prepare(
@@ -204,7 +208,7 @@ def prepare(
         features=features.to_numpy() if inputs.as_array else features,
         target=frame[target].to_numpy(),
         clusters=np.asarray(codes, dtype=np.intp),
-        names=tuple(str(label) for label in labels),
+        labels=labels,
         target_name=target,
         cluster_name=cluster,
         feature_names=tuple(present),

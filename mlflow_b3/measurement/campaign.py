@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import KFold
 
 from mlflow_b3.data import AuditData
 from mlflow_b3.folds import Fold
@@ -33,6 +32,7 @@ from mlflow_b3.measurement.outcomes import FitCounts
 from mlflow_b3.measurement.progress import Progress
 from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
+from mlflow_b3.measurement.row_parts import RowParts
 from mlflow_b3.measurement.workers import WorkerSettings, open_workers
 from mlflow_b3.refit.interface import Learner
 
@@ -196,11 +196,9 @@ class Campaign:
         """Return what draws the rows of every refit."""
         size = np.mean([len(fold.validation) for fold in self.folds])
         count = min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
-        splitter = KFold(count, shuffle=True, random_state=self.seed)
-        splits = splitter.split(np.zeros((self.data.n_rows, 1)))
         return Resampler(
             folds=self.folds,
-            iid_folds=tuple(Fold(training=t, validation=v) for t, v in splits),
+            iid_folds=RowParts(self.data.n_rows, count, self.seed),
             clusters=self.data.clusters,
             exposures=exposures(self.levels),
             scheme=self.scheme,

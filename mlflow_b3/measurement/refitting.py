@@ -87,8 +87,9 @@ class Refitter:
         return [self.run(task, may_exit=may_exit) for task in tasks]
 
     def _fit_and_score(self, task: Task, draw: Draw) -> Outcome:
-        rows = self._rows(task, draw.training)
-        predictor = self.learner.fit(rows, self.resampler.fit_seed(task))
+        seed = self.resampler.fit_seed(task)
+        # nobody holds on to the training rows, so that others take their place when it is scored
+        predictor = self.learner.fit(self._rows(task, draw.training), seed)
         validation, held_back = self._score(predictor, task, draw)
         return Outcome(
             task=task,

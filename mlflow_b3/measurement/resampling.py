@@ -1,5 +1,6 @@
 """Which rows each refit is trained on and scored on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,7 +66,7 @@ class Resampler:
     Attributes
     ----------
     folds : tuple of Fold
-    iid_folds : tuple of Fold
+    iid_folds : sequence of Fold
         Folds of single rows that ignore the clusters.
     clusters : numpy.ndarray
     exposures : tuple of float
@@ -78,7 +79,7 @@ class Resampler:
     """
 
     folds: tuple[Fold, ...]
-    iid_folds: tuple[Fold, ...]
+    iid_folds: Sequence[Fold]
     clusters: NDArray[np.intp]
     exposures: tuple[float, ...]
     scheme: str

@@ -32,8 +32,12 @@ class RowCopies:
         self._features = features
         self._frame = type(features) is pd.DataFrame
         self._columns: list[NDArray[Any]] | None = None
+        self._values: NDArray[Any] | None = None
         dtype = self._number_dtype()
-        if dtype is None or features.shape[0] * features.shape[1] * dtype.itemsize <= SMALL:
+        if dtype is None:
+            return
+        if features.shape[0] * features.shape[1] * dtype.itemsize <= SMALL:
+            self._values = features.to_numpy() if self._frame else None
             return
         self._dtype = dtype
         if self._frame:
@@ -60,6 +64,10 @@ class RowCopies:
 
     def take(self, rows: NDArray[np.integer]) -> Any:
         """Return some rows, in the given order."""
+        frame = self._features
+        if self._values is not None:  # what pandas does, in a third of the time
+            taken = self._in_their_layout(self._values, rows)
+            return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
         if self._columns is None:
             return (
                 self._features.iloc[rows]
@@ -69,8 +77,11 @@ class RowCopies:
         taken = self._gathered(self._columns, rows)
         if not self._frame:
             return taken
-        frame = self._features
         return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
+
+    def _in_their_layout(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+        """Take rows as pandas would, down to their order in memory: sums of learners follow it."""
+        return values[rows] if values.flags.c_contiguous else np.take(values.T, rows, axis=1).T
 
     def _gathered(self, columns: Sequence[NDArray[Any]], rows: NDArray[np.integer]) -> NDArray[Any]:
         taken = np.empty((len(rows), len(columns)), dtype=self._dtype)

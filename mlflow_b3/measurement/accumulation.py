@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 CORRELATED_ERRORS = 1.4
 #: Rows of a fold up to which held-back losses are kept row by row.
 ROW_BY_ROW = 100_000
+#: Places up to which memory is not worth the time that small types take.
+FEW_PLACES = 10_000
 Array = NDArray[np.float64]
 Indices = NDArray[np.integer[Any]]
 
@@ -19,7 +21,8 @@ Indices = NDArray[np.integer[Any]]
 class Totals:
     """Sum and number of losses by place and level, in the smallest types that hold them exactly.
 
-    Losses that are whole numbers, such as errors of labels, take a byte or two instead of eight.
+    Of many places, losses that are whole numbers, such as errors of labels, take a byte or two
+    instead of eight.
 
     Parameters
     ----------
@@ -28,8 +31,9 @@ class Totals:
 
     def __init__(self, places: int, n_levels: int) -> None:
         # by level first: memory of levels that nothing is added to is never touched
-        self._sums: NDArray[Any] = np.zeros((n_levels, places), dtype=np.uint8)
-        self._counts: NDArray[Any] = np.zeros((n_levels, places), dtype=np.uint8)
+        dtype = float if places <= FEW_PLACES else np.uint8
+        self._sums: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
+        self._counts: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
 
     @property
     def sums(self) -> NDArray[Any]:
@@ -106,6 +110,9 @@ class UnitTotals(Totals):
 
     def add(self, rows: Indices, units: Indices, level: int, losses: Array) -> None:
         """Add the losses of one refit on some of the rows, given with their units."""
+        if self._by_row and (rows[1:] > rows[:-1]).all():  # none twice
+            self.add_at(np.searchsorted(self._places, rows), level, losses)
+            return
         places, where, counts = np.unique(
             rows if self._by_row else units, return_inverse=True, return_counts=True
         )

@@ -63,41 +63,39 @@ class Refitter:
     def run(self, task: Task, *, may_exit: bool = False) -> Outcome:
         """Train on the task's rows and return the losses on the rows it left out."""
         draw = self.resampler.draw(task)
+        result: dict[str, Any]
         started = time.perf_counter()
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
                 with time_limit(self.seconds_at_most, may_exit=may_exit):
-                    outcome = self._fit_and_score(task, draw)
+                    result = self._fit_and_score(task, draw)
         except PredictionError:
             raise  # no other rows would help
         except RefitTimeout:
             limit = f"the refit took longer than fit_timeout, {self.seconds_at_most:g} s"
-            outcome = Outcome(task=task, error=f"TimeoutError: {limit}", timed_out=True)
+            result = {"error": f"TimeoutError: {limit}", "timed_out": True}
         except Exception as error:  # whatever a learner raises is reported, never lost
-            outcome = Outcome(task=task, error=f"{_cause(error)}\n\n{traceback.format_exc()}")
-        return replace(
-            outcome,
-            seconds=time.perf_counter() - started,
-            warnings=tuple(sorted({f"{w.category.__name__}: {w.message}" for w in caught})),
-        )
+            result = {"error": f"{_cause(error)}\n\n{traceback.format_exc()}"}
+        texts = {f"{w.category.__name__}: {w.message}" for w in caught}
+        seconds = time.perf_counter() - started
+        return Outcome(task=task, seconds=seconds, warnings=tuple(sorted(texts)), **result)
 
     def run_batch(self, tasks: Sequence[Task], *, may_exit: bool = False) -> list[Outcome]:
         """Run several tasks in one go."""
         return [self.run(task, may_exit=may_exit) for task in tasks]
 
-    def _fit_and_score(self, task: Task, draw: Draw) -> Outcome:
+    def _fit_and_score(self, task: Task, draw: Draw) -> dict[str, Any]:
         seed = self.resampler.fit_seed(task)
         # nobody holds on to the training rows, so that others take their place when it is scored
         predictor = self.learner.fit(self._rows(task, draw.training), seed)
         validation, held_back = self._score(predictor, task, draw)
-        return Outcome(
-            task=task,
-            validation=validation,
-            held_back=held_back,
-            one_class=isinstance(predictor, ConstantPredictor),
-            draw=None if task.purpose in WHOLE else replace(draw, training=draw.training[:0]),
-        )
+        return {
+            "validation": validation,
+            "held_back": held_back,
+            "one_class": isinstance(predictor, ConstantPredictor),
+            "draw": None if task.purpose in WHOLE else replace(draw, training=draw.training[:0]),
+        }
 
     def _rows(self, task: Task, chosen: Numbers) -> Rows:
         at, weight = self.resampler.arranged(task, chosen), self.data.weight

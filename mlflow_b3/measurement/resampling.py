@@ -307,9 +307,16 @@ def _whole(fold: Fold) -> Draw:
 
 
 def _exchange(fold: Fold, injected: Rows, dropped: Rows) -> Draw:
-    kept = np.setdiff1d(fold.training, dropped, assume_unique=True)
+    kept = _without(fold.training, dropped)
     return Draw(
         training=np.sort(np.concatenate([kept, injected])),
-        validation=np.setdiff1d(fold.validation, injected, assume_unique=True),
+        validation=_without(fold.validation, injected),
         held_back=np.sort(dropped),
     )
+
+
+def _without(rows: Rows, gone: Rows) -> Rows:
+    """Return the rows that are not gone, in their order."""
+    left = np.ones(int(rows.max()) + 1, dtype=bool)
+    left[gone] = False
+    return rows[left[rows]]

@@ -1,6 +1,7 @@
 """Who runs the refits: this process, worker processes on this machine, or a cluster."""
 
 import logging
+import pickle
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -225,14 +226,18 @@ class OnThisMachine:
             )
         calls = (joblib.delayed(_run_batch)(self.refitter, batch) for batch in batches)
         try:
-            yield from parallel(calls)
+            for packed in parallel(calls):
+                yield pickle.loads(packed)
         except BrokenProcessPool as error:
             raise WorkersLost(str(error).splitlines()[0]) from error
 
 
-def _run_batch(refitter: Any, tasks: Sequence[Task]) -> list[Outcome]:
-    """Run a batch in a worker."""
+def _run_batch(refitter: Any, tasks: Sequence[Task]) -> bytes:
+    """Run a batch in a worker.
+
+    Outcomes travel as bytes: the pickler of joblib's workers looks at every object in Python.
+    """
     own = isinstance(refitter, Shared)
     if own and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that we work for
-    return refitter.get().run_batch(tasks, may_exit=own)  # type: ignore[no-any-return]
+    return pickle.dumps(refitter.get().run_batch(tasks, may_exit=own), protocol=5)

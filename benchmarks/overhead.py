@@ -1,7 +1,8 @@
 """What an audit costs beside its refits: time per refit, start of workers, scaling, import.
 
-Learners here compute for a fixed time and predict a constant, so that the time of training and
-prediction is known: refits × time / workers. Everything else is overhead. Ratios are within one run.
+Learners here compute for a fixed time of the processor and predict a constant. How long that takes
+alone, in a plain loop in as many processes as the audit has workers, is measured just before each
+audit; times refits over workers it is the pure time. Everything else is overhead.
 
     python benchmarks/overhead.py [--seconds 20] [--quick]
 """
@@ -15,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import joblib
 import numpy as np
+from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from mlflow_b3 import audit, make_clinic
@@ -42,8 +45,27 @@ class Busy(ClassifierMixin, BaseEstimator):
         return np.repeat(self.first_, len(X))
 
 
+def loop(milliseconds, X, y, seconds=2.0):
+    """Return the time of one training and prediction, without anything around them."""
+    learner, count, started = Busy(milliseconds), 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        learner.fit(X, y).predict(X)
+        count += 1
+    return (time.perf_counter() - started) / count
+
+
+def pure_seconds(table, milliseconds, workers):
+    """Return the time of one training and prediction, with so many processes at the same time."""
+    X, y = table.drop(columns=["disease", "patient_id"]), table["disease"].to_numpy()
+    run = joblib.Parallel(n_jobs=workers)
+    run(joblib.delayed(loop)(milliseconds, X, y, 0.1) for _ in range(workers))  # start them
+    return statistics.mean(run(joblib.delayed(loop)(milliseconds, X, y) for _ in range(workers)))
+
+
 def measure(table, milliseconds, workers, budget, **options):
-    """Return the time of an audit over that of its refits alone, spread over the workers."""
+    """Return the time of an audit, and that of its refits alone, spread over the workers."""
+    alone = pure_seconds(table, milliseconds, workers)
+    get_reusable_executor().shutdown(wait=True)  # so that the audit starts workers of its own
     started = time.perf_counter()
     report = audit(
         Busy(milliseconds),
@@ -55,7 +77,7 @@ def measure(table, milliseconds, workers, budget, **options):
         **options,
     )
     taken = time.perf_counter() - started
-    pure = report.settings.fits * milliseconds / 1000 / workers
+    pure = report.settings.fits * alone / workers
     return taken, pure
 
 

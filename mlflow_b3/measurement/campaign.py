@@ -125,6 +125,8 @@ class Campaign:
         collected.start(session.counts)
         plan = self._settled_plan(session)
         tasks, needed = self._later_tasks(plan)
+        planned = session.counts.planned + len(tasks)
+        session.progress.expect(planned, final=self.test == "paired")
         session.run(tasks, collected.add, needed=needed, look=collected.preview)
 
     def _settled_plan(self, session: Session) -> FitPlan:

@@ -1,31 +1,31 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from mlflow_b3.claims import Claim, make_claim
+from mlflow_b3.audit_checks import check_kinds, check_settings
+from mlflow_b3.claims import make_claim
 from mlflow_b3.conclusions import conclude, conclude_test, preview
-from mlflow_b3.errors import InputError, check_seed, choose
+from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_table import digest_folds, load_folds
-from mlflow_b3.folds import cross_validates, make_folds
-from mlflow_b3.hypothesis import TESTS, LeakageTest
+from mlflow_b3.folds import cross_validates
 from mlflow_b3.identity import identify
+from mlflow_b3.journals import JournalFolder
 from mlflow_b3.linkage_arguments import LinkageArguments
 from mlflow_b3.losses import constant_loss
 from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.measurement.breaking import parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
-from mlflow_b3.measurement.comparison import check_test, measure_test
-from mlflow_b3.measurement.journal import open_journal
-from mlflow_b3.measurement.levels import DESIGNS, parse_seconds
+from mlflow_b3.measurement.journal import Journal, open_journal
+from mlflow_b3.measurement.levels import parse_seconds
 from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.planning import Plan, plan_audit
 from mlflow_b3.refit import without_autologging
@@ -35,9 +35,7 @@ from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.subject import load_subject
 from mlflow_b3.suspicion import examine_rows
 
-SCHEMES = ("subset", "replace")
-#: Beyond all losses that numbers can hold.
-LARGEST_THRESHOLD = 1e300
+_LOG = logging.getLogger(__name__)
 
 
 def audit(
@@ -233,9 +231,9 @@ def audit(
         evidence=linkage.source(otherwise_known=known),
     )
     sizes = None if fragments is None else parse_fragments(fragments)
-    _check_kinds(method_options, refit, refit_options, distribution)
+    check_kinds(method_options, refit, refit_options, distribution)
     chosen_method = as_method(method, **(method_options or {}))
-    _check(claim, scheme, levels, test, seed, threshold, distribution)
+    check_settings(claim, scheme, levels, test, seed, threshold, distribution)
     workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
     workers.check()
     limit = parse_seconds("fit_timeout", fit_timeout)
@@ -293,10 +291,7 @@ def audit(
     )
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
-        kept = None
-        if journal is not None:
-            identity = identify(plan, levels, test)
-            kept = stack.enter_context(open_journal(journal, identity))
+        kept = None if journal is None else _opened(stack, journal, plan, levels, test)
         measured, counts = campaign.measure(kept)
     settings = replace(settings, fits=counts.done)
     report = _conclude(plan, measured, settings, threshold, test)
@@ -306,6 +301,17 @@ def audit(
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
     return replace(report, findings=tuple(findings), splits=plan.folds)
+
+
+def _opened(stack: ExitStack, journal: Any, plan: Plan, levels: str, test: str) -> Journal | None:
+    """Open the journal of an audit; one that nobody asked for may fail."""
+    try:
+        return stack.enter_context(open_journal(journal, identify(plan, levels, test)))
+    except InputError as error:
+        if not isinstance(journal, JournalFolder):
+            raise
+        _LOG.warning("Finished refits are not kept for another start. %s", error)
+        return None
 
 
 def _conclude(
@@ -320,110 +326,7 @@ def _conclude(
     return examine_rows(report, plan.evidence, measured.row_losses, plan.folds, subject.table)
 
 
-def _check(
-    claim: Claim,
-    scheme: str,
-    levels: str,
-    test: str,
-    seed: Any,
-    threshold: float | None,
-    distribution: bool,
-) -> None:
-    """Refuse arguments that no model and no table could make right."""
-    if distribution and claim.pattern != "rows":
-        raise InputError(
-            "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
-        )
-    choose("scheme", scheme, SCHEMES)
-    choose("levels", levels, tuple(DESIGNS))
-    choose("test", test, TESTS)
-    check_seed(seed)
-    number = isinstance(threshold, Real) and not isinstance(threshold, bool)
-    if threshold is not None and not (number and abs(threshold) < LARGEST_THRESHOLD):
-        raise InputError(f"threshold={threshold!r} must be a finite number.")
-
-
-def _check_kinds(
-    method_options: object, refit: object, refit_options: object, distribution: object
-) -> None:
-    """Refuse values of the wrong kind, such as configuration files hold."""
-    problems = [
-        f"{name}={value!r} must be a mapping of names to values."
-        for name, value in (("method_options", method_options), ("refit_options", refit_options))
-        if value is not None and not isinstance(value, Mapping)
-    ]
-    if not isinstance(refit, str):
-        problems.append(f"refit={refit!r} must be the name of a route, such as 'auto'.")
-    if not isinstance(distribution, (bool, np.bool_)):
-        problems.append(f"distribution={distribution!r} must be True or False.")
-    if problems:
-        raise InputError.from_problems("audit", problems)
-
-
 def _no_distribution(report: AuditReport) -> str:
     if report.e0 is None:
         return "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
     return f"the loss {report.settings.loss} takes two values here: its mean is its whole distribution."
-
-
-def run_leakage_test(
-    model: Any,
-    data: Any,
-    *,
-    target: str,
-    cluster: Any,
-    loss: Any = None,
-    folds: Any = None,
-    test: str = "paired",
-    budget: int | str | None = None,
-    trainer: Any = None,
-    refit: str = "auto",
-    refit_options: Mapping[str, Any] | None = None,
-    sample_weight: str | None = None,
-    row_id: str | None = None,
-    seed: int = 0,
-    n_jobs: int | None = None,
-    backend: str | None = None,
-    address: str | None = None,
-    fit_timeout: float | str | None = None,
-    progress: bool | None = None,
-) -> LeakageTest:
-    """Run the leakage test of a model alone.
-
-    See `audit` for the parameters; all of the budget is the test's here. By default `paired` has
-    150 refits, and `permutation` 99 rearrangements of the rows.
-    """
-    choose("test", test, TESTS)
-    check_seed(seed)
-    _check_kinds(None, refit, refit_options, False)
-    workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
-    workers.check()
-    limit = parse_seconds("fit_timeout", fit_timeout)
-    subject = load_subject(
-        model,
-        data,
-        target=target,
-        cluster=cluster,
-        loss=loss,
-        trainer=trainer,
-        refit=refit,
-        refit_options=refit_options,
-        sample_weight=sample_weight,
-        row_id=row_id,
-    )
-    campaign = Campaign(
-        data=subject.rows,
-        learner=subject.learner,
-        loss=subject.loss,
-        folds=make_folds(subject.table, load_folds(folds), seed=seed),
-        seed=seed,
-        budget=budget,
-        workers=workers,
-        fit_timeout=limit,
-        progress=progress,
-        test=test,
-    )
-    check_test(campaign.folds, test, budget)
-    with without_autologging(), campaign.session() as session:
-        losses = measure_test(campaign, session, budget)
-    return conclude_test(losses, test, crossed=cross_validates(campaign.folds))

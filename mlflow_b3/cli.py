@@ -138,7 +138,7 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         require_options(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
-        from mlflow_b3.auditing import run_leakage_test
+        from mlflow_b3.leakage_run import run_leakage_test
         from mlflow_b3.reporting.sentences import explain_test
 
         given = given_options(options)

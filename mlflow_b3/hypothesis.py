@@ -165,7 +165,7 @@ def leakage_test(
     if null_statistics is None:
         raise InputError(
             "null_statistics is missing: method='permutation' compares with the paired statistics "
-            "of rearranged rows. Use mlflow_b3.auditing.run_leakage_test(..., test='permutation') "
+            "of rearranged rows. Use mlflow_b3.leakage_run.run_leakage_test(..., test='permutation') "
             "to have the refits done."
         )
     return _by_rank(effect, _sample("null_statistics", null_statistics, LEAST_ARRANGEMENTS))

@@ -425,7 +425,7 @@ def test_empty_strings_count_as_not_given_for_the_test_too(shop, monkeypatch, re
         calls.append({"model": model, "data": data, **arguments})
         return report.test
 
-    monkeypatch.setattr("mlflow_b3.auditing.run_leakage_test", test)
+    monkeypatch.setattr("mlflow_b3.leakage_run.run_leakage_test", test)
     nothing = [
         part for option in ("--loss", "--folds", "--budget", "--seed") for part in (option, "")
     ]

@@ -9,7 +9,7 @@ from learners import Deadly, DeadlyOnce, Moody, Patient, Sleepy, Stubborn, Vague
 from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3 import AuditReport, FitError, InputError, audit, make_clinic
-from mlflow_b3.auditing import run_leakage_test
+from mlflow_b3.leakage_run import run_leakage_test
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
 SMALL = {"folds": 3, "repeats": 1, "budget": 100}

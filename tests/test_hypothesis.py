@@ -10,10 +10,10 @@ from sklearn.dummy import DummyClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from mlflow_b3 import InputError, audit, leakage_test
-from mlflow_b3.auditing import run_leakage_test
 from mlflow_b3.data import ModelInputs, prepare
 from mlflow_b3.folds import Fold
 from mlflow_b3.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
+from mlflow_b3.leakage_run import run_leakage_test
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.comparison import welch_tasks
 from mlflow_b3.measurement.refitting import Refitter

@@ -14,7 +14,7 @@ from learners import Patient
 from sklearn.naive_bayes import GaussianNB
 
 from mlflow_b3 import AuditReport, InterruptedAudit, audit, make_clinic
-from mlflow_b3.auditing import run_leakage_test
+from mlflow_b3.leakage_run import run_leakage_test
 from mlflow_b3.measurement.interruption import Interruption
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}

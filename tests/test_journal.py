@@ -1,5 +1,6 @@
 """Audits that are killed, cut off or run out of disk go on where they stopped, to the same digit."""
 
+import fcntl
 import json
 import logging
 import os
@@ -251,6 +252,38 @@ def test_journals_that_nobody_asked_for_go_when_they_are_not_needed(clinic, tmp_
     assert not journal.exists()
 
 
+@pytest.mark.parametrize("broken", ["no folder", "in use", "no identity"])
+def test_a_journal_that_nobody_asked_for_is_done_without_where_it_cannot_be(
+    clinic, tmp_path, caplog, broken
+):
+    """A home that is read-only, or the same audit twice at a time, is no reason to fail."""
+    folder = JournalFolder(tmp_path / "cache")
+    model = GaussianNB()
+    if broken == "no folder":
+        folder.path.write_text("a file")
+    if broken == "no identity":
+        model = Secretive()
+    run(clinic, folder if broken == "in use" else None, model=GaussianNB())
+    held = None
+    if broken == "in use":
+        held = os.open(folder.used[0], os.O_RDWR)
+        fcntl.flock(held, fcntl.LOCK_EX)
+    with caplog.at_level(logging.WARNING):
+        report = run(clinic, folder, model=model)
+    assert report.e0 is not None
+    assert "Finished refits are not kept for another start" in caplog.text
+    if held is not None:
+        os.close(held)
+
+
+class Secretive(GaussianNB):
+    def __reduce__(self):  # noqa: D105
+        raise TypeError("no")
+
+    def __deepcopy__(self, memory):  # noqa: D105
+        return Secretive()
+
+
 def test_the_usual_folder_is_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("MLFLOW_B3_JOURNALS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -290,10 +323,6 @@ def test_two_audits_at_a_time_cannot_share_a_journal(clinic, tmp_path):
 
 
 def test_a_model_that_cannot_be_told_from_others_has_no_journal(clinic, tmp_path):
-    class Secretive(GaussianNB):
-        def __reduce__(self):
-            raise TypeError("no")
-
     with pytest.raises(InputError, match="cannot be told from other models"):
         run(clinic, tmp_path / "audit.jsonl", model=Secretive())
 

@@ -164,7 +164,8 @@ def test_row_numbers_beyond_32_bits_stay_as_they_are():
     assert fold.training.tolist() == [2**31]
 
 
-def test_losses_that_are_whole_numbers_take_a_byte_until_they_need_more():
+def test_losses_that_are_whole_numbers_take_a_byte_until_they_need_more(monkeypatch):
+    monkeypatch.setattr("mlflow_b3.measurement.accumulation.FEW_PLACES", 0)
     means = RowMeans(np.arange(3), 2)
     for _ in range(300):
         means.add(np.array([0, 2]), 0, np.array([1.0, 0.0]))
@@ -176,7 +177,9 @@ def test_losses_that_are_whole_numbers_take_a_byte_until_they_need_more():
 
 
 @pytest.mark.parametrize("loss", [-1.0, 2.0**40, 1e300, 0.5], ids=str)
-def test_other_losses_are_kept_as_they_are(loss):
+@pytest.mark.parametrize("few", [0, 10])
+def test_other_losses_are_kept_as_they_are(loss, few, monkeypatch):
+    monkeypatch.setattr("mlflow_b3.measurement.accumulation.FEW_PLACES", few)
     means = RowMeans(np.arange(2), 1)
     means.add(np.arange(2), 0, np.array([loss, 1.0]))
     assert means.means[:, 0].tolist() == [loss, 1.0]

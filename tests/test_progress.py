@@ -19,12 +19,19 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch):
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.0)
-    monkeypatch.setattr(progress, "SHARE", 1.0)
-    return screen
+def watched(monkeypatch):
+    """Audit on a terminal, and look at the estimate all the time; return the report and the lines."""
+
+    def run(clinic, **options):
+        screen = Terminal()
+        with monkeypatch.context() as patch:  # not in the fixture: pytest itself replaces stderr
+            patch.setattr(sys, "stderr", screen)
+            patch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.0)
+            patch.setattr(progress, "SHARE", 1.0)
+            report = audit(Patient(), clinic, **SUBJECT, **SMALL, **options, progress=True)
+        return report, [line for line in screen.getvalue().split("\r") if line.strip()]
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +43,20 @@ def clinic():
     ("known", "told"),
     [({"cluster_error": 0.1}, "e0 0."), ({"split_rate": 0.3}, "e0 "), ({}, "loco 0.")],
 )
-def test_refits_time_and_the_current_estimate_are_shown(clinic, terminal, known, told):
-    audit(Patient(), clinic, **SUBJECT, **SMALL, **known, progress=True)
-    *_, last = [line for line in terminal.getvalue().split("\r") if line.strip()]
+def test_refits_time_and_the_current_estimate_are_shown(clinic, watched, known, told):
+    *_, last = watched(clinic, **known)[1]
     assert "99/99" in last
     assert told in last
     assert " to " in last, "the interval"
 
 
-def test_the_number_of_refits_is_that_of_the_budget_from_the_beginning(clinic, terminal):
-    audit(Patient(), clinic, **SUBJECT, **SMALL, cluster_error=0.1, progress=True)
-    totals = {
-        line.split("/")[1].split(" ")[0] for line in terminal.getvalue().split("\r") if "/" in line
-    }
-    assert totals <= {"99", "100"}
+def test_the_number_of_refits_is_that_of_the_budget_from_the_beginning(clinic, watched):
+    lines = watched(clinic, cluster_error=0.1)[1]
+    assert {line.split("/")[1].split(" ")[0] for line in lines if "/" in line} <= {"99", "100"}
 
 
-def test_looking_changes_no_number(clinic, terminal):  # noqa: ARG001
-    shown = audit(Patient(), clinic, **SUBJECT, **SMALL, cluster_error=0.1, progress=True)
+def test_looking_changes_no_number(clinic, watched):
+    shown = watched(clinic, cluster_error=0.1)[0]
     assert shown == audit(Patient(), clinic, **SUBJECT, **SMALL, cluster_error=0.1, progress=False)
 
 

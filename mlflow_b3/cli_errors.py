@@ -20,6 +20,8 @@ def input_errors() -> Iterator[None]:
         yield
     except InterruptedAudit as error:
         _exit(str(error), INTERRUPTED)
+    except KeyboardInterrupt:
+        _exit("stopped.", INTERRUPTED)
     except (B3Error, OSError) as error:
         _exit(str(error))
     except Exception as error:

@@ -183,6 +183,7 @@ def kept_journal(given: dict[str, Any]) -> Iterator[None]:
     from mlflow_b3.journals import JournalFolder, usual_folder
 
     folder = given["journal"] = JournalFolder(usual_folder())
+    folder.forget_old()
     yield
     folder.clear()
 

@@ -18,7 +18,8 @@ def require_comparable(reports: Reports) -> None:
     """Refuse audits that have no common scale."""
     if len(reports) < 2:
         raise InputError(f"{len(reports)} audit was found; a comparison needs two or more.")
-    problems = []
+    parts = [name for name, report in reports.items() if report.partial]
+    problems = [f"{name!r} is of an audit that was stopped early; finish it." for name in parts]
     for what, advice in (
         ("loss", "losses ({}), which have no common scale. Audit all models with the same loss."),
         ("task", "tasks ({}). Compare models of one task."),

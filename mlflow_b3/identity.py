@@ -1,18 +1,21 @@
 """What the refits of an audit follow from, in words: two audits with the same have the same refits."""
 
+import functools
 import hashlib
 import inspect
 import json
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
 import joblib
 import pandas as pd
 
+from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.fold_table import digest_folds
 from mlflow_b3.planning import Plan
@@ -38,17 +41,17 @@ def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
     subject, learner = plan.subject, plan.subject.learner
     loss = subject.loss
     options = json.dumps(subject.options, sort_keys=True, default=str)
-    code = [*_parts(learner), getattr(loss.per_row, "function", None)]
+    own_loss = getattr(loss.per_row, "function", None)
     return {
         "data": subject.table.digest,
         "row ids": _digest_ids(subject.table.ids),
-        "columns": _short(json.dumps([*subject.table.feature_names])),
+        "columns": _short(json.dumps(_columns(subject.table))),
         "target": subject.table.target_name,
         "cluster": subject.table.cluster_name,
         "sample_weight": str(subject.sample_weight),
         "model": f"{subject.audited.name} {_digest_model(subject.audited.model_digest, learner)}",
         "refit": f"{learner.route} {options}",
-        "code": _digest_code(code),
+        "code": _digest_code([*_parts(learner), own_loss]),
         "loss": loss.name,
         "folds": digest_folds(plan.folds),
         "scheme": plan.scheme,
@@ -97,26 +100,77 @@ def _parts(learner: Any) -> list[Any]:
     return found
 
 
+def _columns(table: AuditData) -> list[str]:
+    """Return the names of the features, with the categories that the table's digest leaves out."""
+    features = table.features
+    if not isinstance(features, pd.DataFrame):
+        return [*table.feature_names]
+    return [
+        f"{name} {_categories(dtype)}"
+        for name, dtype in zip(table.feature_names, features.dtypes, strict=True)
+    ]
+
+
+def _categories(dtype: Any) -> str:
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return str(dtype)
+    return f"{dtype.ordered} {_short(repr([*dtype.categories]))}"
+
+
 def _digest_code(objects: Iterable[Any]) -> str:
-    """Digest the source of functions and classes that are the user's own."""
-    return _short("\n".join(sorted(set(_sources(objects)))))
-
-
-def _sources(objects: Iterable[Any]) -> Iterator[str]:
-    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    """Digest what the user's own functions and classes do: their source, and what they refer to."""
+    told: list[str] = []
     for value in objects:
-        if isinstance(value, StoredCode):
-            yield repr(value)
-        kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule)
-        code = value if any(kind(value) for kind in kinds) else type(value)
-        module = code.__name__ if inspect.ismodule(code) else code.__module__
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file is None or file.startswith(installed) or module.split(".")[0] == OWN:
+        _tell(value, told, set())
+    return _short("\n".join(sorted(set(told))))
+
+
+def _tell(value: Any, told: list[str], seen: set[int]) -> None:
+    """Add the source of a function, class or module of the user's, and of what it refers to."""
+    if id(value) in seen or value is None:
+        return
+    seen.add(id(value))
+    if isinstance(value, StoredCode):
+        told.append(repr(value))
+        return
+    if isinstance(value, functools.partial):
+        told.append(repr((value.args, sorted(value.keywords.items()))))
+        _tell(value.func, told, seen)
+        return
+    kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule)
+    code = value if any(kind(value) for kind in kinds) else type(value)
+    if not _is_users(code):
+        return
+    with suppress(OSError, TypeError):  # typed into a shell
+        told.append(inspect.getsource(code))
+    if inspect.isclass(code):
+        for base in code.__mro__[1:]:
+            _tell(base, told, seen)
+    if inspect.isfunction(code):
+        _tell_references(code, told, seen)
+
+
+def _tell_references(function: Any, told: list[str], seen: set[int]) -> None:
+    """Add what a function takes from outside: defaults, closures and names of its module."""
+    try:
+        outside = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    given = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
+    for name, value in {**outside.globals, **outside.nonlocals, **given}.items():
+        if inspect.isfunction(value) or inspect.isclass(value) or inspect.ismodule(value):
+            _tell(value, told, seen)
             continue
-        try:
-            yield inspect.getsource(code)
-        except (OSError, TypeError):
-            continue  # typed into a shell
+        with suppress(Exception):  # what cannot be pickled cannot be told from others
+            told.append(f"{name} {joblib.hash(value)}")
+
+
+def _is_users(code: Any) -> bool:
+    """Return whether a function, class or module is neither ours nor installed."""
+    name = code.__name__ if inspect.ismodule(code) else code.__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    installed = tuple(sysconfig.get_path(path) for path in ("stdlib", "purelib", "platlib"))
+    return file is not None and not file.startswith(installed) and name.split(".")[0] != OWN
 
 
 def _versions(parts: Iterable[Any]) -> str:

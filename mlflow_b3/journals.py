@@ -1,6 +1,8 @@
 """The journals that the command line keeps by itself."""
 
 import os
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from mlflow_b3.errors import InputError
 
 #: Where to keep them instead of the user's cache.
 VARIABLE = "MLFLOW_B3_JOURNALS"
+MONTH = 30 * 24 * 3600
 
 
 class JournalFolder:
@@ -28,6 +31,13 @@ class JournalFolder:
     def __fspath__(self) -> str:
         """Return the folder, as any path has it."""
         return str(self.path)
+
+    def forget_old(self) -> None:
+        """Remove journals of audits that nobody has gone on with for a month."""
+        for path in self.path.glob("*.jsonl"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > MONTH:
+                    path.unlink()
 
     def clear(self) -> None:
         """Remove the journals of audits whose results are safe."""
@@ -57,4 +67,8 @@ def usual_folder() -> Path:
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
     cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(cache) if cache else Path.home() / ".cache") / "mlflow-b3" / "journals"
+    try:
+        home = Path(cache) if cache else Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        home = Path(tempfile.gettempdir())
+    return home / "mlflow-b3" / "journals"

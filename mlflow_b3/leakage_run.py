@@ -77,4 +77,5 @@ def run_leakage_test(
     check_test(campaign.folds, test, budget)
     with without_autologging(), campaign.session() as session:
         losses = measure_test(campaign, session, budget)
+        session.check_failures()
     return conclude_test(losses, test, crossed=cross_validates(campaign.folds))

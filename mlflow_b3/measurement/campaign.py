@@ -37,6 +37,8 @@ from mlflow_b3.measurement.workers import WorkerSettings, open_workers
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
+#: Refits that a time is used for at the most: beyond that, noise of refits is nothing to that of rows.
+MOST_FITS = 50_000
 #: Seconds that a refit may take at least where nobody set a limit, but a time for the whole audit.
 SHORTEST_LIMIT = 60.0
 
@@ -111,6 +113,7 @@ class Campaign:
             if self.test != "paired":
                 losses = measure_test(self, session, self._test_budget())
                 measured = replace(measured, test_losses=losses)
+            session.check_failures()
         return measured, session.counts
 
     def _measure_curve(self, session: Session, collected: Collected) -> None:
@@ -131,13 +134,14 @@ class Campaign:
 
     def _settled_plan(self, session: Session) -> FitPlan:
         """Return the plan; one that follows from the speed of this machine is kept for later."""
-        journal = session.journal
-        if parse_budget(self.budget)[1] is None or journal is None:
+        journal, seconds = session.journal, parse_budget(self.budget)[1]
+        if seconds is None or journal is None:
             return self.plan(session)
-        if journal.plan is None:
-            journal.keep_plan(self.plan(session))
-        assert journal.plan is not None
-        return journal.plan
+        plan = journal.find_plan(seconds)
+        if plan is None:
+            plan = self.plan(session)
+            journal.keep_plan(seconds, plan)
+        return plan
 
     @contextmanager
     def session(self, journal: Journal | None = None) -> Iterator[Session]:
@@ -151,7 +155,7 @@ class Campaign:
             seconds_at_most=self._seconds_per_fit,
         )
         fits, seconds = parse_budget(self.budget)
-        expected = fits or DEFAULT_FITS
+        expected = fits or (DEFAULT_FITS if seconds is None else MOST_FITS)
         started = time.monotonic()
         done_before = 0 if journal is None else journal.refits
         with (
@@ -165,6 +169,7 @@ class Campaign:
                 progress=progress,
                 started=started,
                 deadline=None if seconds is None else started + seconds,
+                expected=fits or DEFAULT_FITS,
             )
 
     @property
@@ -222,7 +227,7 @@ class Campaign:
             left = seconds - (time.monotonic() - session.started)
             speed = counts.seconds / counts.done
             fits = counts.done + fits_within(left, per_fit=speed, workers=session.workers.count)
-            fits = max(fits, least_fits(**design))
+            fits = max(min(fits, MOST_FITS), least_fits(**design))
         return plan_fits(fits, **design)
 
     def _first_tasks(self, resampler: Resampler, replicates: range) -> list[Task]:

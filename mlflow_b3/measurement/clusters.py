@@ -2,7 +2,6 @@
 
 import platform
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.measurement.outcomes import Outcome
-from mlflow_b3.measurement.refitting import Refitter, WorkersLost
+from mlflow_b3.measurement.refitting import Refitter, WorkersLost, close_quietly
 from mlflow_b3.measurement.resampling import Task
 
 CLUSTERS = ("dask", "ray", "spark")
@@ -90,7 +89,7 @@ class ClusterWorkers:
             finished = not lost
         finally:
             if not finished:  # what was sent may be lost, or joblib busy with what nobody wants
-                _close_quietly(results)
+                close_quietly(results)
                 self.close()
         if lost:
             raise self._loss(lost)
@@ -241,10 +240,3 @@ def _release(found: Mapping[str, str], package: str) -> list[str]:
     """Return the part of a version that must be the same; of other libraries, not the last."""
     parts = found.get(package, "").split(".")
     return parts if package == "mlflow-b3" else parts[:2]
-
-
-def _close_quietly(results: Any) -> None:
-    """Close joblib's generator without its warning that tasks were cancelled: they were meant to be."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        results.close()

@@ -42,6 +42,8 @@ class Session:
         When it began, by `time.monotonic`.
     deadline : float or None
         The time after which no refit begins that may be left out.
+    expected : int
+        Refits that there will be at the least, as far as that is known before they are planned.
     """
 
     workers: Workers
@@ -51,6 +53,7 @@ class Session:
     counts: FitCounts = field(default_factory=FitCounts)
     started: float = field(default_factory=time.monotonic)
     deadline: float | None = None
+    expected: int = 0
 
     def run(
         self,
@@ -91,7 +94,7 @@ class Session:
                     with interruption.postponed():
                         for outcome in waiting.add(outcomes):
                             self._count(outcome, collect)
-                        self.progress.advance(len(outcomes))
+                        self.progress.advance(len(outcomes), self.counts.replayed)
                         self.progress.look(look)
             except KeyboardInterrupt:
                 self.counts.interrupted = True
@@ -101,14 +104,17 @@ class Session:
                 raise
         for outcome in waiting.rest():  # what the deadline left out makes gaps
             self._count(outcome, collect)
-        if self._too_many(final=True):
+
+    def check_failures(self) -> None:
+        """Raise a `FitError` when too many of all refits have failed."""
+        if self._too_many(self.counts.done):
             raise self._failure()
 
     def _count(self, outcome: Outcome, collect: Callable[[Outcome], None]) -> None:
         self.counts.add(outcome)
         if outcome.error is None:
             collect(outcome)
-        elif self._too_many(final=False):
+        elif self._too_many(max(self.counts.planned, self.expected)):
             raise self._failure()
 
     def _arrivals(self, tasks: Sequence[Task], needed: int) -> Iterator[list[Outcome]]:
@@ -134,6 +140,10 @@ class Session:
             left.pop(outcome.task, None)
         if self.journal is not None:
             self.journal.add([outcome for outcome in outcomes if outcome.error is None])
+            failed = [outcome.task for outcome in outcomes if outcome.error is not None]
+            self.journal.add_failures(failed)
+            again = self.journal.failed.difference(failed)
+            self.counts.retried += sum(outcome.task in again for outcome in outcomes)
         return outcomes
 
     def _batches(self, tasks: Sequence[Task], needed: set[Task]) -> Iterator[list[Task]]:
@@ -173,17 +183,21 @@ class Session:
                         )
                         yield self._kept([Outcome(task=task, error=error)], left)
 
-    def _too_many(self, *, final: bool) -> bool:
-        """Return whether too many have failed: of those done, or already of those planned."""
-        done, failed = self.counts.done, self.counts.failed
+    def _too_many(self, among: int) -> bool:
+        """Return whether more have failed than may among so many, or hopelessly many of those done."""
+        # refits that failed in an earlier start and not in this one have failed all the same
+        done, failed = self.counts.done, self.counts.failed + self.counts.retried
         if failed == done >= HOPELESS or (done >= FEW and failed > HOPELESS_SHARE * done):
             return True
-        return failed > max(2, TOLERATED_FAILURES * (done if final else self.counts.planned))
+        return failed > max(2, TOLERATED_FAILURES * among)
 
     def _failure(self) -> FitError:
         counts = self.counts
         return FitError(
-            f"{counts.failed} of {counts.done} refits failed, the first with: {counts.first_error}"
+            f"{counts.failed} of {counts.done} refits failed"
+            + (f", and {counts.retried} in an earlier start" if counts.retried else "")
+            + f", the first with: {counts.first_error}\n"
+            f"Up to {100 * TOLERATED_FAILURES:g} % of all refits may fail."
         )
 
 

@@ -32,8 +32,8 @@ _LOG = logging.getLogger(__name__)
 class Journal:
     """An open journal: the refits of earlier starts, and room for those to come.
 
-    A line of JSON for each finished refit, with a checksum. Failed refits are not written: another
-    start tries them again. Lines that do not hold, such as one that was being written when the
+    A line of JSON for each finished refit, with a checksum. Of failed refits it is written that they
+    failed: another start tries them again. Lines that do not hold, such as one that was being written when the
     process died, are passed over, and their refits made again.
     """
 
@@ -43,7 +43,8 @@ class Journal:
         self._places: dict[Task, tuple[int, int]] = {}
         self._unwritten: list[bytes] = []
         self._synced = time.monotonic()
-        self.plan: FitPlan | None = None
+        self._plans: dict[float, FitPlan] = {}
+        self.failed: set[Task] = set()
         self._end = 0
         self._read(identity)
 
@@ -64,10 +65,18 @@ class Journal:
         """Append finished refits."""
         self._append([_line({"fit": _plain(outcome)}) for outcome in outcomes])
 
-    def keep_plan(self, plan: FitPlan) -> None:
+    def find_plan(self, seconds: float) -> FitPlan | None:
+        """Return the plan that an earlier start made for so much time."""
+        return self._plans.get(seconds)
+
+    def keep_plan(self, seconds: float, plan: FitPlan) -> None:
         """Remember a plan that followed from the speed of the first refits."""
-        self.plan = plan
-        self._append([_line({"plan": asdict(plan)})])
+        self._plans[seconds] = plan
+        self._append([_line({"plan": asdict(plan), "seconds": seconds})])
+
+    def add_failures(self, tasks: Sequence[Task]) -> None:
+        """Remember refits that failed: another start tries them again, and says so."""
+        self._append([_line({"failed": astuple(task)}) for task in tasks])
 
     def _append(self, lines: Sequence[bytes]) -> None:
         """Write lines; keep them in memory where there is no room, and try again with the next."""
@@ -104,18 +113,19 @@ class Journal:
 
     def _read(self, identity: Mapping[str, str]) -> None:
         """Read an earlier start's refits, and find out where to go on writing."""
+        header = _line({"format": FORMAT, "audit": dict(identity)})
         with self.path.open("rb") as file:
             head = file.readline()
-            if head.endswith(b"\n"):
+            if not header.startswith(head):  # else it is new, or torn before the first refit
                 _check(self.path, _parsed(head), identity)
+            if head.endswith(b"\n"):
                 self._end = len(head)
                 for line in file:
                     if line.endswith(b"\n"):
                         self._remember(_parsed(line), self._end, len(line))
                         self._end += len(line)
         self._cut()
-        if not self._end:  # new, or torn before the first refit
-            header = _line({"format": FORMAT, "audit": dict(identity)})
+        if not self._end:
             self._write(header)
             self._end = len(header)
 
@@ -124,7 +134,9 @@ class Journal:
             _LOG.warning("A damaged line of the journal %s is passed over.", self.path)
         elif "plan" in record:
             plan = record["plan"]
-            self.plan = FitPlan(**{**plan, "rows": tuple(plan["rows"])})
+            self._plans[record["seconds"]] = FitPlan(**{**plan, "rows": tuple(plan["rows"])})
+        elif "failed" in record:
+            self.failed.add(Task(*record["failed"]))
         elif "fit" in record:
             self._places[Task(*record["fit"]["task"])] = start, length
 

@@ -69,6 +69,8 @@ class Refits(Result):
         The user stopped the audit; its numbers rest on what was done until then.
     workers_lost : int
         How often worker processes died; their refits were made again.
+    retried : int
+        How many failed in an earlier start with the same journal, and succeeded when tried again.
     """
 
     planned: int
@@ -79,6 +81,7 @@ class Refits(Result):
     traceback: str | None = None
     partial: bool = False
     workers_lost: int = field(default=0, compare=False)
+    retried: int = field(default=0, compare=False)
 
 
 @dataclass
@@ -92,6 +95,8 @@ class FitCounts:
     done, failed, timed_out, one_class : int
     replayed : int
         How many of those done were taken from a journal.
+    retried : int
+        How many have failed in an earlier start and succeeded in this one.
     workers_lost : int
         How often worker processes died.
     seconds : float
@@ -110,6 +115,7 @@ class FitCounts:
     timed_out: int = 0
     one_class: int = 0
     replayed: int = 0
+    retried: int = 0
     workers_lost: int = 0
     seconds: float = 0.0
     first_error: str | None = None
@@ -140,4 +146,5 @@ class FitCounts:
             traceback=self.first_error,
             partial=self.interrupted,
             workers_lost=self.workers_lost,
+            retried=self.retried,
         )

@@ -29,6 +29,7 @@ class Progress:
         hidden = None if shown is None else not shown
         self._live = sys.stderr.isatty()
         self._guess = total
+        self._replayed = 0
         seconds = 0.1 if self._live else SECONDS_BETWEEN_LINES
         self._bar: tqdm[Any] = tqdm(
             total=total, desc="refits", unit="fit", disable=hidden, mininterval=seconds
@@ -50,8 +51,12 @@ class Progress:
         if self._live:
             self._bar.refresh()
 
-    def advance(self, count: int) -> None:
-        """Add refits that are done."""
+    def advance(self, count: int, replayed: int = 0) -> None:
+        """Add refits that are done; of all so far, some were only read from a journal."""
+        if replayed > self._replayed:  # they say nothing about the speed
+            self._replayed = replayed
+            self._bar.initial += count
+            self._bar.set_postfix_str(f"{replayed} from the journal", refresh=False)
         self._bar.update(count)
 
     def look(self, estimate: Callable[[], str | None]) -> None:

@@ -4,6 +4,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -60,16 +61,17 @@ class Refitter:
     resampler: Resampler
     seconds_at_most: float | None = None
 
-    def run(self, task: Task, *, may_exit: bool = False) -> Outcome:
+    def run(self, task: Task, *, may_exit: bool = False, catch_warnings: bool = True) -> Outcome:
         """Train on the task's rows and return the losses on the rows it left out."""
         draw = self.resampler.draw(task)
         result: dict[str, Any]
         started = time.perf_counter()
         try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("default")
-                with time_limit(self.seconds_at_most, may_exit=may_exit):
-                    result = self._fit_and_score(task, draw)
+            with (
+                _caught(catch_warnings) as caught,
+                time_limit(self.seconds_at_most, may_exit=may_exit),
+            ):
+                result = self._fit_and_score(task, draw)
         except PredictionError:
             raise  # no other rows would help
         except RefitTimeout:
@@ -81,9 +83,11 @@ class Refitter:
         seconds = time.perf_counter() - started
         return Outcome(task=task, seconds=seconds, warnings=tuple(sorted(texts)), **result)
 
-    def run_batch(self, tasks: Sequence[Task], *, may_exit: bool = False) -> list[Outcome]:
+    def run_batch(
+        self, tasks: Sequence[Task], *, may_exit: bool = False, catch_warnings: bool = True
+    ) -> list[Outcome]:
         """Run several tasks in one go."""
-        return [self.run(task, may_exit=may_exit) for task in tasks]
+        return [self.run(task, may_exit=may_exit, catch_warnings=catch_warnings) for task in tasks]
 
     def _fit_and_score(self, task: Task, draw: Draw) -> dict[str, Any]:
         seed = self.resampler.fit_seed(task)
@@ -115,7 +119,24 @@ class Refitter:
         return losses[: len(draw.validation)], losses[len(draw.validation) :]
 
 
+@contextmanager
+def _caught(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
+    if not wanted:
+        yield []
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield caught
+
+
 def _cause(error: Exception) -> str:
     """Return what an exception says in its first line; the last may be a detail or a drawing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def close_quietly(results: Any) -> None:
+    """Close joblib's generator without its warning that tasks were cancelled: they were meant to be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        results.close()

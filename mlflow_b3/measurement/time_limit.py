@@ -5,8 +5,9 @@ import faulthandler
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 
 #: A refit that does not react within this many seconds beyond twice its time loses its process.
@@ -58,12 +59,25 @@ def _by_signal(seconds: float) -> Iterator[None]:
         raise RefitTimeout
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should somebody have swallowed it
+    started = time.monotonic()
+    # again each second, should somebody have swallowed it
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        with _whatever_comes_late():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        with _whatever_comes_late():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if left:  # somebody else's alarm, which goes on where it was
+                left = max(left - (time.monotonic() - started), 0.001)
+                signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+def _whatever_comes_late() -> AbstractContextManager[None]:
+    """Take no notice of a limit that is reached on the way out."""
+    return suppress(RefitTimeout)
 
 
 @contextmanager
@@ -83,7 +97,9 @@ def _by_thread(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(RefitTimeout):  # it may come late, on the way out
+        with _whatever_comes_late():
+            over.set()
+        with _whatever_comes_late():
             over.set()
             watcher.join()
 

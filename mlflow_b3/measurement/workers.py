@@ -1,12 +1,14 @@
 """Who runs the refits: this process, worker processes on this machine, or a cluster."""
 
 import logging
+import os
 import pickle
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
 import joblib
@@ -16,9 +18,9 @@ from threadpoolctl import threadpool_limits
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.measurement.memory import largest_count
 from mlflow_b3.measurement.outcomes import Outcome
-from mlflow_b3.measurement.refitting import Refitter, Workers, WorkersLost
+from mlflow_b3.measurement.refitting import Refitter, Workers, WorkersLost, close_quietly
 from mlflow_b3.measurement.resampling import Task
-from mlflow_b3.measurement.sharing import CannotShare, Shared, share
+from mlflow_b3.measurement.sharing import CannotShare, share
 
 #: Backends on this machine, and those of clusters, which need an extra each.
 LOCAL = ("loky", "threading", "sequential")
@@ -147,21 +149,22 @@ class Undecided:
 
     @property
     def count(self) -> int:
-        """How many run at the same time; one, as long as that is not decided."""
-        return 1 if self._chosen is None else self._chosen.count
+        """How many run at the same time; as long as that is not decided, how many may."""
+        return self._most if self._chosen is None else self._chosen.count
 
     def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
         """Run batches; see `Workers`."""
         coming = iter(batches)
         if self._chosen is None:
-            first = next(coming, [])
-            for task in first:
-                outcome = self._refitter.run(task)
-                self._decide(outcome.seconds)
-                yield [outcome]
-        assert self._chosen is not None or not first
-        if self._chosen is not None:
-            yield from self._chosen.run(coming)
+            first = next(coming, None)
+            if not first:
+                return
+            outcome = self._refitter.run(first[0])
+            self._decide(outcome.seconds)
+            yield [outcome]
+            coming = chain([first[1:]] if first[1:] else [], coming)
+        assert self._chosen is not None
+        yield from self._chosen.run(coming)
 
     def _decide(self, seconds: float) -> None:
         if self._chosen is not None:
@@ -204,7 +207,7 @@ class OnThisMachine:
 
     Attributes
     ----------
-    refitter : Shared or _Same
+    refitter : handle
         A handle by which each worker gets the refitter.
     count : int
     backend : str
@@ -218,26 +221,33 @@ class OnThisMachine:
         """Run batches; see `Workers`."""
         threads = {"inner_max_num_threads": 1} if self.backend == "loky" else {}
         with joblib.parallel_config(backend=self.backend, **threads):
+            # of one worker joblib would make none; a second one that is given nothing to do is cheap
             parallel = joblib.Parallel(
-                n_jobs=self.count,
+                n_jobs=max(2, self.count),
                 return_as="generator_unordered",
                 batch_size=1,
-                pre_dispatch=2 * self.count,
+                pre_dispatch=1 if self.count == 1 else 2 * self.count,
             )
-        calls = (joblib.delayed(_run_batch)(self.refitter, batch) for batch in batches)
+        here = os.getpid()
+        calls = (joblib.delayed(_run_batch)(self.refitter, batch, here) for batch in batches)
+        results = parallel(calls)
         try:
-            for packed in parallel(calls):
+            for packed in results:
                 yield pickle.loads(packed)
         except BrokenProcessPool as error:
             raise WorkersLost(str(error).splitlines()[0]) from error
+        finally:
+            close_quietly(results)
 
 
-def _run_batch(refitter: Any, tasks: Sequence[Task]) -> bytes:
+def _run_batch(refitter: Any, tasks: Sequence[Task], parent: int) -> bytes:
     """Run a batch in a worker.
 
     Outcomes travel as bytes: the pickler of joblib's workers looks at every object in Python.
     """
-    own = isinstance(refitter, Shared)
+    own = os.getpid() != parent
     if own and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that we work for
-    return pickle.dumps(refitter.get().run_batch(tasks, may_exit=own), protocol=5)
+    # what Python does with warnings belongs to a whole process, so that threads leave it alone
+    outcomes = refitter.get().run_batch(tasks, may_exit=own, catch_warnings=own)
+    return pickle.dumps(outcomes, protocol=5)

@@ -158,6 +158,11 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         )
     if counts.failed:
         found.append(("B312", _failures(counts)))
+    if counts.retried:
+        told = (
+            f"{counts.retried} refits failed in an earlier start, and succeeded when tried again."
+        )
+        found.append(("B312", told))
     if counts.interrupted:
         found.append(
             (
@@ -175,7 +180,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         found.append(
             (
                 "B315",
-                f"each level of the loss curve rests on {least} refits only; a larger budget "
+                f"a level of the loss curve rests on {least} refits only; a larger budget "
                 "gives a steadier curve.",
             )
         )
@@ -193,7 +198,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
 
 def _failures(counts: FitCounts) -> str:
     assert counts.first_error is not None
-    late = f", {counts.timed_out} of them by their time limit" if counts.timed_out else ""
+    late = f", {counts.timed_out} of them by their time limit," if counts.timed_out else ""
     first = counts.first_error.splitlines()[0]
     others = len(counts.causes) - 1
     return (

@@ -1,5 +1,6 @@
 """Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 from mlflow_b3.auditing import audit
 from mlflow_b3.errors import InputError, TrackingError
 from mlflow_b3.gating.evidence import FILE, digest
+from mlflow_b3.measurement.interruption import Interruption
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.report import AuditReport
@@ -34,6 +36,8 @@ from mlflow_b3.tracking.superseding import CURRENT, NONE, end_after, recorded_au
 from mlflow_b3.tracking.versions import version_tags
 from mlflow_b3.tracking.views import add_view
 from mlflow_b3.tracking.writing import log_curves, log_dataset, log_files, log_scalars
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,9 @@ def _saved_otherwise(report: AuditReport) -> Iterator[None]:
         yield
     except TrackingError as error:
         raise TrackingError(f"{error}\n{_save(report)}", report=report) from error
+    except KeyboardInterrupt:
+        _LOG.warning("The audit was not recorded. %s", _save(report))
+        raise
 
 
 def _save(report: AuditReport) -> str:
@@ -240,9 +247,13 @@ def _end_and_show(client: Any, shown: Shown, places: _Places) -> None:
     if places.run.own:
         client.set_terminated(places.run.id, end_time=end_after(recorded_audits(client, subject)))
     try:
-        client.set_tag(places.run.id, "b3.supersedes", NONE)
-        client.set_tag(places.run.id, "b3.status", CURRENT)
-        showcase.show_newest()
+        # half of this would name an audit that others take for current, so that Ctrl-C waits for it
+        with Interruption() as interruption, interruption.postponed():
+            client.set_tag(places.run.id, "b3.supersedes", NONE)
+            client.set_tag(places.run.id, "b3.status", CURRENT)
+            showcase.show_newest()
+    except KeyboardInterrupt:
+        raise
     except BaseException:
         with impatient(), suppress(MlflowException, OSError):
             showcase.withdraw()

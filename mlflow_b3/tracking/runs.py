@@ -158,8 +158,12 @@ def _open_run(client: Any, parent: str | None, subject: str | None) -> AuditRun:
                 client.set_tag(project, name, value)
         return AuditRun(id=project, own=False)
     run_id = new_run(client, experiment, tags)
-    for name, value in about.items():  # not before: an audit that was tried is counted for good
-        client.set_tag(run_id, name, value)
+    try:
+        for name, value in about.items():  # not before: an audit that was tried is counted for good
+            client.set_tag(run_id, name, value)
+    except BaseException as error:
+        _mark_failed(client, run_id, error)
+        raise
     return AuditRun(id=run_id, own=True)
 
 
@@ -181,5 +185,6 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
         client.set_terminated(child, status=status)
         client.set_tag(child, "b3.error", text)
         remove_twins(client, child)
-        name = f"{client.get_run(child).info.run_name} failed"
+        word = "stopped" if status == "KILLED" else "failed"
+        name = f"{client.get_run(child).info.run_name} {word}"
         client.set_tag(child, "mlflow.runName", name[:LONGEST_NAME])

@@ -109,6 +109,8 @@ def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_pa
         before = _size(journal)
         wanted = before + rng.integers(1, 900)  # bytes, so that some deaths tear a line
         while _size(journal) < wanted and not answer.exists():
+            ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            assert ended is None or answer.exists(), "the audit failed"
             time.sleep(0.0005)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -53,6 +53,8 @@ class Progress:
 
     def advance(self, count: int, replayed: int = 0) -> None:
         """Add refits that are done; of all so far, some were only read from a journal."""
+        if self._bar.disable:
+            return
         if replayed > self._replayed:  # they say nothing about the speed
             self._replayed = replayed
             self._bar.initial += count

@@ -235,7 +235,6 @@ def audit(
     chosen_method = as_method(method, **(method_options or {}))
     check_settings(claim, scheme, levels, test, seed, threshold, distribution)
     workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
-    workers.check()
     limit = parse_seconds("fit_timeout", fit_timeout)
     subject = load_subject(
         model,

@@ -172,12 +172,9 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def kept_journal(given: dict[str, Any]) -> Iterator[None]:
     """Let audits keep journals where they are told to, else in the cache until they are done."""
-    told = given.pop("journal", None)
-    if told == NO_JOURNAL:
-        yield
-        return
-    if told is not None:
-        given["journal"] = told
+    if "journal" in given:
+        if given["journal"] == NO_JOURNAL:
+            del given["journal"]
         yield
         return
     from mlflow_b3.journals import JournalFolder, usual_folder

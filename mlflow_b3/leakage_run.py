@@ -48,7 +48,6 @@ def run_leakage_test(
     check_seed(seed)
     check_kinds(None, refit, refit_options, False)
     workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
-    workers.check()
     limit = parse_seconds("fit_timeout", fit_timeout)
     subject = load_subject(
         model,

@@ -119,11 +119,9 @@ class Campaign:
     def _measure_curve(self, session: Session, collected: Collected) -> None:
         # the folds as they are come first: what follows is measured against them
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
-        session.run(self._first_tasks(session.resampler, range(repeats)), collected.add)
+        session.run(self._first_tasks(range(repeats)), collected.add)
         if collected.folds_without_loss:  # chance may have it that every refit of a fold failed
-            again = self._first_tasks(session.resampler, range(repeats, repeats + 1))
-            missing = collected.folds_without_loss
-            again = [task for task in again if task.purpose == "loco" and task.fold in missing]
+            again = [Task("loco", fold, 0, repeats) for fold in collected.folds_without_loss]
             session.run(again, collected.add)
         collected.start(session.counts)
         plan = self._settled_plan(session)
@@ -194,18 +192,22 @@ class Campaign:
         """Return what the curve leaves for a test of its own."""
         fits, seconds = parse_budget(self.budget)
         if fits is not None:
-            curve = self._later_tasks(replace(self.plan(), test=0))[0]
-            first = self._first_tasks(self.resampler(), range(self.plan().loco))
-            return max(1, fits - len(first) - len(curve))
+            plan = self.plan()
+            curve = self._later_tasks(replace(plan, test=0))[0]
+            return max(1, fits - len(self._first_tasks(range(plan.loco))) - len(curve))
         return None if seconds is None else f"{SHARES['test'] * seconds:.3f}s"
+
+    @property
+    def _iid_folds(self) -> int:
+        """How many folds of single rows there are: as large as those of clusters, on average."""
+        size = np.mean([len(fold.validation) for fold in self.folds])
+        return min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
 
     def resampler(self) -> Resampler:
         """Return what draws the rows of every refit."""
-        size = np.mean([len(fold.validation) for fold in self.folds])
-        count = min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
         return Resampler(
             folds=self.folds,
-            iid_folds=RowParts(self.data.n_rows, count, self.seed),
+            iid_folds=RowParts(self.data.n_rows, self._iid_folds, self.seed),
             clusters=self.data.clusters,
             exposures=exposures(self.levels),
             scheme=self.scheme,
@@ -230,13 +232,13 @@ class Campaign:
             fits = max(min(fits, MOST_FITS), least_fits(**design))
         return plan_fits(fits, **design)
 
-    def _first_tasks(self, resampler: Resampler, replicates: range) -> list[Task]:
+    def _first_tasks(self, replicates: range) -> list[Task]:
         loco = [
             Task("loco", fold, 0, replicate)
             for fold in range(len(self.folds))
             for replicate in replicates
         ]
-        return loco + [Task("iid", fold, 0, 0) for fold in range(len(resampler.iid_folds))]
+        return loco + [Task("iid", fold, 0, 0) for fold in range(self._iid_folds)]
 
     def _later_tasks(self, plan: FitPlan) -> tuple[list[Task], int]:
         """Return all refits after the first ones, and how many of them an answer needs at least.

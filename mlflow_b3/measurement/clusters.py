@@ -16,8 +16,8 @@ from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.measurement.outcomes import Outcome
 from mlflow_b3.measurement.refitting import Refitter, WorkersLost, close_quietly
 from mlflow_b3.measurement.resampling import Task
+from mlflow_b3.measurement.workers import CLUSTERS
 
-CLUSTERS = ("dask", "ray", "spark")
 #: What must be the same on the workers as here, or numbers would not be.
 COMPARED = ("mlflow-b3", "numpy", "pandas", "scikit-learn")
 #: Seeds of libraries, and what Python does with warnings, belong to a whole process, so threads of

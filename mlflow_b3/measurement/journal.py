@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.journals import JournalFolder
 from mlflow_b3.measurement.levels import FitPlan
 from mlflow_b3.measurement.outcomes import Losses, Outcome
 from mlflow_b3.measurement.resampling import Task
@@ -168,7 +169,7 @@ def open_journal(journal: str | PathLike[str], identity: Mapping[str, str]) -> I
     """
     try:
         path = Path(journal)
-        folder = path.is_dir() or hasattr(journal, "used")
+        folder = path.is_dir() or isinstance(journal, JournalFolder)
         path = path / own_name(identity) if folder else path
     except (TypeError, ValueError, OSError) as error:
         raise InputError(f"journal={journal!r} is not the path of a file: {error}") from error
@@ -183,7 +184,7 @@ def open_journal(journal: str | PathLike[str], identity: Mapping[str, str]) -> I
             opened = Journal(path, number, identity)
         except OSError as error:
             raise _unusable(path, error) from error
-        if hasattr(journal, "used"):
+        if isinstance(journal, JournalFolder):
             journal.used.append(path)
         try:
             yield opened

@@ -48,7 +48,7 @@ class WorkerSettings:
     backend: str | None = None
     address: str | None = None
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise an `InputError` for what cannot be."""
         number = self.n_jobs
         if number is not None and (
@@ -80,7 +80,6 @@ def open_workers(refitter: Refitter, settings: WorkerSettings, expected: int) ->
     expected : int
         How many refits there will be.
     """
-    settings.check()
     if not refitter.learner.parallel:
         yield Here(refitter)
         return
@@ -167,8 +166,6 @@ class Undecided:
         yield from self._chosen.run(coming)
 
     def _decide(self, seconds: float) -> None:
-        if self._chosen is not None:
-            return
         saved = self._expected * seconds * (1 - 1 / self._most)
         if saved < START_SECONDS:
             self._chosen = Here(self._refitter)

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -31,6 +33,7 @@ from mlflow_b3.tracking.audits import current_audits
 from mlflow_b3.tracking.files import curves_table
 from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.tracking.showing import Showcase
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 EXPERIMENT = "recording"
@@ -707,6 +710,35 @@ def test_an_interrupted_audit_leaves_a_killed_child_and_an_untouched_run(trained
     (child,) = trained.children()
     assert child.info.status == "KILLED"
     assert trained.traces() == []
+
+
+def test_ctrl_c_while_the_audit_is_shown_comes_after_it(trained, complete, monkeypatch):
+    show = Showcase.show_newest
+
+    def pressed(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        show(self)
+
+    monkeypatch.setattr(Showcase, "show_newest", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        record(trained.own(complete))
+    (child,) = trained.children()
+    assert child.info.status == "FINISHED"
+    assert child.data.tags["b3.status"] == "current"
+    assert "b3/e0" in trained.metrics()
+
+
+def test_a_second_ctrl_c_while_the_audit_is_shown_takes_it_back(trained, complete, monkeypatch):
+    def pressed_twice(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Showcase, "show_newest", pressed_twice)
+    with pytest.raises(KeyboardInterrupt):
+        record(trained.own(complete))
+    (child,) = trained.children()
+    assert child.info.status == "KILLED"
+    assert child.data.tags.get("b3.status") != "current"
 
 
 def refuse(method: str, monkeypatch: pytest.MonkeyPatch, when: Callable[[Any], bool]) -> None:

@@ -47,10 +47,11 @@ class Totals:
 
     def add_at(self, where: Indices, level: int, losses: NDArray[Any], counts: Any = 1) -> None:
         """Add a loss, or the sum of several, at each of some places, none of them twice."""
-        sums = self._sums[level, where] + losses
+        # in wide types: NumPy 1 adds a single number to bytes in bytes, and they overflow unseen
+        sums = np.add(self._sums[level, where], losses, dtype=float)
         self._sums = _fitting(self._sums, sums)
         self._sums[level, where] = sums
-        numbers = self._counts[level, where] + np.asarray(counts, dtype=np.int64)
+        numbers = np.add(self._counts[level, where], counts, dtype=float)
         self._counts = _fitting(self._counts, numbers)
         self._counts[level, where] = numbers
 

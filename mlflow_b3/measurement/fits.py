@@ -185,11 +185,11 @@ class Session:
 
     def _too_many(self, among: int) -> bool:
         """Return whether more have failed than may among so many, or hopelessly many of those done."""
-        # refits that failed in an earlier start and not in this one have failed all the same
-        done, failed = self.counts.done, self.counts.failed + self.counts.retried
+        done, failed = self.counts.done, self.counts.failed
         if failed == done >= HOPELESS or (done >= FEW and failed > HOPELESS_SHARE * done):
             return True
-        return failed > max(2, TOLERATED_FAILURES * among)
+        # refits that failed in an earlier start and not in this one have failed all the same
+        return failed + self.counts.retried > max(2, TOLERATED_FAILURES * among)
 
     def _failure(self) -> FitError:
         counts = self.counts

@@ -12,10 +12,15 @@ class Interruption:
     """Holds the first Ctrl-C back while outcomes are put together; a second one passes at once.
 
     Only the main thread hears of Ctrl-C; elsewhere this does nothing.
+
+    Attributes
+    ----------
+    pending : bool
+        Ctrl-C came and has been held back.
     """
 
     def __init__(self) -> None:
-        self._pending = False
+        self.pending = False
         self._busy = False
         self._before: Any = None
         self._ours = False
@@ -35,19 +40,25 @@ class Interruption:
             signal.signal(signal.SIGINT, self._before)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal wants it
-        if self._busy and not self._pending:
-            self._pending = True
+        if self._busy and not self.pending:
+            self.pending = True
             return
         raise KeyboardInterrupt
 
     @contextmanager
-    def postponed(self) -> Iterator[None]:
-        """Hold Ctrl-C back until the block is done."""
+    def held(self) -> Iterator[None]:
+        """Hold Ctrl-C back during the block, and leave what to make of it to the caller."""
         self._busy = True
         try:
             yield
         finally:
             self._busy = False
-        if self._pending:
-            self._pending = False
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Hold Ctrl-C back until the block is done."""
+        with self.held():
+            yield
+        if self.pending:
+            self.pending = False
             raise KeyboardInterrupt

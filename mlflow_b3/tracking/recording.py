@@ -121,7 +121,8 @@ def audit_and_record(
             committed=committed,
         )
         with _saved_otherwise(report):
-            _write(report, places, issuer)
+            interrupted = _write(report, places, issuer)
+    _raise_if(interrupted)
     return report, run.id
 
 
@@ -157,8 +158,16 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
             shown_on=[] if parent is None else [parent],
             on_model=parent == settings.run_id,
         )
-        _write(report, places, issuer)
+        interrupted = _write(report, places, issuer)
+    _raise_if(interrupted)
     return run.id
+
+
+def _raise_if(interrupted: bool) -> None:
+    """Let Ctrl-C take effect that came when the audit could no longer be left half written."""
+    if interrupted:
+        _LOG.warning("The audit had been recorded before it was interrupted.")
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -194,8 +203,14 @@ def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[s
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
-def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
-    """Write the audit's own run to its end, and then what others see."""
+def _write(report: AuditReport, places: _Places, issuer: Issuer) -> bool:
+    """Write the audit's own run to its end, and then what others see.
+
+    Returns
+    -------
+    bool
+        Ctrl-C came too late to stop it.
+    """
     from mlflow import MlflowClient
 
     client, child = MlflowClient(), places.run.id
@@ -223,13 +238,23 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> None:
             tags=tags,
             files={name: text for name, text in files.items() if name not in OF_ROWS},
         )
-        _end_and_show(client, shown, places)
+        interrupted = _end_and_show(client, shown, places)
+    if interrupted:
+        return True
     with without_active_model():
         courtesy("the view of all audits", lambda: add_view(client, child))
+    return False
 
 
-def _end_and_show(client: Any, shown: Shown, places: _Places) -> None:
-    """End an audit's own run, which makes it the newest, and show the newest."""
+def _end_and_show(client: Any, shown: Shown, places: _Places) -> bool:
+    """End an audit's own run, which makes it the newest, and show the newest.
+
+    Returns
+    -------
+    bool
+        Ctrl-C came meanwhile. Half of this would name an audit that others take for current, so that
+        Ctrl-C waits for it.
+    """
     from mlflow.exceptions import MlflowException
 
     settings, subject = shown.report.settings, shown.tags["b3.subject"]
@@ -246,18 +271,16 @@ def _end_and_show(client: Any, shown: Shown, places: _Places) -> None:
     remove_twins(client, places.run.id)
     if places.run.own:
         client.set_terminated(places.run.id, end_time=end_after(recorded_audits(client, subject)))
-    try:
-        # half of this would name an audit that others take for current, so that Ctrl-C waits for it
-        with Interruption() as interruption, interruption.postponed():
+    with Interruption() as interruption, interruption.held():
+        try:
             client.set_tag(places.run.id, "b3.supersedes", NONE)
             client.set_tag(places.run.id, "b3.status", CURRENT)
             showcase.show_newest()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        with impatient(), suppress(MlflowException, OSError):
-            showcase.withdraw()
-        raise
+        except BaseException:  # a second Ctrl-C among them
+            with impatient(), suppress(MlflowException, OSError):
+                showcase.withdraw()
+            raise
+    return interruption.pending
 
 
 def _log_evidence(

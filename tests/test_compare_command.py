@@ -377,4 +377,4 @@ def test_models_whose_names_have_spaces_can_be_named(shop, clinic):
 def test_addresses_are_shown_without_passwords():
     assert _without_password("https://me:secret@host:5000/x") == "https://host:5000/x"
     assert _without_password("postgresql://me:p@ss@db/mlflow") == "postgresql://db/mlflow"
-    assert _without_password("sqlite:////tmp/a.db") == "sqlite:////tmp/a.db"
+    assert _without_password("sqlite:////data/a.db") == "sqlite:////data/a.db"

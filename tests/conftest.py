@@ -1,6 +1,7 @@
 """Fixtures for every test: an MLflow store that nobody else sees."""
 
 import os
+import signal
 import sqlite3
 from contextlib import closing, contextmanager
 
@@ -28,6 +29,13 @@ def _default_store(empty_database, tmp_path_factory):
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
         patch.setenv("MLFLOW_B3_JOURNALS", str(tmp_path_factory.mktemp("journals")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c():
+    """Hear Ctrl-C also where tests run in the background of a shell, which switches it off."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def copy_database(source, target):

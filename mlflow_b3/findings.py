@@ -35,6 +35,18 @@ CODES: dict[str, str] = {
     "B328": "the losses of suspected rows do not fit",
     "B329": "not the table that the model was trained on",
     "B330": "the audit was stopped early",
+    "B331": "too few groups to correct cross-validation",
+    "B332": "classes separate by group or score",
+    "B333": "the model of the correlation was not found",
+    "B334": "one-class folds of cross-validation",
+    "B335": "few groups, so that the correction is uncertain",
+    "B336": "no variance between groups was found",
+    "B337": "the correction is an approximation of lower quality",
+    "B338": "whole groups left out score worse than corrected cross-validation",
+    "B339": "the correction rests on few simulated samples",
+    "B340": "cluster ids are taken as right",
+    "B341": "about the model of the correlation",
+    "B342": "the model knows groups by name that will be new",
 }
 
 

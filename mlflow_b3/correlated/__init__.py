@@ -1,0 +1,23 @@
+"""Cross-validation of correlated rows whose structure is known, with its bias added back."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow_b3.correlated.learner import MixedLogistic
+    from mlflow_b3.correlated.structure import WorkingModel
+
+__all__ = ["MixedLogistic", "WorkingModel"]
+
+# imported when first used: what an audit reads of this package must not cost it scikit-learn
+_HOMES = {"MixedLogistic": "learner", "WorkingModel": "structure"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mlflow_b3.correlated' has no attribute {name!r}")
+    return getattr(import_module(f"mlflow_b3.correlated.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

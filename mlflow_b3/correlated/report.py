@@ -1,0 +1,170 @@
+"""`CvcReport`: cross-validation, its bias under correlation, and the corrected loss."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow_b3.correlated.structure import WorkingModel
+from mlflow_b3.findings import Finding
+from mlflow_b3.measurement.outcomes import Refits
+from mlflow_b3.results import KEPT_APART, Result
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLevel(Result):
+    """A grouping factor as the report shows it.
+
+    Attributes
+    ----------
+    name : str
+        The column.
+    groups : int
+        How many there are.
+    new : bool
+        The model will be used on new ones; else on those that it has seen.
+    sd : float or None
+        Standard deviation of its random intercept, on the scale of log odds for classes; None where
+        it could not be estimated, or for regions of a field.
+    interval : tuple of float or None
+        95 %, by the profile likelihood.
+    nested : bool
+        Each of its groups lies within one group of the level that grouped cross-validation leaves
+        out, so that folds of those keep it whole too.
+    """
+
+    name: str
+    groups: int
+    new: bool
+    sd: float | None = None
+    interval: Interval | None = None
+    nested: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpatialField(Result):
+    """A random field as the report shows it.
+
+    Attributes
+    ----------
+    coordinates : tuple of str
+        The columns.
+    sd, reach : float
+        σ and r of the kernel σ² exp(-d/r).
+    interval : tuple of float
+        95 % of σ.
+    across : float
+        Mean covariance of rows in different regions, which new regions share.
+    """
+
+    coordinates: tuple[str, ...]
+    sd: float
+    reach: float
+    interval: Interval
+    across: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CvcReport(Result):
+    """The loss by cross-validation, corrected for what validation rows share with training rows.
+
+    CV_c = CV + w, with w the loss of the same learner where test rows depend on training rows as they
+    will in use, less its cross-validated loss, both in a simulated world (Yuval and Rosset, AISTATS
+    2025).
+
+    Attributes
+    ----------
+    cv : float
+        Mean loss of all rows, each by a model that was trained without its fold.
+    cv_interval : tuple of float
+        95 % over groups, of the loss that cross-validation estimates, bias included.
+    cvc : float or None
+        CV + w; None where it is withheld, for a reason that the findings name.
+    bias : float or None
+        w: by how much the cross-validated loss is too small.
+    bias_interval : tuple of float or None
+        95 % interval of w over the variance components and the simulation.
+    bias_error : float or None
+        Standard error of w by the number of draws alone.
+    interval : tuple of float or None
+        95 % interval of CV_c.
+    grouped : float or None
+        Loss by folds of whole groups of the first of the new levels.
+    grouped_interval : tuple of float or None
+        95 % over groups.
+    grouped_by : str or None
+        The level whose groups stay whole.
+    groups : tuple of GroupLevel
+    field : SpatialField or None
+    loss, task : str
+    engine : {"fast", "joint", "full", "hot", "last_layer"}
+        How the learner's part in the simulated world was computed.
+    lower_quality : bool
+        The engine is an approximation that is known to miss part of the bias, or to exceed it.
+    working : {"score", "glmm", "given"}
+        Where the fixed part of the simulated world comes from.
+    slope : float or None
+        Slope of the recalibrated score in it; 1 would be a score whose confidence is right.
+    folds : int
+        Folds of the cross-validation.
+    draws : int
+        Simulated samples.
+    n_rows : int
+    seed : int
+    multipliers, sensitivity : tuple of float
+        CV_c if all standard deviations were these multiples of their estimates.
+    refits : Refits or None
+    findings : tuple of Finding
+    settings : dict
+        What it was made of: model, target, digests of rows and folds.
+    model : WorkingModel or None
+        The simulated world, to be given to `cvc` of another candidate as `working`.
+    row_losses : array or None
+        The cross-validated loss of each row.
+    """
+
+    cv: float
+    cv_interval: Interval
+    cvc: float | None
+    bias: float | None
+    bias_interval: Interval | None
+    bias_error: float | None
+    interval: Interval | None
+    grouped: float | None
+    grouped_interval: Interval | None
+    grouped_by: str | None
+    groups: tuple[GroupLevel, ...]
+    loss: str
+    task: str
+    engine: str
+    working: str
+    folds: int
+    draws: int
+    n_rows: int
+    seed: int
+    field: SpatialField | None = None
+    lower_quality: bool = False
+    slope: float | None = None
+    multipliers: tuple[float, ...] = ()
+    sensitivity: tuple[float, ...] = ()
+    refits: Refits | None = None
+    findings: tuple[Finding, ...] = ()
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    model: WorkingModel | None = dataclasses.field(
+        default=None, repr=False, compare=False, metadata=KEPT_APART
+    )
+    row_losses: Any = dataclasses.field(
+        default=None, repr=False, compare=False, metadata=KEPT_APART
+    )
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The levels of which the model will meet new groups."""
+        return tuple(group.name for group in self.groups if group.new)
+
+    def __str__(self) -> str:
+        """Return the report in plain words."""
+        from mlflow_b3.reporting.cvc import cvc_text
+
+        return cvc_text(self)

@@ -1,0 +1,151 @@
+"""The published simulation of Yuval and Rosset (AISTATS 2025), as its program draws it.
+
+110 rows of ten entities on five days, two rows of each entity on the first four days and three on the
+last. Ten covariates, each N(0, (ZZ' + 1.5 I)/4) with Z the indicators of entities and days, so that
+they differ between groups. Log odds are half the sum of the covariates, plus intercepts of entities
+(sd 1) and days (sd 0.5). Candidates use the first 10, 7 or 2 covariates. Eleven random folds.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from published_design import DAY, ENTITY, SD
+from scipy.special import expit
+
+from mlflow_b3.correlated.quadrature import smoothed_logistic
+from mlflow_b3.correlated.structure import Level, Structure, WorkingModel
+
+N = len(ENTITY)
+SIZES = (10, 7, 2)
+N_FOLDS = 11
+#: Losses by the target and the log odds of the score.
+LOSSES = {
+    "log": lambda target, score: np.logaddexp(0.0, score) - target * score,
+    "zero_one": lambda target, score: np.where(score >= 0, 1.0 - target, target),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One table.
+
+    Attributes
+    ----------
+    X : array (n, 10)
+    mean : array (n,)
+        Log odds without random effects.
+    by_entity : array (n,)
+        Intercept of each row's entity.
+    chance : array (n,)
+        Probability of class 1 with all effects.
+    target : array (n,)
+    folds : list of (training rows, validation rows)
+    """
+
+    X: np.ndarray
+    mean: np.ndarray
+    by_entity: np.ndarray
+    chance: np.ndarray
+    target: np.ndarray
+    folds: list
+
+    def design(self, size):
+        """Return the intercept and the first covariates."""
+        return np.column_stack([np.ones(len(self.X)), self.X[:, :size]])
+
+
+def published_sample(seed):
+    """Return the table with this number."""
+    rng = np.random.default_rng(seed)
+    X = 0.5 * (
+        rng.standard_normal((10, 10))[ENTITY]
+        + rng.standard_normal((5, 10))[DAY]
+        + np.sqrt(1.5) * rng.standard_normal((N, 10))
+    )
+    mean = 0.5 * X.sum(axis=1)
+    by_entity = SD[0] * rng.standard_normal(10)[ENTITY]
+    chance = expit(mean + by_entity + SD[1] * rng.standard_normal(5)[DAY])
+    return Sample(
+        X=X,
+        mean=mean,
+        by_entity=by_entity,
+        chance=chance,
+        target=(rng.random(N) < chance).astype(float),
+        folds=random_folds(N, N_FOLDS, rng),
+    )
+
+
+def random_folds(n, count, rng):
+    """Return (training, validation) rows of folds of equal size."""
+    return folds_of(rng.permutation(n) % count)
+
+
+def folds_of(codes):
+    """Return (training, validation) rows, one fold for each code."""
+    return [
+        (np.flatnonzero(codes != code), np.flatnonzero(codes == code)) for code in np.unique(codes)
+    ]
+
+
+def levels(*, entity_new=True):
+    """Return the two levels."""
+    return Structure(
+        levels=(
+            Level(name="entity", codes=ENTITY, new=entity_new),
+            Level(name="day", codes=DAY, new=True),
+        )
+    )
+
+
+def working_model(mean, sd=SD):
+    """Return a working model that is given."""
+    return WorkingModel(task="classification", mean=mean, sd=sd, sd_low=sd, sd_high=sd)
+
+
+def new_groups_chance(sample):
+    """Return the exact probability of class 1 for the same rows with new entities and days."""
+    return smoothed_logistic(sample.mean, np.hypot(*SD))
+
+
+def same_entities_chance(sample):
+    """Return the exact probability of class 1 for the same entities on new days."""
+    return smoothed_logistic(sample.mean + sample.by_entity, SD[1])
+
+
+def cross_validated(fit, folds):
+    """Return the score of each row by `fit(training rows, held rows)`."""
+    scores = np.empty(sum(len(held) for _, held in folds))
+    for training, held in folds:
+        scores[held] = fit(training, held)
+    return scores
+
+
+def penalised_scores(columns, penalty, targets, held_columns, used=None):
+    """Return log odds of other rows by penalised logistic regressions, one for each row of targets.
+
+    With the columns of random intercepts times their sd, and penalty 1, this is the joint mode of a
+    regression with random effects; `used` says which columns predict.
+    """
+    beta = np.zeros((len(targets), columns.shape[1]))
+    for _ in range(60):
+        chance = expit(beta @ columns.T)
+        weight = chance * (1 - chance)
+        bread = (columns.T * weight[:, None, :]) @ columns + np.diag(penalty)
+        pull = (targets - chance) @ columns - penalty * beta
+        step = np.linalg.solve(bread, pull[..., None])[..., 0]
+        change = np.abs(step @ columns.T).max(axis=1)
+        beta += np.minimum(1.0, 4.0 / np.maximum(change, 1e-9))[:, None] * step
+        if change.max() < 1e-8:
+            break
+    return (beta if used is None else beta * used) @ held_columns.T
+
+
+def ridge_penalty(size):
+    """Return the penalty of scikit-learn's LogisticRegression(C=1): none on the intercept."""
+    return np.r_[0.0, np.ones(size)]
+
+
+def with_effects(design, sd=SD):
+    """Return a design with the indicators of entities and days times their sd, and its penalty."""
+    columns = [design, sd[0] * np.eye(10)[ENTITY], sd[1] * np.eye(5)[DAY]]
+    return np.hstack(columns), np.r_[np.full(design.shape[1], 1e-3), np.ones(15)]

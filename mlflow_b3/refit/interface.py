@@ -65,6 +65,8 @@ class Learner(ABC):
         Whether the result depends on `seed` as well as on the rows.
     strength : {"full", "lower-bound"}
         What the refit means for the result; see `STRENGTHS`.
+    used : tuple of str
+        Columns that it needs as features, whatever else they are in an audit: groups, for instance.
     weighted : bool
         Whether `train` makes use of sample weights.
     weight_required : bool
@@ -86,6 +88,7 @@ class Learner(ABC):
     inputs: ModelInputs = ModelInputs()
     stochastic: bool = False
     strength: str = "full"
+    used: tuple[str, ...] = ()
     weighted: bool = False
     weight_required: bool = False
     parallel: bool = True

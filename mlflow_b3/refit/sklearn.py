@@ -35,12 +35,19 @@ def learner(model: Any, source: Source) -> Learner:
 
     The option `search_again=True` repeats searches over parameters in every refit. Boosted trees
     that stand by themselves go to the module of their own flavour, which knows more about them.
+    Networks can also be trained on from their weights, or in their last layer only.
     """
     library = library_of(model)
     own = None if library is None else find_flavour([library])
     if own is not None:
         return own[1].learner(model, source)  # type: ignore[no-any-return]
-    source.require_route("clone")
+    from mlflow_b3.refit import sklearn_network  # which makes use of this module
+
+    if sklearn_network.is_network(model):
+        if source.require_route("clone", *sklearn_network.ROUTES) != "clone":
+            return sklearn_network.learner(model, source)
+    else:
+        source.require_route("clone")
     search_again = source.require_options("search_again").get("search_again", False)
     if not isinstance(search_again, bool):
         raise InputError(f"refit_options search_again={search_again!r} must be true or false.")
@@ -72,6 +79,8 @@ class CloneLearner(Learner):
         self.task = _task(estimator)
         self.name = estimator_name(estimator)
         self.inputs = estimator_inputs(estimator)
+        if hasattr(estimator, "group_columns"):  # what others have not must not change their digest
+            self.used = tuple(map(str, estimator.group_columns))
         self.original = self._predictor(estimator) if _fitted(estimator) else None
         copy = with_settled_boosters(unfitted(estimator) if search_again else settle(estimator))
         parameters = copy.get_params(deep=True)
@@ -104,13 +113,7 @@ class CloneLearner(Learner):
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Train a copy on these rows."""
-        # it was never fitted, so that this is what clone does, in a fifth of the time; what is frozen
-        # would be copied with all that it learned
-        frozen = self.strength != "full"
-        estimator = unfitted(self._estimator) if frozen else deepcopy(self._estimator)
-        if seed is not None and self._seeds:
-            rng = np.random.default_rng(seed)
-            estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
+        estimator = self._unfitted(seed)
         arguments = dict(self._arguments)
         if rows.weight is not None and self._weight is not None:
             arguments[self._weight] = rows.weight
@@ -118,6 +121,17 @@ class CloneLearner(Learner):
             classes, codes = as_codes(rows.target)
             return self._predictor(estimator.fit(rows.X, codes, **arguments), classes, codes=True)
         return self._predictor(estimator.fit(rows.X, rows.target, **arguments))
+
+    def _unfitted(self, seed: int | None) -> Any:
+        """Return a copy to be fitted, with its seeds."""
+        # it was never fitted, so that this is what clone does, in a fifth of the time; what is frozen
+        # would be copied with all that it learned
+        frozen = self.strength != "full"
+        estimator = unfitted(self._estimator) if frozen else deepcopy(self._estimator)
+        if seed is not None and self._seeds:
+            rng = np.random.default_rng(seed)
+            estimator.set_params(**{name: int(rng.integers(2**31)) for name in self._seeds})
+        return estimator
 
 
 def settle(estimator: Any) -> Any:

@@ -1,6 +1,7 @@
 """The charts of an audit: its scores, loss curve, sensitivity curves and residual profile."""
 
 from mlflow_b3.reporting.axes import Axis, axis_for
+from mlflow_b3.reporting.cvc_chart import cvc_plots
 from mlflow_b3.reporting.loss_chart import plot_losses, plot_measured
 from mlflow_b3.reporting.premises import is_mixture
 from mlflow_b3.reporting.readable import readable
@@ -19,7 +20,8 @@ def charts_of(report: AuditReport) -> dict[str, str]:
 
     `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
     `sensitivity_split` (over the split rate): every audit has a file of each name, because files of
-    an older one, of another pattern, cannot be removed from a run and would pass for its own.
+    an older one, of another pattern, cannot be removed from a run and would pass for its own. An audit
+    with corrected cross-validation has `cvc` and `cvc_sensitivity` too.
     """
     report = readable(report)
     by_split = report.fragment_sensitivity
@@ -46,7 +48,7 @@ def plots_of(report: AuditReport) -> dict[str, Plot]:
         plots["sensitivity"] = plot_sensitivity(report, report.sensitivity)
     if pattern != "rows" and report.fragment_sensitivity is not None:
         plots["sensitivity_split"] = plot_sensitivity(report, report.fragment_sensitivity)
-    return {**plots, "residual": _residual(report)}
+    return {**plots, "residual": _residual(report), **cvc_plots(report)}
 
 
 def _scores(report: AuditReport) -> Plot:

@@ -1,9 +1,10 @@
 """The answer of an audit in a word and a sentence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlflow_b3.claims import MATCH_COLUMN
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
+from mlflow_b3.reporting.cvc_pair import summarise_cvc
 from mlflow_b3.reporting.findings import LEAST_AGREEMENT
 from mlflow_b3.reporting.premises import (
     NOT_FINITE,
@@ -52,9 +53,15 @@ def headline_of(report: AuditReport) -> Headline:
     that a loss is small: refits of the whole model, shares that somebody checked or stated, enough
     clusters to speak of others, folds that keep known clusters together. `Above the threshold` needs
     e0 and all of its interval at or above it; the sentence says what makes that unsure. A number
-    that is not finite decides nothing. An audit that was stopped early decides nothing either: who
+    that is not finite decides nothing. Corrected cross-validation is told behind it and decides
+    nothing: it takes ids as right. An audit that was stopped early decides nothing either: who
     watches the estimate can stop when it pleases.
     """
+    answer = _answer(report)
+    return replace(answer, sentence=answer.sentence + summarise_cvc(report))
+
+
+def _answer(report: AuditReport) -> Headline:
     if report.partial:
         assert report.refits is not None
         done = f"{report.refits.done} of {report.refits.planned}"

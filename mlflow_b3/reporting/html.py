@@ -10,12 +10,13 @@ from mlflow_b3.reporting.captions import (
     sensitivity_caption,
 )
 from mlflow_b3.reporting.charts import plots_of
+from mlflow_b3.reporting.cvc import cvc_values, findings_with_cvc
 from mlflow_b3.reporting.headline import ABOVE, BELOW, INFLATED, headline_of
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
 from mlflow_b3.reporting.method import describe_refit
 from mlflow_b3.reporting.pages import page
-from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
+from mlflow_b3.reporting.paper import describe_for_paper, references_of
 from mlflow_b3.reporting.readable import readable, traceback_lines
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import (
@@ -55,6 +56,7 @@ def to_html(report: AuditReport) -> str:
         charts={name: Markup(plot.inline()) for name, plot in plots.items()},
         score_caption=score_caption(report),
         answer=[explain_answer(report), explain_inflation(report)],
+        cvc=cvc_values(report),
         curve_title=curve_title(report),
         curve_caption=curve_caption(report),
         measured_caption=measured_caption(report),
@@ -69,13 +71,13 @@ def to_html(report: AuditReport) -> str:
         evidence=[*bound, *explain_linkage(report), *explain_regression(report)],
         test=explain_test(report.test),
         fold_tables=fold_tables(report),
-        findings=report.findings,
+        findings=findings_with_cvc(report),
         failure=failure,
         other_tables=[*suspicious_tables(report), *distribution_tables(report)],
         refit=describe_refit(report),
         settings_table=settings_table(report),
         paragraph=describe_for_paper(report),
-        references=REFERENCES,
+        references=references_of(report),
         open_questions=open_questions(report),
         limits=LIMITS,
     )

@@ -1,6 +1,7 @@
 """What an audit does not detect, and what one audit leaves open."""
 
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
+from mlflow_b3.reporting.cvc_words import FEW_GROUPS, joined
 from mlflow_b3.reporting.findings import LEAST_AGREEMENT
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import number, percent
@@ -79,7 +80,27 @@ def open_questions(report: AuditReport) -> list[str]:
             "A lower bound that needs no model of the loss curve: the measured curve contradicts "
             "what it rests on."
         )
-    return found + _about_refits(report)
+    return found + _about_refits(report) + _about_cvc(report)
+
+
+def _about_cvc(report: AuditReport) -> list[str]:
+    """Return what corrected cross-validation leaves open."""
+    cvc = report.cvc
+    if cvc is None:
+        return []
+    if cvc.cvc is None:
+        return ["How much too good ordinary cross-validation is: its correction is withheld."]
+    found = [
+        "Whether rows are correlated as the correction of cross-validation takes it: by the groups "
+        "that were named, through effects that have nothing to do with their features, with right ids."
+    ]
+    few = [f"{group.groups} {group.name!r}" for group in cvc.groups if group.groups < FEW_GROUPS]
+    if few:
+        found.append(
+            f"How much groups differ: {joined(few)} tell it badly, and the correction of "
+            "cross-validation grows with it."
+        )
+    return found
 
 
 def _about_refits(report: AuditReport) -> list[str]:

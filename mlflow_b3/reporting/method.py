@@ -1,5 +1,6 @@
 """How the numbers of an audit were made, in words."""
 
+from mlflow_b3.reporting.cvc_words import describe_cvc
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import percent, shortened
 
@@ -19,12 +20,13 @@ def describe_method(report: AuditReport) -> str:
     s = report.settings
     draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
     features = f"features {shortened(s.features)}" if s.features else "no features"
+    corrected = "" if report.cvc is None else f" {describe_cvc(report.cvc)}"
     return (
         f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {features}, "
         f"{fold_words(report)}, "
         f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
         f"{estimator_words(report)}, curve sharpness at most "
-        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}."
+        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}.{corrected}"
     )
 
 

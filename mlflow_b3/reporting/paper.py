@@ -1,6 +1,7 @@
 """A paragraph for a paper: how clusters and leakage were handled, as TRIPOD+AI asks for it."""
 
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
+from mlflow_b3.reporting.cvc_words import joined, scope_words, value_words
 from mlflow_b3.reporting.headline import ABOVE, BELOW, at_least, headline_of, unsure
 from mlflow_b3.reporting.method import ROUTE_WORDS, estimator_words, fold_words
 from mlflow_b3.reporting.premises import (
@@ -29,6 +30,11 @@ REFERENCES = (
     "doi:10.1136/bmj-2023-078378.",
 )
 
+CORRELATED = (
+    "Yuval, O. and Rosset, S. (2025). Cross validation for correlated data in classification models. "
+    "Proceedings of AISTATS 2025, PMLR."
+)
+
 
 def describe_for_paper(report: AuditReport) -> str:
     """Return a paragraph on clustering, leakage and their evidence, to paste into a paper.
@@ -42,9 +48,15 @@ def describe_for_paper(report: AuditReport) -> str:
         _evidence(report),
         _estimation(report),
         *(_outcome(report) if is_finite(report) else [NOT_FINITE]),
+        *_corrected(report),
         _software(report),
     ]
     return " ".join(sentences)
+
+
+def references_of(report: AuditReport) -> tuple[str, ...]:
+    """Return what the paragraph cites."""
+    return REFERENCES if report.cvc is None else (*REFERENCES, CORRELATED)
 
 
 def _outcome(report: AuditReport) -> list[str]:
@@ -232,6 +244,35 @@ def _test(report: AuditReport) -> str:
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in small "
         f"training sets the loss fell by {number(test.effect)}, 90 % interval {low} to {high})."
     )
+
+
+def _corrected(report: AuditReport) -> list[str]:
+    """Return how ordinary cross-validation was corrected for correlated rows, where it was."""
+    cvc = report.cvc
+    if cvc is None:
+        return []
+    names = joined([repr(group.name) for group in cvc.groups])
+    model = "logistic" if cvc.task == "classification" else "linear"
+    effects = "normal random intercepts" if cvc.field is None else "a Gaussian random field"
+    start = (
+        f"By cross-validation on {cvc.folds} folds of rows the {loss_words(cvc.loss)} was "
+        f"{value_words(cvc.cv, cvc.cv_interval)}; its bias by the correlation of rows within {names} "
+        f"(Yuval and Rosset, 2025; {model} working model with {effects}, {cvc.draws} simulated "
+        f"samples, engine {cvc.engine!r}, working model {cvc.working!r})"
+    )
+    if cvc.cvc is None:
+        return [f"{start} could not be estimated."]
+    whole = ""
+    if cvc.grouped is not None:
+        whole = (
+            f" With whole groups of {cvc.grouped_by!r} left out it was "
+            f"{value_words(cvc.grouped, cvc.grouped_interval)}."
+        )
+    return [
+        f"{start} was estimated as {value_words(cvc.bias, cvc.bias_interval)}, so that "
+        f"{value_words(cvc.cvc, cvc.interval)} is to be expected {scope_words(cvc)}.{whole} This takes "
+        "group identifiers as right, and features as free of group effects."
+    ]
 
 
 def _software(report: AuditReport) -> str:

@@ -1,9 +1,10 @@
 """A report whose names can be shown: nothing in them is hidden, and none floods the page."""
 
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.results import Result
 from mlflow_b3.wording import visible
 
 LONGEST_NAME = 100
@@ -16,18 +17,20 @@ NAMES = frozenset(
     {
         *("model", "uri", "run_id", "model_id", "refit", "loss", "target", "cluster", "features"),
         *("sample_weight", "data_source", "id", "mate_id", "method_options", "refit_options"),
+        *("name", "grouped_by", "coordinates"),
     }
 )
+Report = TypeVar("Report", bound=Result)
 
 
-def readable(report: AuditReport) -> AuditReport:
+def readable(report: Report) -> Report:
     """Return the report with visible and short names, for people; the numbers are the same.
 
     Names come from tables, models and run tags. They may be long, span lines, or contain characters
     that are invisible or turn the direction of what follows.
     """
     shown = _readable(report, LONGEST_TEXT)
-    assert isinstance(shown, AuditReport)
+    assert isinstance(shown, type(report))
     return shown
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
+from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.distribution import LossDistribution
 from mlflow_b3.estimation.influence import Influence, Reading
@@ -195,6 +196,8 @@ class AuditReport(Result):
         For the method `sketch`: a bound on the error of sketching as a multiple of e_0.
     distribution : LossDistribution or None
         Where it was asked for: how the losses of rows of new clusters are distributed.
+    cvc : CvcReport or None
+        With the method "cvc": ordinary cross-validation with its bias added back.
     p0_bound : P0Bound or None
         The upper bound on p0 that the rows themselves give; None when the leakage was given.
     linkage : LeakEstimate or None
@@ -248,6 +251,7 @@ class AuditReport(Result):
     accurate: bool = True
     sketch_error: float | None = None
     distribution: LossDistribution | None = None
+    cvc: CvcReport | None = None
     p0_bound: P0Bound | None = None
     linkage: LeakEstimate | None = None
     suspicious: tuple[SuspiciousRow, ...] = ()

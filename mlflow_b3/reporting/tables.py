@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlflow_b3.folds import FoldSummary
+from mlflow_b3.reporting.cvc_words import describe_cvc
 from mlflow_b3.reporting.method import estimator_words, fold_words
 from mlflow_b3.reporting.premises import confidence_of, rate_of
 from mlflow_b3.reporting.report import AuditReport
@@ -235,6 +236,7 @@ def settings_table(report: AuditReport) -> Table:
         "folds digest": s.folds_digest or None,
         "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}",
         "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
+        "corrected cross-validation": None if report.cvc is None else describe_cvc(report.cvc),
         "seed": str(s.seed),
         "mlflow-b3": s.version,
     }

@@ -1,10 +1,11 @@
 """An audit report as text and as Markdown."""
 
+from mlflow_b3.reporting.cvc import cvc_parts, cvc_sections, findings_with_cvc, listed_findings
 from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.reporting.layout import aligned, escaped, listed, markdown_table, paragraphs, titled
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.method import describe_method, describe_refit
-from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
+from mlflow_b3.reporting.paper import describe_for_paper, references_of
 from mlflow_b3.reporting.readable import readable, traceback_lines
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sentences import explain
@@ -35,8 +36,9 @@ def to_text(report: AuditReport) -> str:
         paragraphs(headline.word, [headline.sentence]),
         "\n".join(aligned(score_table(report).rows, right=1)),
         paragraphs("In words", explain(report)),
+        *cvc_sections(report),
         *("\n".join([table.title, *aligned((table.head, *table.rows))]) for table in tables),
-        paragraphs("Findings", [str(finding) for finding in report.findings]),
+        paragraphs("Findings", [str(finding) for finding in findings_with_cvc(report)]),
         "\n".join([FIRST_FAILURE, *(f"  {line}" for line in failure)]) if failure else "",
         paragraphs("How it was done", [describe_method(report), describe_refit(report)]),
     ]
@@ -48,7 +50,6 @@ def to_markdown(report: AuditReport) -> str:
     failure = [f"    {line}" for line in traceback_lines(report)]
     report = readable(report)
     headline = headline_of(report)
-    findings = [f"- **{f.code}** {escaped(f.title)}: {escaped(f.message)}" for f in report.findings]
     parts = [
         f"# Leakage audit of {escaped(report.settings.model)}",
         f"**{headline.word}.** {escaped(headline.sentence)}",
@@ -57,16 +58,17 @@ def to_markdown(report: AuditReport) -> str:
         *map(markdown_table, sensitivity_tables(report)),
         *titled(distribution_tables(report)),
         *titled(suspicious_tables(report)),
+        *cvc_parts(report),
         "## Folds",
         *titled(fold_tables(report)),
-        "## Findings\n\n" + ("\n".join(findings) if findings else "None."),
+        "## Findings\n\n" + listed_findings(findings_with_cvc(report)),
         *([FIRST_FAILURE + ":", "\n".join(failure)] if failure else []),
         "## How it was done",
         escaped(describe_method(report)),
         escaped(describe_refit(report)),
         "## For a paper",
         escaped(describe_for_paper(report)),
-        listed(REFERENCES),
+        listed(references_of(report)),
         "## What is not known",
         listed(open_questions(report)),
         "## What an audit does not detect",

@@ -29,6 +29,7 @@ from mlflow_b3.folds import Fold, cross_validates, make_folds
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import measure_test
+from mlflow_b3.measurement.sessions import Means
 
 ARRANGEMENTS = {1: 39, 4: 19, 5: 19}  # by the number of folds, for the time that it takes
 FORMS = ("paired", "welch", "permutation")
@@ -196,7 +197,7 @@ def run(case: dict[str, Any], heart: tuple[Any, Any, Any]) -> dict[str, Any]:
         folds=folds,
         seed=case["seed"],
         budget=budget,
-        progress=False,
+        means=Means(progress=False),
         test=case["form"],
     )
     crossed = cross_validates(folds)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from mlflow_b3 import linkage
     from mlflow_b3.auditing import audit
     from mlflow_b3.comparing import Comparison
+    from mlflow_b3.correlated.cvc import cvc
+    from mlflow_b3.correlated.report import CvcReport
     from mlflow_b3.datasets import Clinic, make_clinic
     from mlflow_b3.errors import (
         B3Error,
@@ -53,6 +55,7 @@ __all__ = [
     "B3Error",
     "Clinic",
     "Comparison",
+    "CvcReport",
     "DoseEstimate",
     "DoseLoss",
     "Estimate",
@@ -83,6 +86,7 @@ __all__ = [
     "audit",
     "bound_p0",
     "compare",
+    "cvc",
     "estimate",
     "estimate_distribution",
     "estimate_fragments",
@@ -106,6 +110,7 @@ _HOMES = {
     "B3Error": "errors",
     "Clinic": "datasets",
     "Comparison": "comparing",
+    "CvcReport": "correlated.report",
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimates",
@@ -135,6 +140,7 @@ _HOMES = {
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
     "compare": "tracking.comparison",
+    "cvc": "correlated.cvc",
     "estimate": "estimation.estimates",
     "estimate_distribution": "estimation.distribution",
     "estimate_fragments": "estimation.fragments",

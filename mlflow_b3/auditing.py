@@ -1,7 +1,7 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,16 @@ import numpy as np
 from mlflow_b3.audit_checks import check_kinds, check_settings
 from mlflow_b3.claims import make_claim
 from mlflow_b3.conclusions import conclude, conclude_test, preview
+from mlflow_b3.correlated.in_audit import METHOD as CVC
+from mlflow_b3.correlated.in_audit import (
+    AuditCorrection,
+    corrected,
+    correction_findings,
+    identify_in_audit,
+    share_explained,
+    split_method,
+    take_world,
+)
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
@@ -26,6 +36,7 @@ from mlflow_b3.measurement.breaking import parse_fragments
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.journal import Journal, open_journal
 from mlflow_b3.measurement.levels import parse_seconds
+from mlflow_b3.measurement.sessions import Means
 from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.planning import Plan, plan_audit
 from mlflow_b3.refit import without_autologging
@@ -143,9 +154,13 @@ def audit(
         How many times clusters are assigned to folds anew, for folds that are made here: three
         times where the budget allows it.
     method : str or Method
-        The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`.
+        The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`. "cvc" is "auto", and
+        corrects ordinary cross-validation beside it (`mlflow_b3.cvc`), for clusters that are right:
+        without anything that says otherwise, no cluster id is taken as wrong.
     method_options : mapping, optional
-        Options of the method, such as {"order": 3} for "basis"; see `Method`.
+        Options of the method, such as {"order": 3} for "basis"; see `Method`. Of "cvc": groups, new,
+        coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is a group and
+        new in any case, and `working` may be the report of another model's audit.
     scheme : {"subset", "replace"}
         Draw resampled training sets without replacement at full size, or with replacement as the
         papers do.
@@ -223,6 +238,10 @@ def audit(
     )
     grid = isinstance(p0, str) and p0 == "grid"  # says nothing
     known = any(value is not None for value in (None if grid else p0, cluster_error, split_rate))
+    taken_as_right = (
+        method == CVC and p0 is None and not known and linkage.source(otherwise_known=False) is None
+    )
+    cluster_error = 0.0 if taken_as_right else cluster_error
     claim = make_claim(
         p0=p0,
         p0_validation=p0_validation,
@@ -232,10 +251,15 @@ def audit(
     )
     sizes = None if fragments is None else parse_fragments(fragments)
     check_kinds(method_options, refit, refit_options, distribution)
+    method, method_options, cvc = split_method(method, method_options)
+    world = take_world(cvc)
     chosen_method = as_method(method, **(method_options or {}))
     check_settings(claim, scheme, levels, test, seed, threshold, distribution)
-    workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
-    limit = parse_seconds("fit_timeout", fit_timeout)
+    means = Means(
+        workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
+        fit_timeout=parse_seconds("fit_timeout", fit_timeout),
+        progress=progress,
+    )
     subject = load_subject(
         model,
         data,
@@ -248,7 +272,14 @@ def audit(
         sample_weight=sample_weight,
         row_id=row_id,
         match_probability=linkage.column,
+        cvc=cvc,
     )
+    added = None
+    if cvc is not None:
+        added = AuditCorrection(
+            model=model, subject=subject, budget=budget, refit_options=refit_options, given=world
+        )
+    budget = budget if added is None else added.rest
     plan = plan_audit(
         subject,
         claim,
@@ -282,30 +313,38 @@ def audit(
         fragments=plan.fragments,
         budget=budget,
         distribution=distribution,
-        workers=workers,
-        fit_timeout=limit,
-        progress=progress,
+        means=means,
         test=test,
         preview=lambda part: preview(part, plan.claim, plan.summaries, settings),
     )
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
-        kept = None if journal is None else _opened(stack, journal, plan, levels, test)
-        measured, counts = campaign.measure(kept)
+        correction = None if added is None else added.plan(campaign)
+        kept = None
+        if journal is not None:
+            own = identify_in_audit(correction)
+            kept = _opened(stack, journal, lambda: identify(plan, levels, test) | own)
+        with share_explained(added):
+            measured, counts = campaign.measure(kept)
+        report = _conclude(plan, measured, settings, threshold, test)
+        if correction is not None:
+            report = corrected(report, correction, kept, counts)
     settings = replace(settings, fits=counts.done)
-    report = _conclude(plan, measured, settings, threshold, test)
-    report = replace(report, refits=counts.summary())
+    report = replace(report, refits=counts.summary(), settings=settings)
     findings = [*plan.findings, *audit_findings(report, counts)]
+    findings += correction_findings(report, taken_as_right=taken_as_right)
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
     return replace(report, findings=tuple(findings), splits=plan.folds)
 
 
-def _opened(stack: ExitStack, journal: Any, plan: Plan, levels: str, test: str) -> Journal | None:
+def _opened(
+    stack: ExitStack, journal: Any, identity: Callable[[], dict[str, str]]
+) -> Journal | None:
     """Open the journal of an audit; one that nobody asked for may fail."""
     try:
-        return stack.enter_context(open_journal(journal, identify(plan, levels, test)))
+        return stack.enter_context(open_journal(journal, identity()))
     except InputError as error:
         if not isinstance(journal, JournalFolder):
             raise

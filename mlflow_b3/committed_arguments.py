@@ -12,6 +12,9 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.auditing import audit
+from mlflow_b3.correlated.in_audit import METHOD, take_world
+from mlflow_b3.correlated.options import CvcOptions
+from mlflow_b3.correlated.summary import digest_model
 from mlflow_b3.data import digest_table
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.estimation.methods import as_method
@@ -25,7 +28,7 @@ from mlflow_b3.refit.trainer import import_function
 #: They change how an audit runs, not what it finds.
 INDIFFERENT = ("n_jobs", "backend", "address", "journal", "progress")
 #: What is committed apart: the model and the table, by their digests.
-APART = ("model", "data", "cluster")
+APART = ("model", "data")
 #: Longer lists are committed by their digest.
 LONGEST_LIST = 50
 
@@ -38,7 +41,8 @@ def commit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : mapping
-        Those of `mlflow_b3.audit` by name, without the model and the data.
+        Those of `mlflow_b3.audit` by name, without the model and the data; `cluster` is the name of
+        the column.
 
     Raises
     ------
@@ -72,16 +76,28 @@ class _NoContentError(Exception):
 
 def _alike(values: dict[str, Any]) -> dict[str, Any]:
     """Write in one way what can be written in several."""
-    method = as_method(values.pop("method"), **(values.pop("method_options") or {}))
+    options = values.pop("method_options") or {}
+    method = _method(values.pop("method"), options, values.pop("cluster"))
     fragments, p0 = values["fragments"], values["p0"]
     return {
         **values,
-        "method": {"name": method.name, **method.options},
+        "method": method,
         "budget": parse_budget(values["budget"]),
         "fragments": None if fragments is None else str(parse_fragments(fragments)),
         "p0": None if isinstance(p0, str) and p0 == "grid" else p0,
         "refit_options": values["refit_options"] or None,
     }
+
+
+def _method(method: Any, options: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """Return a method by its name and its options, with the defaults of those not given."""
+    if isinstance(method, str) and method == METHOD:
+        own = dict(options)
+        world = digest_model(take_world(own))
+        chosen = CvcOptions.from_mapping(own, cluster).to_dict()
+        return {"name": METHOD, **chosen, **({} if world is None else {"working": world})}
+    made = as_method(method, **options)
+    return {"name": made.name, **made.options}
 
 
 def _contents(name: str, value: Any) -> Any:

@@ -164,6 +164,8 @@ def prepare(
     sample_weight: str | None = None,
     row_id: str | None = None,
     match_probability: str | None = None,
+    others: Sequence[str] = (),
+    used: Sequence[str] = (),
 ) -> AuditData:
     """Check a table against a model and split it into features, target and clusters.
 
@@ -183,12 +185,17 @@ def prepare(
     row_id, match_probability : str, optional
         Names of the columns with the ids of rows and with the probability that their cluster id is
         right; they are no features.
+    others : sequence of str
+        Further columns that are features only where the model names them.
+    used : sequence of str
+        Columns that the learner needs as features, whatever else they are.
     """
     frame = frame.copy(deep=False)
     frame.columns = frame.columns.map(str)
     problems = shape_problems(frame, target, cluster)
-    others = (sample_weight, row_id, match_probability)
-    roles = [target, cluster, *(name for name in others if name is not None)]
+    given = (sample_weight, row_id, match_probability)
+    roles = [target, cluster, *others, *(name for name in given if name is not None)]
+    roles = [name for name in roles if name not in used]
     names = _feature_names(frame, roles, inputs, problems)
     present = [name for name in names if name in frame.columns]
     problems += target_problems(frame, target, task) + cluster_problems(frame, cluster)

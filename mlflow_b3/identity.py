@@ -20,6 +20,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.fold_table import digest_folds
 from mlflow_b3.planning import Plan
 from mlflow_b3.refit.stored_code import StoredCode
+from mlflow_b3.subject import Subject
 from mlflow_b3.version import __version__
 
 #: Libraries that draw random numbers or train whatever the model is.
@@ -38,8 +39,19 @@ def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
     InputError
         For a model that cannot be told from others.
     """
-    subject, learner = plan.subject, plan.subject.learner
-    loss = subject.loss
+    return identify_subject(plan.subject) | {
+        "folds": digest_folds(plan.folds),
+        "scheme": plan.scheme,
+        "levels": levels,
+        "fragments": str(plan.fragments),
+        "seed": str(plan.seed),
+        "test": test,
+    }
+
+
+def identify_subject(subject: Subject) -> dict[str, str]:
+    """Return what says which model is refitted on which rows, with which loss."""
+    learner, loss = subject.learner, subject.loss
     options = json.dumps(subject.options, sort_keys=True, default=str)
     own_loss = getattr(loss.per_row, "function", None)
     return {
@@ -53,12 +65,6 @@ def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
         "refit": f"{learner.route} {options}",
         "code": _digest_code([*_parts(learner), own_loss]),
         "loss": loss.name,
-        "folds": digest_folds(plan.folds),
-        "scheme": plan.scheme,
-        "levels": levels,
-        "fragments": str(plan.fragments),
-        "seed": str(plan.seed),
-        "test": test,
         "versions": _versions(_parts(learner)),
     }
 

@@ -12,6 +12,7 @@ from mlflow_b3.hypothesis import TESTS, LeakageTest
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.levels import parse_seconds
+from mlflow_b3.measurement.sessions import Means
 from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.subject import load_subject
@@ -47,8 +48,11 @@ def run_leakage_test(
     choose("test", test, TESTS)
     check_seed(seed)
     check_kinds(None, refit, refit_options, False)
-    workers = WorkerSettings(n_jobs=n_jobs, backend=backend, address=address)
-    limit = parse_seconds("fit_timeout", fit_timeout)
+    means = Means(
+        workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
+        fit_timeout=parse_seconds("fit_timeout", fit_timeout),
+        progress=progress,
+    )
     subject = load_subject(
         model,
         data,
@@ -68,9 +72,7 @@ def run_leakage_test(
         folds=make_folds(subject.table, load_folds(folds), seed=seed),
         seed=seed,
         budget=budget,
-        workers=workers,
-        fit_timeout=limit,
-        progress=progress,
+        means=means,
         test=test,
     )
     check_test(campaign.folds, test, budget)

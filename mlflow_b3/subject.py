@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlflow_b3.correlated.options import CvcOptions
+from mlflow_b3.correlated.structure import Structure
+from mlflow_b3.correlated.structure_reading import read_structure
 from mlflow_b3.data import AuditData, label_clusters, prepare, read_table
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.findings import Finding
@@ -46,6 +49,10 @@ class Subject:
         How far a refit on all rows is the logged model; see `measure_agreement`.
     source : str or None
         The file that the table was read from.
+    structure : Structure or None
+        What correlates the rows, where cross-validation is to be corrected for it.
+    cvc : CvcOptions or None
+        How that is done.
     """
 
     audited: AuditedModel
@@ -58,6 +65,8 @@ class Subject:
     options: dict[str, Any]
     agreement: float | None
     source: str | None = None
+    structure: Structure | None = None
+    cvc: CvcOptions | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -120,14 +129,19 @@ def load_subject(
     sample_weight: str | None = None,
     row_id: str | None = None,
     match_probability: str | None = None,
+    cvc: Mapping[str, Any] | None = None,
 ) -> Subject:
     """Load a model and a table, and settle what is predicted and how it is scored.
 
-    See `mlflow_b3.audit` for the parameters.
+    See `mlflow_b3.audit` for the parameters; `cvc` holds the options of the method of that name.
     """
     require_names(target=target, sample_weight=sample_weight, row_id=row_id)
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     frame, cluster = label_clusters(read_table(data), cluster)
+    options = None if cvc is None else CvcOptions.from_mapping(cvc, cluster)
+    for name in () if options is None else options.groups:
+        frame, _ = label_clusters(frame, name)
+    structure = None if options is None else read_structure(frame, options)
     learner = audited.learner
     if learner.task is None and target in frame.columns:
         learner = learner.with_task(infer_task(loss, frame[target]))
@@ -143,6 +157,8 @@ def load_subject(
         sample_weight=sample_weight,
         row_id=row_id,
         match_probability=match_probability,
+        others=() if options is None else (*options.groups, *options.coordinates),
+        used=learner.used,
     )
     learner = learner.with_target(table.target)
     with without_autologging():
@@ -158,6 +174,8 @@ def load_subject(
         options=_plain(refit_options or {}),
         agreement=_agreement(learner, rows),
         source=str(data) if isinstance(data, (str, Path)) else None,
+        structure=structure,
+        cvc=options,
     )
 
 

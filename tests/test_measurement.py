@@ -27,6 +27,7 @@ from mlflow_b3.measurement.levels import (
     plan_fits,
 )
 from mlflow_b3.measurement.resampling import Resampler, Task
+from mlflow_b3.measurement.sessions import Means
 from mlflow_b3.measurement.workers import WorkerSettings
 from mlflow_b3.refit.sklearn import CloneLearner
 
@@ -62,8 +63,7 @@ def campaign(model, data=None, n_jobs=None, backend=None, **options):
         learner=learner,
         loss=resolve_loss(None, learner.task),
         folds=make_folds(data, 3),
-        progress=False,
-        workers=WorkerSettings(n_jobs=n_jobs, backend=backend),
+        means=Means(workers=WorkerSettings(n_jobs=n_jobs, backend=backend), progress=False),
         **{"budget": least_fits(n_folds=3, stochastic=learner.stochastic), **options},
     )
 
@@ -262,8 +262,8 @@ def test_a_learner_that_is_not_parallel_runs_here_whatever_the_number_of_workers
             return super().train(rows, seed)
 
     planned = campaign(LogisticRegression())
-    workers = WorkerSettings(**options)
-    alone = replace(planned, learner=OneProcess(LogisticRegression()), workers=workers)
+    means = Means(workers=WorkerSettings(**options), progress=False)
+    alone = replace(planned, learner=OneProcess(LogisticRegression()), means=means)
     assert alone.measure()[0].curve == planned.measure()[0].curve
     assert set(threads) == {threading.current_thread()}
 

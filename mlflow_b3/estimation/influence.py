@@ -53,6 +53,8 @@ class Influence:
         ψ of the score by noisy ids, one for each unit.
     e0 : array
         ψ of e_0, a column for each reading.
+    cv : array or None
+        ψ of the cross-validated loss that CV_c corrects; None without CV_c, and in older tables.
     """
 
     unit: str
@@ -60,10 +62,13 @@ class Influence:
     share: Array
     loco: Array
     e0: Array
+    cv: Array | None = None
 
     def to_csv(self) -> str:
         """Return a table with a line for each unit."""
         columns = {self.unit: self.ids, "share": self.share, "loco": self.loco}
+        if self.cv is not None:
+            columns["cv"] = self.cv
         columns |= {f"e0_{n + 1}": column for n, column in enumerate(self.e0.T)}
         return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
@@ -75,7 +80,7 @@ class Influence:
         numbers = np.array(cells.replace("", "nan").to_numpy(dtype=object), dtype=float)
         frame = pd.DataFrame(numbers, columns=cells.columns)
         unit, *scores = map(str, frame.columns)
-        readings = scores[2:]
+        readings = [name for name in scores[2:] if name != "cv"]
         if unit not in ("clusters", "rows") or scores[:2] != ["share", "loco"]:
             raise InputError(
                 f"influence.csv has the columns {', '.join(map(str, frame.columns))}; it must begin "
@@ -89,6 +94,7 @@ class Influence:
             share=frame["share"].to_numpy(dtype=float),
             loco=frame["loco"].to_numpy(dtype=float),
             e0=frame[readings].to_numpy(dtype=float).reshape(len(frame), len(readings)),
+            cv=frame["cv"].to_numpy(dtype=float) if "cv" in scores else None,
         )
 
 

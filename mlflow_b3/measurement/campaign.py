@@ -29,18 +29,15 @@ from mlflow_b3.measurement.levels import (
     plan_fits,
 )
 from mlflow_b3.measurement.outcomes import FitCounts
-from mlflow_b3.measurement.progress import Progress
 from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.measurement.row_parts import RowParts
-from mlflow_b3.measurement.workers import WorkerSettings, open_workers
+from mlflow_b3.measurement.sessions import Means, open_session
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
 #: Refits that a time is used for at the most: beyond that, noise of refits is nothing to that of rows.
 MOST_FITS = 50_000
-#: Seconds that a refit may take at least where nobody set a limit, but a time for the whole audit.
-SHORTEST_LIMIT = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +58,8 @@ class Campaign:
         A number of refits, or a time such as "10m".
     distribution : bool
         Measure the distribution of the losses too, not only their mean.
-    workers : WorkerSettings
-        Where refits run; without effect on learners that are not `parallel`.
-    fit_timeout : float or None
-        Seconds that one refit may take; by default those of a budget in time, if it is long.
-    progress : bool or None
-        Show a progress bar; None shows it on a terminal only.
+    means : Means
+        Where refits run, how long each may take, and what is shown of them.
     test : {"paired", "welch", "permutation"}
         The form of the leakage test; an audit measures the first of them along with the curve.
     preview : callable or None
@@ -84,9 +77,7 @@ class Campaign:
     fragments: FragmentSizes = UNIFORM
     budget: int | str | None = None
     distribution: bool = False
-    workers: WorkerSettings = field(default_factory=WorkerSettings)
-    fit_timeout: float | None = None
-    progress: bool | None = None
+    means: Means = field(default_factory=Means)
     test: str = "paired"
     preview: Callable[[Measurement], str] | None = None
 
@@ -144,44 +135,23 @@ class Campaign:
     @contextmanager
     def session(self, journal: Journal | None = None) -> Iterator[Session]:
         """Get ready to run refits."""
-        resampler = self.resampler()
+        fits, seconds = parse_budget(self.budget)
         refitter = Refitter(
             data=self.data,
             learner=self.learner,
             loss=self.loss,
-            resampler=resampler,
-            seconds_at_most=self._seconds_per_fit,
+            resampler=self.resampler(),
+            seconds_at_most=self.means.seconds_per_fit(seconds),
         )
-        fits, seconds = parse_budget(self.budget)
-        expected = fits or (DEFAULT_FITS if seconds is None else MOST_FITS)
-        started = time.monotonic()
-        done_before = 0 if journal is None else journal.refits
-        with (
-            Progress(self.progress, 0 if seconds else expected) as progress,
-            open_workers(refitter, self._where, expected - done_before) as workers,
-        ):
-            yield Session(
-                resampler=resampler,
-                workers=workers,
-                journal=journal,
-                progress=progress,
-                started=started,
-                deadline=None if seconds is None else started + seconds,
-                expected=fits or DEFAULT_FITS,
-            )
-
-    @property
-    def _where(self) -> WorkerSettings:
-        """Where refits run: for a limit that somebody set, where it can be enforced for certain."""
-        if self.fit_timeout is None or self.workers.backend is not None:
-            return self.workers
-        return replace(self.workers, backend="loky")
-
-    @property
-    def _seconds_per_fit(self) -> float | None:
-        """How long a refit may take: as told, or as long as the whole audit, if that is long."""
-        seconds = parse_budget(self.budget)[1]
-        return self.fit_timeout or (None if seconds is None else max(seconds, SHORTEST_LIMIT))
+        with open_session(
+            refitter,
+            self.means,
+            journal=journal,
+            seconds=seconds,
+            most=fits or (DEFAULT_FITS if seconds is None else MOST_FITS),
+            expected=fits or DEFAULT_FITS,
+        ) as session:
+            yield session
 
     @property
     def tested_folds(self) -> tuple[Fold, ...]:
@@ -198,7 +168,7 @@ class Campaign:
         return None if seconds is None else f"{SHARES['test'] * seconds:.3f}s"
 
     @property
-    def _iid_folds(self) -> int:
+    def iid_count(self) -> int:
         """How many folds of single rows there are: as large as those of clusters, on average."""
         size = np.mean([len(fold.validation) for fold in self.folds])
         return min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
@@ -207,7 +177,7 @@ class Campaign:
         """Return what draws the rows of every refit."""
         return Resampler(
             folds=self.folds,
-            iid_folds=RowParts(self.data.n_rows, self._iid_folds, self.seed),
+            iid_folds=RowParts(self.data.n_rows, self.iid_count, self.seed),
             clusters=self.data.clusters,
             exposures=exposures(self.levels),
             scheme=self.scheme,
@@ -238,7 +208,7 @@ class Campaign:
             for fold in range(len(self.folds))
             for replicate in replicates
         ]
-        return loco + [Task("iid", fold, 0, 0) for fold in range(self._iid_folds)]
+        return loco + [Task("iid", fold, 0, 0) for fold in range(self.iid_count)]
 
     def _later_tasks(self, plan: FitPlan) -> tuple[list[Task], int]:
         """Return all refits after the first ones, and how many of them an answer needs at least.

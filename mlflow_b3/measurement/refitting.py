@@ -20,7 +20,7 @@ from mlflow_b3.measurement.time_limit import RefitTimeout, time_limit
 from mlflow_b3.refit.interface import ConstantPredictor, Learner, Rows
 
 #: Refits on folds as they are: their rows need not travel back.
-WHOLE = ("loco", "iid")
+WHOLE = ("loco", "iid", "grouped", "cv", "simulated")
 
 
 class WorkersLost(Exception):  # noqa: N818 - says what happened, and never reaches users

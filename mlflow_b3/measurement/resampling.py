@@ -20,7 +20,10 @@ PURPOSES = (
     "test-with",
     "welch-without",
     "welch-with",
+    "simulated",
 )
+#: Refits that are those of another purpose, with more to report: they are trained with the same seeds.
+ALSO = {"cv": "iid", "grouped": "loco"}
 #: Below this many validated clusters, single rows take the place of clusters.
 FEW_CLUSTERS = 10
 #: Disjoint folds of each kind in the published test: at least and at most.
@@ -105,10 +108,10 @@ class Resampler:
 
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""
-        if task.purpose == "iid":
+        if task.purpose in ("iid", "cv", "simulated"):
             return _whole(self.iid_folds[task.fold])
         fold = self.folds[task.fold]
-        if task.purpose == "loco":
+        if task.purpose in ("loco", "grouped"):
             return _whole(fold)
         if task.purpose == "rows":
             if self.scheme == "replace":
@@ -155,7 +158,8 @@ class Resampler:
 
     def _rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
         # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
-        key = (PURPOSES.index(task.purpose), task.fold, task.level, stream, block)
+        purpose = ALSO.get(task.purpose, task.purpose)
+        key = (PURPOSES.index(purpose), task.fold, task.level, stream, block)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     def _balanced(self, rows: Rows, count: int, task: Task, stream: int) -> Rows:

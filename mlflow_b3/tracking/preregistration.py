@@ -134,8 +134,8 @@ def make_commitment(
     given = dict(arguments)
     if given.get("trainer") is None and given.get("refit", "auto") in ("auto", "trainer"):
         given["trainer"] = find_trainer(run_id)
-    settings = commit_arguments(given)
     frame, cluster = label_clusters(read_table(data), given["cluster"])
+    settings = commit_arguments({**given, "cluster": cluster})
     return Commitment(
         subject=subject,
         model_digest=model_digest,

@@ -1,0 +1,273 @@
+"""`cvc`: bias-corrected cross-validation, where what correlates the rows is known."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from mlflow_b3.audit_checks import check_kinds
+from mlflow_b3.correlated.correction import Correction
+from mlflow_b3.correlated.options import DRAWS, CvcOptions
+from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.correlated.structure import WorkingModel
+from mlflow_b3.correlated.summary import digest_model
+from mlflow_b3.errors import B3Error, InputError, check_seed
+from mlflow_b3.fold_table import digest_folds
+from mlflow_b3.folds import Fold, cross_validates, make_folds
+from mlflow_b3.identity import identify_subject
+from mlflow_b3.losses import CLASSIFICATION, REGRESSION
+from mlflow_b3.measurement.journal import open_journal
+from mlflow_b3.measurement.levels import parse_budget, parse_seconds
+from mlflow_b3.measurement.row_parts import RowParts
+from mlflow_b3.measurement.sessions import Means
+from mlflow_b3.measurement.workers import WorkerSettings
+from mlflow_b3.refit import AuditedModel, Learner, load_model, without_autologging
+from mlflow_b3.subject import Subject, load_subject
+
+DEFAULT_FOLDS = 10
+#: More folds of rows than this change little but the time.
+MOST_FOLDS = 100
+ROUTES = {"hot": "hot-start", "last_layer": "last-layer"}
+
+
+def cvc(
+    model: Any,
+    data: Any,
+    *,
+    target: str,
+    groups: Sequence[str] | str,
+    new: Sequence[str] | str | None = None,
+    loss: Any = None,
+    coordinates: Sequence[str] | None = None,
+    folds: Any = None,
+    engine: str = "auto",
+    working: str | WorkingModel | CvcReport = "auto",
+    draws: int = DRAWS,
+    epochs: int | None = None,
+    budget: int | str | None = None,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    sample_weight: str | None = None,
+    row_id: str | None = None,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    backend: str | None = None,
+    address: str | None = None,
+    fit_timeout: float | str | None = None,
+    journal: Any = None,
+    progress: bool | None = None,
+) -> CvcReport:
+    """Cross-validate a model, and add back what correlated rows hide of its loss.
+
+    CV_c = CV + w, with w = (1/n) Σ_i E[L₂(s_i) (μ_i - m_i)] in a simulated world: s_i is the score of
+    row i by the learner trained without its fold, L₂(s) = L(0, s) - L(1, s), μ_i the mean of its
+    target given all random effects, and m_i that given only what rows in use will share with
+    training rows (Yuval and Rosset, AISTATS 2025).
+
+    Parameters
+    ----------
+    model, data, target, trainer, refit, refit_options, sample_weight, row_id, seed, n_jobs, backend, \
+            address, fit_timeout, journal, progress
+        As in `mlflow_b3.audit`. The target has two classes, or is a number.
+    groups : list of str
+        Columns by whose values rows are correlated, such as ["patient", "day"]; they are features
+        only where the model names them.
+    new : list of str, optional
+        Those of which the model will meet new values; all by default. Of the others it will meet the
+        same values again.
+    loss : str or callable, optional
+        "zero_one" (classifiers' default), "log", "brier", "hinge" or `(target, prediction) → losses`
+        for two classes; "squared" for numbers.
+    coordinates : list of str, optional
+        Columns with the places of rows. Then `groups` names the region, rows are correlated by a
+        random field, and the model will be used in new regions.
+    folds : int, splitter, list of splits or of the fold of each row, optional
+        The folds of the cross-validation to be corrected; ten of rows at random by default.
+    engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
+        How the learner's part in the simulated world is computed. "fast": formulas, for linear and
+        logistic regression. "joint": for `MixedLogistic`. "full": refits, for everything else. "hot"
+        and "last_layer" train neural networks for a short while, or in part; they are lower in
+        quality and never chosen by "auto".
+    working : {"auto", "score", "glmm"}, WorkingModel or CvcReport
+        Where the fixed part of the simulated world comes from: the model's own score by folds of
+        whole groups, recalibrated; or a regression on all numeric features, as in the paper. "auto"
+        is the first, but for linear regression, whose own features are the better choice. To
+        compare models, give all of them the report of the richest one: they then share one world
+        and its random numbers.
+    draws : int
+        Simulated samples; "full" refits one fold in each, and takes up to three times as many where
+        the error is large.
+    epochs : int, optional
+        For the engine "hot": how often a network sees the rows of a simulated sample; networks of
+        scikit-learn by default half as often as in their own training.
+    budget : int or str, optional
+        Number of refits, or a time such as "10m".
+
+    Returns
+    -------
+    CvcReport
+        With `cv`, `cvc`, `bias` and `interval`; the last three are None where no correction can be
+        given, for reasons that `findings` name.
+
+    Notes
+    -----
+    The features of a new group must look like those of the groups in the table: what they betray of
+    their group is seen by folds of whole groups (`grouped`), not by CV_c. Wrong group ids make the
+    correction too small.
+
+    The paper centres simulated targets by their mean over samples, in two nested loops where some
+    groups are observed again. Here m_i is computed, which needs one loop and has less noise. Each
+    sample refits one fold instead of all, which has 2 to 6 times less variance for as many refits.
+    """
+    check_seed(seed)
+    check_kinds(None, refit, refit_options, False)
+    given = None if isinstance(working, str) else given_world(working)
+    options: dict[str, Any] = {
+        "groups": groups,
+        "coordinates": coordinates,
+        "engine": engine,
+        "draws": draws,
+        "epochs": epochs,
+        **({} if new is None else {"new": new}),
+        **({} if given is not None else {"working": working}),
+    }
+    checked: CvcOptions = CvcOptions.from_mapping(options)
+    means = Means(
+        workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
+        fit_timeout=parse_seconds("fit_timeout", fit_timeout),
+        progress=progress,
+    )
+    fits, seconds = parse_budget(budget)
+    subject = load_subject(
+        model,
+        data,
+        target=target,
+        cluster=checked.new[0],
+        loss=loss,
+        trainer=trainer,
+        refit=refit,
+        refit_options=refit_options,
+        sample_weight=sample_weight,
+        row_id=row_id,
+        cvc=options,
+    )
+    require_correctable(subject, given)
+    splits = cv_folds(subject, folds, int(seed))
+    correction = Correction(
+        subject=subject,
+        folds=splits,
+        seed=int(seed),
+        means=means,
+        refits=fits,
+        seconds=seconds,
+        shortcut=find_shortcut(model, subject, refit_options),
+        given=given,
+    )
+    with ExitStack() as stack:
+        stack.enter_context(without_autologging())
+        kept = None
+        if journal is not None:
+            identity = identify_correction(correction)
+            kept = stack.enter_context(open_journal(journal, identity))
+        return correction.run(kept)
+
+
+def given_world(working: Any) -> WorkingModel:
+    """Return the simulated world that another report, or the user, gives."""
+    if isinstance(working, WorkingModel):
+        return working
+    if not isinstance(working, CvcReport):
+        raise InputError(
+            f"working={type(working).__name__} is not usable; give 'auto', 'score', 'glmm', a WorkingModel or "
+            "the report of another model."
+        )
+    if working.model is None or working.model.problems:
+        raise InputError(
+            "working: the report has no simulated world, because its correction was withheld or it was "
+            "read from a file; give the report that cvc or audit returned."
+        )
+    return working.model
+
+
+def require_correctable(subject: Subject, given: WorkingModel | None = None) -> None:
+    """Refuse targets and losses for which there is no correction."""
+    problems = []
+    assert subject.cvc is not None
+    if subject.table.target_name in (*subject.cvc.groups, *subject.cvc.coordinates):
+        problems.append(f"target {subject.table.target_name!r} is among groups or coordinates too.")
+    if subject.task == "classification":
+        classes = np.unique(subject.table.target)
+        if len(classes) != 2:
+            problems.append(
+                f"target {subject.table.target_name!r} has {len(classes)} classes; corrected "
+                "cross-validation is for two, or for numbers."
+            )
+    elif subject.loss is not REGRESSION["squared"]:
+        problems.append(
+            f"loss={subject.loss.name!r} has no correction for numbers; use loss='squared'. For two "
+            f"classes there are {', '.join(CLASSIFICATION)}."
+        )
+    if given is not None and len(given.mean) != subject.table.n_rows:
+        problems.append(
+            f"working is of {len(given.mean)} rows, the table has {subject.table.n_rows}; give a report "
+            "of the same rows."
+        )
+    if given is not None and given.task != subject.task:
+        problems.append(f"working is of a {given.task} model, this one is of {subject.task}.")
+    if problems:
+        raise InputError.from_problems("cvc", problems)
+
+
+def cv_folds(subject: Subject, folds: Any, seed: int) -> Sequence[Fold]:
+    """Return the folds of the cross-validation that is corrected."""
+    n_rows = subject.table.n_rows
+    count = min(DEFAULT_FOLDS, n_rows) if folds is None else folds
+    most = min(MOST_FOLDS, n_rows)
+    if isinstance(count, bool) or (isinstance(count, (int, np.integer)) and not 2 <= count <= most):
+        raise InputError(f"folds={folds!r} must be a whole number from 2 to {most}.")
+    if isinstance(count, (int, np.integer)):
+        return RowParts(n_rows, int(count), seed)
+    splits = make_folds(subject.table, folds, seed=seed)
+    if not cross_validates(splits):
+        raise InputError("folds: each row must be left out exactly once to be cross-validated.")
+    return splits
+
+
+def find_shortcut(
+    model: Any, subject: Subject, refit_options: Mapping[str, Any] | None
+) -> Learner | None:
+    """Return what is trained on simulated targets where the engine does not train the whole model."""
+    assert subject.cvc is not None
+    engine, epochs = subject.cvc.engine, subject.cvc.epochs
+    if engine not in ROUTES:
+        return None
+    source = model.uri if isinstance(model, AuditedModel) else model
+    if source is None:
+        raise InputError(f"engine={engine!r} needs a logged model, or the trained model itself.")
+    recipe = {name: value for name, value in (refit_options or {}).items() if name != "epochs"}
+    recipe |= {} if epochs is None else {"epochs": epochs}
+    try:
+        learner = load_model(source, refit=ROUTES[engine], options=recipe).learner
+    except B3Error as error:
+        raise InputError(f"engine={engine!r} is not for this model: {error}") from error
+    if learner.task is None:
+        learner = learner.with_task(subject.task)
+    return learner.with_target(subject.table.target)
+
+
+def identify_correction(correction: Correction) -> dict[str, str]:
+    """Return everything that the outcome of a refit follows from, beside its task."""
+    subject = correction.subject
+    folds = digest_folds(list(correction.folds))
+    shared = {"seed": str(correction.seed), "cross-validation": folds}
+    return identify_subject(subject) | shared | {"cvc": describe_correction(correction)}
+
+
+def describe_correction(correction: Correction) -> str:
+    """Return by what one correction of the same rows and model differs from another."""
+    assert correction.subject.cvc is not None
+    options = correction.subject.cvc.to_dict() | {"world": digest_model(correction.given)}
+    del options["draws"]
+    return str(options)

@@ -1,0 +1,182 @@
+"""Ways to compute the bias that need no refits of the audited model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from mlflow_b3.correlated.bias import Bias
+from mlflow_b3.correlated.fast import fast_bias
+from mlflow_b3.correlated.joint import joint_bias
+from mlflow_b3.correlated.learner import MixedLogistic
+from mlflow_b3.correlated.linear_bias import linear_bias
+from mlflow_b3.correlated.linear_learner import MOST_ROWS, LinearLearner, linear_learner
+from mlflow_b3.correlated.structure import Array, Structure, WorkingModel
+from mlflow_b3.data import AuditData
+from mlflow_b3.errors import InputError
+from mlflow_b3.folds import Fold
+from mlflow_b3.losses import CLASSIFICATION, REGRESSION, Loss
+from mlflow_b3.refit.interface import Learner
+from mlflow_b3.refit.sklearn import CloneLearner
+
+#: Losses of which formulas know how they depend on a score.
+KNOWN_LOSSES = ("log", "zero_one", "hinge", "brier")
+#: Features for each row up to which a regression on all of them tells the variance of groups.
+FEW_FEATURES = 0.25
+#: Simulated samples are cheap where nothing is refitted.
+LEAST_DRAWS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A way to compute the bias, ready for any working model.
+
+    Attributes
+    ----------
+    name : {"fast", "joint"}
+    bias : callable
+        `WorkingModel → Bias`
+    exact : bool
+        It is a formula without simulated samples.
+    features : array (n, d) or None
+        What the learner is linear in.
+    """
+
+    name: str
+    bias: Callable[[WorkingModel], Bias]
+    exact: bool = False
+    features: Array | None = None
+
+
+def is_linear_in_few(engine: Engine | None, task: str) -> bool:
+    """Whether a learner of numbers is linear in features that are few for its rows."""
+    if engine is None or engine.features is None or task != "regression":
+        return False
+    rows, columns = engine.features.shape
+    return bool(columns <= FEW_FEATURES * rows)
+
+
+def find_engine(
+    wanted: str,
+    learner: Learner,
+    data: AuditData,
+    structure: Structure,
+    folds: Sequence[Fold],
+    loss: Loss,
+    *,
+    draws: int,
+    seed: int,
+) -> Engine | None:
+    """Return the engine that was asked for, or the best one; None where refits are needed.
+
+    Raises
+    ------
+    InputError
+        Where the engine that was asked for does not fit the model.
+    """
+    if wanted not in ("auto", "fast", "joint"):
+        return None
+    splits = [(fold.training, fold.validation) for fold in folds]
+    mixed = _mixed_logistic(learner)
+    # a loss of the user's own may have the name of another
+    ours = {**CLASSIFICATION, **REGRESSION}.get(loss.name) is loss
+    if wanted in ("auto", "joint") and mixed is not None and structure.field is None and ours:
+        found = _joint(mixed, data, structure, splits, loss.name, draws, seed)
+        if found is not None or wanted == "auto":
+            return found
+    if wanted == "joint":
+        raise InputError(
+            "engine='joint' is for mlflow_b3.correlated.MixedLogistic whose groups are those of cvc, and "
+            "whose effects are those of the groups that are not new, up to "
+            f"{MOST_ROWS} rows and with the losses {', '.join(KNOWN_LOSSES)}; this needs engine='full'."
+        )
+    known = KNOWN_LOSSES if learner.task == "classification" else ("squared",)
+    linear = linear_learner(learner, data, folds) if ours and loss.name in known else None
+    if linear is not None:
+        return _fast(linear, structure, splits, loss.name, max(draws, LEAST_DRAWS), seed)
+    if wanted == "fast":
+        raise InputError(
+            f"engine='fast' is for linear and logistic regression of scikit-learn without weights, up "
+            f"to {MOST_ROWS} rows, and the losses {', '.join((*KNOWN_LOSSES, 'squared'))}; "
+            f"{learner.name} with {data.n_rows} rows and the loss {loss.name!r} needs engine='full'."
+        )
+    return None
+
+
+def _fast(
+    linear: LinearLearner, structure: Structure, splits: Any, loss: str, draws: int, seed: int
+) -> Engine:
+    def bias(model: WorkingModel) -> Bias:
+        if linear.kind == "linear":
+            return linear_bias(linear.features, model, structure, splits, penalty=linear.penalty)
+        return fast_bias(
+            linear.features,
+            linear.coefficients,
+            model,
+            structure,
+            splits,
+            loss,
+            penalty=linear.penalty,
+            draws=max(draws, 2 * len(splits)),
+            seed=seed,
+        )
+
+    exact = loss in ("log", "squared") and structure.field is None
+    return Engine(name="fast", bias=bias, exact=exact, features=linear.features)
+
+
+def _mixed_logistic(learner: Learner) -> MixedLogistic | None:
+    estimator = getattr(learner, "_estimator", None)
+    plain = type(learner) is CloneLearner and isinstance(estimator, MixedLogistic)
+    return estimator if plain else None
+
+
+def unused_groups(learner: Learner) -> tuple[str, ...]:
+    """Return the columns of groups that a learner is given and does not predict by."""
+    mixed = _mixed_logistic(learner)
+    if mixed is None:
+        return ()
+    return tuple(str(name) for name in mixed.groups if name not in mixed.effects)
+
+
+def _joint(
+    estimator: MixedLogistic,
+    data: AuditData,
+    structure: Structure,
+    splits: Any,
+    loss: str,
+    draws: int,
+    seed: int,
+) -> Engine | None:
+    named = {level.name: level for level in structure.levels}
+    if loss not in KNOWN_LOSSES or set(estimator.groups) != set(named) or data.weight is not None:
+        return None
+    again = {level.name for level in structure.levels if not level.new}
+    if set(estimator.effects) != again or data.n_rows > MOST_ROWS:
+        return None
+    fitted = clone(estimator).fit(data.features, data.target)
+    frame = pd.DataFrame(data.features)
+    fixed = frame.drop(columns=list(estimator.groups)).to_numpy(dtype=float)
+    phi: Array = np.column_stack([np.ones(len(fixed)), fixed])
+    by_name = dict(zip(estimator.groups, fitted.sd_, strict=True))
+    sd = tuple(float(by_name[level.name]) for level in structure.levels)
+    count = max(draws, 2 * len(splits))
+
+    def bias(model: WorkingModel) -> Bias:
+        penalty = np.full(phi.shape[1], estimator.ridge)
+        return joint_bias(
+            phi,
+            model,
+            structure,
+            splits,
+            loss,
+            learner_sd=sd,
+            penalty=penalty,
+            draws=count,
+            seed=seed,
+        )
+
+    return Engine(name="joint", bias=bias)

@@ -31,6 +31,14 @@ BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|
 @click.option(
     "--registered-model", type=TEXT, help="Compare the audited versions of this registered model."
 )
+@click.option(
+    "--by",
+    type=TEXT,
+    default="auto",
+    show_default=True,
+    help="Rank by e0, or by cvc, cross-validation corrected for correlation; auto takes cvc where all "
+    "audits have it and take their cluster ids as right.",
+)
 @subject_options
 @audit_options
 @click.option("--output", type=TEXT, help="Also write the table and the plot to this folder.")
@@ -40,6 +48,7 @@ def compare_command(
     models: tuple[str, ...],
     experiment: str | None,
     registered_model: str | None,
+    by: str | None,
     output: str | None,
     record: bool,
     **options: Any,
@@ -68,7 +77,11 @@ def compare_command(
             given.update(progress=True, record=record)
         with kept_journal(given) if "data" in given else nullcontext():
             comparison = compare(
-                chosen, experiment=experiment, registered_model=registered_model, **given
+                chosen,
+                experiment=experiment,
+                registered_model=registered_model,
+                by=by or "auto",
+                **given,
             )
             click.echo(comparison_text(comparison))
             files = {} if folder is None else comparison_files(comparison)

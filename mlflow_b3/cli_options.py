@@ -91,13 +91,14 @@ AUDIT_OPTIONS = [
         type=TEXT,
         default="auto",
         show_default=True,
-        help="auto, power, least-squares, mono, trend2-4, trend2+mono-trend4+mono, basis or sketch.",
+        help="auto, power, least-squares, mono, trend2-4, trend2+mono-trend4+mono, basis or sketch; cvc for "
+        "auto with cross-validation that is corrected for correlation beside it.",
     ),
     click.option(
         "--method-option",
         type=NAMED_VALUES,
         multiple=True,
-        help="An option of the method, such as order=3; may be repeated.",
+        help="An option of the method, such as order=3, or groups=patient,day of cvc; may be repeated.",
     ),
     click.option(
         "--scheme",

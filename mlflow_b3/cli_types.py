@@ -1,5 +1,7 @@
 """The types of the command line's options, for which an empty text is nothing."""
 
+import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -55,10 +57,38 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
             return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
 
 
-def _named_values(text: str) -> dict[str, bool | int | float | str]:
-    """Parse NAME=VALUE, or several with commas between them."""
-    pairs = [part.split("=") for part in text.split(",")]
-    return {name.strip(): _number_or_text(value.strip()) for name, value in pairs}
+#: A comma after which the next NAME=VALUE begins; other commas are between the items of a list.
+BETWEEN = re.compile(r",(?=[^,=]*=)")
+
+
+def _named_values(text: str) -> dict[str, Any]:
+    """Parse NAME=VALUE, or several with commas between them.
+
+    A value is a number, true, false or a text. Several texts with commas between them are a list, and
+    so is JSON in brackets, in which texts may have commas of their own.
+    """
+    values: dict[str, Any] = {}
+    while text:
+        name, equals, text = (part.strip() for part in text.partition("="))
+        if not (name and equals) or "," in name:
+            raise ValueError
+        if text.startswith("["):
+            values[name], end = json.JSONDecoder().raw_decode(text)
+            nothing, *rest = text[end:].split(",", 1)
+            if nothing.strip():
+                raise ValueError
+        else:
+            value, *rest = BETWEEN.split(text, 1)
+            values[name] = _value(value)
+        text = rest[0] if rest else ""
+    return values
+
+
+def _value(text: str) -> bool | int | float | str | list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if "=" in text or (items[1:] and not all(items)):
+        raise ValueError
+    return items if items[1:] else _number_or_text(items[0])
 
 
 def _number_or_text(text: str) -> bool | int | float | str:

@@ -5,6 +5,13 @@ from itertools import combinations
 
 import numpy as np
 
+from mlflow_b3.corrected_scores import (
+    CVC_ASPECTS,
+    correction_notes,
+    same_folds,
+    shown_aspect,
+    world_notes,
+)
 from mlflow_b3.errors import InputError
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.report import AuditReport
@@ -70,13 +77,28 @@ def same_rows(a: AuditReport, b: AuditReport) -> bool:
     )
 
 
+def is_paired(by: str, a: AuditReport, b: AuditReport) -> bool:
+    """Whether what the scores of two audits share is known, and cancels."""
+    if not (same_question(by, a, b) and same_rows(a, b)):
+        return False
+    return by != "cvc" or (_says_cv(a) and _says_cv(b) and same_folds(a, b))
+
+
+def _says_cv(report: AuditReport) -> bool:
+    return report.influence is not None and report.influence.cv is not None
+
+
 def few_clusters(report: AuditReport) -> bool:
     """Whether intervals rest on rows, because clusters are too few."""
     return report.settings.n_validated < FEW_CLUSTERS
 
 
 def same_question(by: str, a: AuditReport, b: AuditReport) -> bool:
-    """Whether scores of two audits mean the same: clusters, folds, and for e0 leakage and method."""
+    """Whether scores of two audits mean the same.
+
+    That takes the same clusters and folds, for e0 also leakage and method, and for CV_c the same rows,
+    groups and places.
+    """
     return all(read(a) == read(b) for read in _aspects(by).values())
 
 
@@ -101,6 +123,8 @@ Aspect = Callable[[AuditReport], object]
 
 def _aspects(by: str) -> dict[str, Aspect]:
     """Return what must be the same of two audits, by what it is called."""
+    if by == "cvc":
+        return CVC_ASPECTS | {"rows": _rows}
     common: dict[str, Aspect] = {
         "clusters": lambda report: report.settings.cluster,
         "thresholds of a match": lambda report: (
@@ -133,6 +157,10 @@ def _fragments(report: AuditReport) -> object:
 
 def _shown(aspect: str, report: AuditReport) -> str:
     s = report.settings
+    if aspect in CVC_ASPECTS:
+        return shown_aspect(aspect, report)
+    if aspect == "rows":
+        return f"{s.n_rows} of digest {_rows(report)[:8]}"
     if aspect == "clusters":
         return s.cluster
     if aspect == "leakage":
@@ -153,19 +181,21 @@ def comparison_notes(reports: Reports, by: str, compared: Sequence[str]) -> tupl
     Parameters
     ----------
     reports : mapping of str to AuditReport
-    by : {"e0", "loco"}
+    by : {"e0", "loco", "cvc"}
     compared : sequence of str
         Those between which differences are taken.
     """
     among = {name: reports[name] for name in compared}
-    notes = _left_out(reports)
+    notes = correction_notes(reports) if by == "cvc" else _left_out(reports)
     if by == "loco":
         notes.append("Fewer than two models have a known e0, so none is best on new clusters.")
     if len(among) < 2:
         return tuple(notes)
     if by == "loco":
         notes.append("Differences are of the score by noisy ids, which leakage makes too good.")
-    return (*notes, *_noise(among), *_questions(among, by))
+    if by == "cvc":
+        notes += world_notes(among)
+    return (*notes, *_noise(among, by), *_questions(among, by))
 
 
 def _left_out(reports: Reports) -> list[str]:
@@ -189,7 +219,7 @@ def _left_out(reports: Reports) -> list[str]:
     return notes
 
 
-def _noise(reports: Reports) -> list[str]:
+def _noise(reports: Reports, by: str) -> list[str]:
     notes = []
     few = [name for name, report in reports.items() if few_clusters(report)]
     if few:
@@ -198,7 +228,11 @@ def _noise(reports: Reports) -> list[str]:
             "differ cannot be told from so few; intervals are about new rows of the same clusters, "
             "and no difference is taken to be more than noise."
         )
-    silent = [name for name, report in reports.items() if report.influence is None]
+    silent = [
+        name
+        for name, report in reports.items()
+        if report.influence is None or (by == "cvc" and not _says_cv(report))
+    ]
     if silent:
         notes.append(
             f"The audits of {_listed(silent)} do not say what each cluster adds: their differences are "
@@ -214,6 +248,11 @@ def _noise(reports: Reports) -> list[str]:
         notes.append(
             "Not all audits validated on the same clusters; where they did not, differences are those of "
             "independent audits."
+        )
+    elif by == "cvc" and not all(same_folds(a, b) for a, b in pairs):
+        notes.append(
+            "Not all audits have the same folds and the same seed; where they have not, differences are "
+            "those of independent audits. Audit the models together to avoid it."
         )
     elif len({report.settings.folds_digest for report in reports.values()}) > 1:
         notes.append("The folds differ, which adds noise; audit the models together to avoid it.")

@@ -1,18 +1,20 @@
-"""Where two audited models change places: at which rate of wrong ids their curves of e0 cross."""
+"""Where two audited models change places: at which rate of wrong ids, or variance, curves cross."""
 
 from dataclasses import dataclass
 from itertools import pairwise
 
 from mlflow_b3.comparability import same_law
+from mlflow_b3.corrected_scores import cvc_of, same_world
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.reporting.report import AuditReport
 
 SPLIT_RATE, CLUSTER_ERROR, LEAKED_SHARE = "split rate", "cluster error", "leaked share p0"
+SD_MULTIPLIER = "multiplier of the SDs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """Where two curves of e0 cross.
+    """Where two curves of e0, or of CV_c, cross.
 
     Attributes
     ----------
@@ -29,8 +31,10 @@ class Crossing:
     why_not: str = ""
 
 
-def common_axis(reports: list[AuditReport]) -> str:
+def common_axis(by: str, reports: list[AuditReport]) -> str:
     """Return what the crossings of these audits are given in."""
+    if by == "cvc":
+        return SD_MULTIPLIER
     if all(report.settings.pattern == "fragments" for report in reports):
         return SPLIT_RATE
     # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
@@ -41,11 +45,22 @@ def common_axis(reports: list[AuditReport]) -> str:
 
 def find_crossing(a: AuditReport, b: AuditReport, axis: str) -> Crossing:
     """Return the smallest value of an axis at which two sensitivity curves change places."""
+    if axis == SD_MULTIPLIER:
+        if not same_world(a, b):
+            return Crossing(why_not="their corrections were simulated by different models")
+        return _cross(
+            *(dict(zip(r.multipliers, r.sensitivity, strict=True)) for r in map(cvc_of, (a, b)))
+        )
     ours, theirs = _curve(a, axis), _curve(b, axis)
     if not ours or not theirs:
         return Crossing(why_not=f"not both audits have a curve over the {axis}")
     if not same_law(a, b, axis == SPLIT_RATE):
         return Crossing(why_not="their sensitivity curves were not made in the same way")
+    return _cross(ours, theirs)
+
+
+def _cross(ours: dict[float, float], theirs: dict[float, float]) -> Crossing:
+    """Return where two curves cross, by the points that both have."""
     common = [x for x in ours if x in theirs]
     if len(common) < 2:
         return Crossing(why_not="their sensitivity curves have no points in common")

@@ -1,5 +1,13 @@
 """By how much the score of one audit exceeds that of another, with the interval."""
 
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy import stats
+
+from mlflow_b3.corrected_scores import cvc_of, same_world
+from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.estimation.differences import (
     Uncertain,
     corrected_influence,
@@ -7,6 +15,7 @@ from mlflow_b3.estimation.differences import (
     effective_freedom,
 )
 from mlflow_b3.estimation.influence import Array
+from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.reporting.report import AuditReport
 
 
@@ -17,16 +26,19 @@ def score_gap(
 
     Parameters
     ----------
-    by : {"e0", "loco"}
+    by : {"e0", "loco", "cvc"}
     a, b : AuditReport
     paired : bool
-        They are of the same clusters and the same leakage.
+        They are of the same clusters, and the same leakage or folds.
     pairs : int
         How many differences the interval is to hold for at once.
     """
     if by == "loco":
         ours, theirs = [_loco(a)], [_loco(b)]
         value = b.loco - a.loco
+    elif by == "cvc":
+        ours, theirs = _corrections(a, b, paired)
+        value = (cvc_of(b).cvc or 0.0) - (cvc_of(a).cvc or 0.0)
     else:
         read = _readings if paired else _headline
         ours, theirs = read(a), read(b)
@@ -63,6 +75,57 @@ def _headline(report: AuditReport) -> list[Uncertain]:
         place = min(range(len(report.readings)), key=lambda n: abs(report.readings[n].e0 - e0))
         column, noise = report.influence.e0[:, place], report.readings[place].noise
     return [_uncertain(report, e0, (low, high), column, noise)]
+
+
+def _corrections(
+    a: AuditReport, b: AuditReport, paired: bool
+) -> tuple[list[Uncertain], list[Uncertain]]:
+    """Return CV_c of two audits, at standard deviations that both share where they do.
+
+    In one simulated world both corrections rise and fall with the same standard deviations, so
+    that the difference is taken at the ends of what these may be, and at their estimates. Elsewhere
+    each correction has its uncertainty for itself.
+    """
+    ends = _multiples(cvc_of(a)) if paired and same_world(a, b) else None
+    if ends is None:
+        return [_correction(a)], [_correction(b)]
+    return _at_multiples(a, ends), _at_multiples(b, ends)
+
+
+def _correction(report: AuditReport) -> Uncertain:
+    cvc, influence = cvc_of(report), report.influence
+    assert cvc.cvc is not None
+    assert cvc.interval is not None
+    column = None if influence is None else influence.cv
+    return _uncertain(report, cvc.cvc, cvc.interval, column, cvc.bias_error or 0.0)
+
+
+def _multiples(cvc: CvcReport) -> tuple[float, ...] | None:
+    """Return how many times their estimates the standard deviations may be, with 1 in between.
+
+    None where one is 0, or may be larger than what was simulated.
+    """
+    parts = [cvc.field] if cvc.field is not None else cvc.groups
+    ends = [end / part.sd for part in parts if part.sd and part.interval for end in part.interval]
+    if len(ends) < 2 * len(parts) or max(ends) > max(cvc.multipliers, default=0.0):
+        return None
+    return min(ends), 1.0, max(ends)
+
+
+def _at_multiples(report: AuditReport, ends: tuple[float, ...]) -> list[Uncertain]:
+    """Return CV_c at multiples of the standard deviations, with the noise of clusters and draws."""
+    assert report.influence is not None
+    cvc = cvc_of(report)
+    values = np.interp(ends, cvc.multipliers, cvc.sensitivity)
+    found = []
+    for value in map(float, values):
+        known = _uncertain(
+            report, value, (value, value), report.influence.cv, cvc.bias_error or 0.0
+        )
+        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, known.freedom))
+        reach = quantile * math.sqrt(known.variance)
+        found.append(replace(known, low=value - reach, high=value + reach))
+    return found
 
 
 def _uncertain(

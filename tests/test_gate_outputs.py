@@ -304,7 +304,8 @@ def test_the_default_policy_in_words():
     assert describe_policy(load_policy(), environment_keys=1) == [
         "It guards the aliases 'champion' and 'production' and the stage 'production', whatever "
         "their case, on all models.",
-        "The upper end of e0's 95 % interval must be at most the loss of the best constant answer.",
+        "The upper end of e0's 95 % interval must be at most the loss of the best constant answer. "
+        "So must that of CV_c, where an audit has it.",
         "Only audits signed with a trusted key count: 1 of MLFLOW_B3_TRUSTED_KEYS.",
         "An audit counts for 180 days.",
         "What the numbers leave open is refused.",

@@ -21,7 +21,7 @@ def judge_champion(rule: str, candidate: AuditReport, champion: AuditReport) -> 
         decide nothing, because the noise of the folds would be taken for a difference of models.
     """
     try:
-        compared = compare_reports({CANDIDATE: candidate, CHAMPION: champion})
+        compared = compare_reports({CANDIDATE: candidate, CHAMPION: champion}, by="e0")
     except InputError as error:
         return _open(f"it cannot be compared with the champion: {error}")
     if compared.by != "e0" or not compared.differences:

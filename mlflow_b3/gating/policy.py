@@ -27,7 +27,8 @@ class Policy(Result):
     aliases, stages, models : tuple of str
         Patterns of what is guarded, and of the registered models it is guarded on.
     e0_high : float, "constant" or None
-        Limit on the upper end of e0's interval; "constant" is the loss of the best constant answer.
+        Limit on the upper end of e0's interval, and of that of CV_c where there is one; "constant"
+        is the loss of the best constant answer.
     inflation : float or None
         Limit on e0 - LOCO.
     tipping_cluster_error, tipping_split_rate : float or None

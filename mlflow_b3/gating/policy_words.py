@@ -48,7 +48,10 @@ def _limits(policy: Policy) -> Iterator[str]:
         "the loss of the best constant answer" if limit == CONSTANT else number(limit)  # type: ignore[arg-type]
     )
     if limit is not None:
-        yield f"The upper end of e0's 95 % interval must be at most {words}."
+        yield (
+            f"The upper end of e0's 95 % interval must be at most {words}. So must that of CV_c, where an "
+            "audit has it."
+        )
     if policy.inflation is not None:
         yield f"e0 may exceed the score by the ids as they are by at most {number(policy.inflation)}."
     for name, least in (

@@ -63,6 +63,12 @@ E0_HIGH = {
     INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
     "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
 }
+CVC_HIGH = {
+    FAIL: "The model is not good enough on new groups: train a better one.",
+    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. Where it is withheld or "
+    "an approximation, the report's findings say what it takes, such as --method-option engine=full. "
+    "Every further audit is counted.",
+}
 KEEP = "Keep the champion, or train a better model."
 #: By what the reason says, the first that fits.
 OF_CHAMPION = (
@@ -107,6 +113,8 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
             continue
         if reason.check == "e0_high":
             yield E0_HIGH[reason.outcome]
+        elif reason.check == "cvc_high":
+            yield CVC_HIGH[reason.outcome]
         elif reason.check == "champion":
             yield _fitting(OF_CHAMPION, reason.text)
         elif reason.check == "preregistered" and "not those that" in reason.text:

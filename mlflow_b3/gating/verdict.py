@@ -1,15 +1,16 @@
 """The verdict: what a policy says about an audited model, with every reason."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from mlflow_b3.gating.corrected import judge_corrected
 from mlflow_b3.gating.evidence import Evidence
 from mlflow_b3.gating.keys import key_id, trusted_keys
+from mlflow_b3.gating.limits import is_known, limit_of, limit_words, unknown_limit
 from mlflow_b3.gating.policy import Policy
-from mlflow_b3.gating.policy_values import CONSTANT, SOURCES
+from mlflow_b3.gating.policy_values import SOURCES
 from mlflow_b3.gating.reasons import (
     FAIL,
     INCONCLUSIVE,
@@ -99,6 +100,7 @@ def judge_results(policy: Policy, report: AuditReport) -> tuple[Reason, ...]:
     return (
         *_sources(policy, report),
         *_e0_high(policy, report),
+        *judge_corrected(policy, report),
         *_inflation(policy, report),
         *_tipping(policy, report, "tipping_cluster_error", report.sensitivity),
         *_tipping(policy, report, "tipping_split_rate", report.fragment_sensitivity),
@@ -209,33 +211,17 @@ def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
         yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
 
 
-def _known(value: float | None) -> bool:
-    """Whether a value is a number; comparisons with NaN would all be false."""
-    return value is not None and math.isfinite(value)
-
-
-def _limit(policy: Policy, report: AuditReport) -> float | None:
-    """Return the loss that e0 must stay below; None where it is not known."""
-    if policy.e0_high == CONSTANT:
-        return report.constant_loss
-    return None if policy.e0_high is None else float(policy.e0_high)
-
-
 def _e0_high(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     check = "e0_high"
     if policy.e0_high is None:
         return
-    limit = _limit(policy, report)
-    if not _known(limit):
-        text = (
-            f"the loss of the best constant answer is not known for the loss {report.settings.loss}"
-        )
-        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    limit = limit_of(policy, report)
+    if limit is None or not is_known(limit):
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
         return
-    assert limit is not None
-    words = number(limit) + (" of the best constant answer" if policy.e0_high == CONSTANT else "")
+    words = limit_words(policy, limit)
     low, high = report.e0_interval
-    if not (_known(low) and all(value is None or _known(value) for value in (report.e0, high))):
+    if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
         text = "e0 or an end of its interval is no number"
         yield Reason(check=check, outcome=FAIL, text=text)
     elif high is not None and high < low:
@@ -261,7 +247,7 @@ def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     check, found, limit = "inflation", report.inflation, policy.inflation
     if limit is None:
         return
-    if found is None or not _known(found):
+    if found is None or not is_known(found):
         text = "how much too good the score is by the ids as they are is not known"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
@@ -275,14 +261,14 @@ def _tipping(
     least = getattr(policy, check)
     if least is None:
         return
-    limit = _limit(policy, report)
+    limit = limit_of(policy, report)
     name = "cluster error" if check == "tipping_cluster_error" else "split rate"
     axis = () if curve is None else curve.error or ()
     if (
         limit is None
         or curve is None
         or not axis
-        or not all(map(_known, (limit, *axis, *curve.e0)))
+        or not all(map(is_known, (limit, *axis, *curve.e0)))
     ):
         text = f"at which {name} e0 would reach the limit is not known"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)

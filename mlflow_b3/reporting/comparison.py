@@ -52,14 +52,14 @@ def comparison_csv(comparison: Comparison) -> str:
     """
     file = io.StringIO()
     rows = [c.to_dict() for c in comparison.contenders]
-    pairs = ("loco_interval", "e0_interval")
+    pairs = ("loco_interval", "e0_interval", "cvc_interval")
     names = chain.from_iterable(
         (f"{n[:-9]}_low", f"{n[:-9]}_high") if n in pairs else (n,) for n in rows[0]
     )
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        cells = (row[n] if n in pairs else (row[n],) for n in row)
+        cells = ((row[n] or (None, None)) if n in pairs else (row[n],) for n in row)
         writer.writerow(map(_no_formula, chain.from_iterable(cells)))
     return file.getvalue()
 

@@ -1,14 +1,17 @@
 """A comparison of audited models as a plot and as one HTML page."""
 
+from dataclasses import dataclass
+
 from markupsafe import Markup
 
-from mlflow_b3.comparing import Comparison
+from mlflow_b3.comparing import Comparison, Contender
 from mlflow_b3.reporting.axes import Axis, axis_for
 from mlflow_b3.reporting.comparison_words import (
     TITLE,
     comparison_tables,
     explain_comparison,
     readable_names,
+    where_words,
 )
 from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.svg import Plot
@@ -29,15 +32,37 @@ def comparison_page(comparison: Comparison) -> str:
         answer=" ".join(sentences[:2]),
         more=sentences[2:],
         chart=chart,
-        caption=(
-            "One line for each model, the best first: the loss ignoring clusters "
-            "(circle), by the cluster ids as they are (square) and on new clusters (diamond, with its "
-            "95 % interval for this model alone)."
-        ),
+        caption=_caption(comparison),
         tables=comparison_tables(comparison),
         notes=comparison.notes,
         version=__version__,
     )
+
+
+def _caption(comparison: Comparison) -> str:
+    by_groups, best = "by the cluster ids as they are", "on new clusters"
+    if comparison.by == "cvc":
+        by_groups, best = "by folds of whole groups", f"corrected {where_words(comparison)}"
+    return (
+        f"One line for each model, the best first: the loss ignoring clusters (circle), {by_groups} "
+        f"(square) and {best} (diamond, with its 95 % interval for this model alone)."
+    )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The three scores of a model: ignoring clusters, by whole clusters or groups, and the best."""
+
+    iid: float
+    grouped: float | None
+    score: float | None
+    interval: tuple[float, float | None] | None
+
+    @classmethod
+    def of(cls, by: str, c: Contender) -> "_Shown":
+        if by == "cvc":
+            return cls(c.iid, c.grouped, c.cvc, c.cvc_interval)
+        return cls(c.iid, c.loco, c.e0, c.e0_interval)
 
 
 def comparison_plot(comparison: Comparison) -> Plot:
@@ -45,15 +70,21 @@ def comparison_plot(comparison: Comparison) -> Plot:
     comparison = readable_names(comparison)
     contenders = comparison.contenders
     word = loss_words(comparison.loss)
-    core = [value for c in contenders for value in (c.iid, c.loco, c.e0)]
-    ends = [end for c in contenders for end in c.e0_interval]
-    texts = [f"{c.name}: {number(c.e0)} ({interval_words(c.e0_interval)})" for c in contenders]
+    shown = [_Shown.of(comparison.by, c) for c in contenders]
+    core = [value for c in shown for value in (c.iid, c.grouped, c.score)]
+    ends = [end for c in shown for end in c.interval or ()]
+    texts = [
+        f"{c.name}: {number(s.score)}" + (f" ({interval_words(s.interval)})" if s.interval else "")
+        for c, s in zip(contenders, shown, strict=True)
+    ]
+    corrected = comparison.by == "cvc"
+    grouped = "by whole groups" if corrected else "by cluster ids"
     plot = Plot(
         "comparison",
         f"{word} of {len(contenders)} audited models",
         "; ".join(
-            f"{text}, by cluster ids {number(c.loco)}, ignoring clusters {number(c.iid)}"
-            for text, c in zip(texts, contenders, strict=True)
+            f"{text}, {grouped} {number(s.grouped)}, ignoring clusters {number(s.iid)}"
+            for text, s in zip(texts, shown, strict=True)
         )
         + ".",
         x=axis_for(core, ends, label=word),
@@ -63,14 +94,20 @@ def comparison_plot(comparison: Comparison) -> Plot:
         y_axis=False,
     )
     plot.entry("ignoring clusters (IID)", "orange", "circle")
-    plot.entry("by the cluster ids as they are (LOCO)", "green", "square")
-    plot.entry("on new clusters (e0), with its 95 % interval", "blue", "diamond")
-    for place, (text, c) in enumerate(zip(texts, contenders, strict=True)):
+    if corrected:
+        plot.entry("by folds of whole groups (grouped CV)", "green", "square")
+        plot.entry("corrected (CV_c), with its 95 % interval", "blue", "diamond")
+    else:
+        plot.entry("by the cluster ids as they are (LOCO)", "green", "square")
+        plot.entry("on new clusters (e0), with its 95 % interval", "blue", "diamond")
+    for place, (text, s) in enumerate(zip(texts, shown, strict=True)):
         y = len(contenders) - place - 0.7
-        plot.interval(y, *c.e0_interval, "blue")
-        plot.mark(c.iid, y, "circle", "orange")
-        plot.mark(c.loco, y, "square", "green")
-        if c.e0 is not None:
-            plot.mark(c.e0, y, "diamond", "blue")
+        if s.interval is not None:
+            plot.interval(y, *s.interval, "blue")
+        plot.mark(s.iid, y, "circle", "orange")
+        if s.grouped is not None:
+            plot.mark(s.grouped, y, "square", "green")
+        if s.score is not None:
+            plot.mark(s.score, y, "diamond", "blue")
         plot.text(plot.left + 4, plot.top + ROW * place + 16, text)
     return plot

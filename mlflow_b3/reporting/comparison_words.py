@@ -1,6 +1,6 @@
 """What a comparison of audited models says, in tables and in words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
@@ -12,6 +12,7 @@ from mlflow_b3.wording import interval_words, loss_words, number, percent, visib
 TITLE = "Audited models side by side"
 LONGEST_NAME = 60
 WORDS = {"e0": "on new clusters", "loco": "by the cluster ids as they are"}
+MEASURES = {"e0": "e0", "loco": "the score by cluster ids", "cvc": "CV_c"}
 
 
 def explain_comparison(comparison: Comparison) -> list[str]:
@@ -24,15 +25,37 @@ def explain_comparison(comparison: Comparison) -> list[str]:
     sentences = [_best(comparison, best, all_known=len(compared) == len(comparison.contenders))]
     sentences += _apart(comparison, best)
     if any(d.flips_iid for d in comparison.differences if d.worse == naive.name):
-        sentences.append(
-            f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); "
-            f"{WORDS[comparison.by]} it takes place {_place(comparison, naive)}."
-        )
+        sentences.append(_preferred(comparison, naive, best[0]))
     return sentences + _flips(comparison)
 
 
+def where_words(comparison: Comparison) -> str:
+    """Return for which rows the loss is that models are ranked by."""
+    if comparison.by != "cvc":
+        return WORDS[comparison.by]
+    if not comparison.new:
+        return "with the bias of cross-validation added back"
+    return f"for new groups of {_and([visible(name) for name in comparison.new])}"
+
+
 def _place(comparison: Comparison, contender: Contender) -> int | None:
-    return contender.rank_e0 if comparison.by == "e0" else contender.rank_loco
+    return {"e0": contender.rank_e0, "loco": contender.rank_loco, "cvc": contender.rank_cvc}[
+        comparison.by
+    ]
+
+
+def _preferred(comparison: Comparison, naive: Contender, best: Contender) -> str:
+    """Return which model the score that ignores clusters prefers, and what becomes of it."""
+    where = where_words(comparison)
+    if comparison.by == "cvc" and best.iid > naive.iid:
+        return (
+            f"Plain CV prefers {naive.name} ({number(naive.iid)} vs {number(best.iid)}); {where} "
+            f"{best.name} is better ({number(best.cvc)} vs {number(naive.cvc)})."
+        )
+    return (
+        f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); {where} it takes place "
+        f"{_place(comparison, naive)}."
+    )
 
 
 def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) -> str:
@@ -44,7 +67,9 @@ def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) ->
             f"Which model is best on new clusters is not known. {who} {WORDS['loco']}: "
             f"{number(best[0].loco)}."
         )
-    among = "" if all_known else "Of those whose e0 is known, "
+    among = "" if all_known else f"Of those whose {MEASURES[comparison.by]} is known, "
+    if comparison.by == "cvc":
+        return f"{among}{who} {where_words(comparison)}: CV_c is {number(best[0].cvc)}."
     return f"{among}{who} on new clusters: {number(best[0].e0)}."
 
 
@@ -81,11 +106,11 @@ def _flips(comparison: Comparison) -> list[str]:
     if not flipped:
         same = "the pair" if len(pairs) == 1 else "all pairs"
         return [
-            f"Scores that ignore clusters put {same} in the same order as {_measure(comparison)}."
+            f"Scores that ignore clusters put {same} in the same order as {MEASURES[comparison.by]}."
         ]
     sentence = (
         f"Scores that ignore clusters put {len(flipped)} of {len(pairs)} pairs the other way round "
-        f"than {_measure(comparison)}"
+        f"than {MEASURES[comparison.by]}"
     )
     if not any(d.noise_known for d in flipped):
         return [f"{sentence}."]
@@ -93,24 +118,19 @@ def _flips(comparison: Comparison) -> list[str]:
     return [f"{sentence}; in {sure} of them the difference is beyond the noise."]
 
 
-def _measure(comparison: Comparison) -> str:
-    return "e0" if comparison.by == "e0" else "the score by cluster ids"
-
-
 def comparison_tables(comparison: Comparison) -> list[Table]:
     """Return the ranking, and the differences of all pairs."""
-    tables = [_ranking(comparison)]
+    tables = [_corrected(comparison) if comparison.by == "cvc" else _ranking(comparison)]
     return [*tables, _differences(comparison)] if comparison.differences else tables
 
 
 def _ranking(comparison: Comparison) -> Table:
-    e0 = comparison.by == "e0"
     return Table(
         title=f"Ranking by {loss_words(comparison.loss)} {WORDS[comparison.by]}",
         head=("place", "model", "e0", INTERVAL, "LOCO (place)", "IID (place)", "leakage"),
         rows=tuple(
             (
-                str((c.rank_e0 if e0 else c.rank_loco) or "–"),
+                str(_place(comparison, c) or "–"),
                 c.name,
                 number(c.e0),
                 interval_words(c.e0_interval),
@@ -123,9 +143,30 @@ def _ranking(comparison: Comparison) -> Table:
     )
 
 
-def _differences(comparison: Comparison) -> Table:
+def _corrected(comparison: Comparison) -> Table:
     return Table(
-        title=f"Differences of {comparison.by}; the intervals hold for all pairs at once",
+        title=f"Ranking by {loss_words(comparison.loss)} {where_words(comparison)}",
+        head=("place", "model", "CV_c", INTERVAL, "grouped CV", "CV (place)", "e0"),
+        rows=tuple(
+            (
+                str(c.rank_cvc or "–"),
+                c.name,
+                number(c.cvc),
+                interval_words(c.cvc_interval),
+                number(c.grouped),
+                f"{number(c.iid)} ({c.rank_iid or '–'})",
+                number(c.e0),
+            )
+            for c in comparison.contenders
+        ),
+    )
+
+
+def _differences(comparison: Comparison) -> Table:
+    score = "CV_c" if comparison.by == "cvc" else comparison.by
+    shown = number if comparison.by == "cvc" else percent
+    return Table(
+        title=f"Differences of {score}; the intervals hold for all pairs at once",
         head=(
             *("better", "worse", "difference", INTERVAL, "beyond noise", "paired"),
             *("order by IID", f"change places at a {comparison.axis} of"),
@@ -138,7 +179,7 @@ def _differences(comparison: Comparison) -> Table:
                 interval_words(d.interval),
                 _beyond(d),
                 "yes" if d.paired else "no",
-                *(_orders(d) if d.comparable else ("–", "–")),
+                *(_orders(d, shown) if d.comparable else ("–", "–")),
             )
             for d in comparison.differences
         ),
@@ -155,18 +196,13 @@ def _beyond(difference: Difference) -> str:
     return "yes" if difference.beyond_noise else "no"
 
 
-def _orders(difference: Difference) -> tuple[str, str]:
-    return (
-        "reversed" if difference.flips_iid else "the same",
-        _change(difference.flips_at, difference.flips_searched_to),
-    )
-
-
-def _change(at: float | None, searched_to: float | None) -> str:
-    """Return where two models change places."""
+def _orders(difference: Difference, shown: Callable[[float], str]) -> tuple[str, str]:
+    """Return whether the naive score has two models the same way, and where they change places."""
+    order = "reversed" if difference.flips_iid else "the same"
+    at, searched_to = difference.flips_at, difference.flips_searched_to
     if at is not None:
-        return percent(at)
-    return "not known" if searched_to is None else f"none up to {percent(searched_to)}"
+        return order, shown(at)
+    return order, "not known" if searched_to is None else f"none up to {shown(searched_to)}"
 
 
 def readable_names(comparison: Comparison) -> Comparison:

@@ -8,9 +8,10 @@ from typing import Any
 
 from mlflow_b3.auditing import audit
 from mlflow_b3.comparing import Comparison, compare_reports
-from mlflow_b3.errors import InputError, TrackingError
+from mlflow_b3.corrected_scores import SCORES
+from mlflow_b3.errors import InputError, TrackingError, choose
 from mlflow_b3.journals import journal_folder
-from mlflow_b3.refit import load_model
+from mlflow_b3.refit import AuditedModel, load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
@@ -31,6 +32,7 @@ def compare(
     *,
     experiment: str | None = None,
     registered_model: str | None = None,
+    by: str = "auto",
     record: bool = True,
     **arguments: Any,
 ) -> Comparison:
@@ -51,6 +53,10 @@ def compare(
         Instead of models: the newest audit of every model of this experiment.
     registered_model : str, optional
         Instead of models: every version of this registered model that has been audited.
+    by : {"auto", "e0", "cvc"}
+        Rank by e0, or by cross-validation that is corrected for correlation, CV_c, which audits
+        with method="cvc" have. "auto" takes CV_c where all audits have it and take their ids as
+        right.
     record : bool
         With data: write the audits to MLflow.
     **arguments
@@ -66,6 +72,7 @@ def compare(
         for name, value in (("experiment", experiment), ("registered_model", registered_model))
         if value
     ]
+    choose("by", by, SCORES)
     chosen = list(models.values() if isinstance(models, Mapping) else models)
     if len(given) + bool(chosen) != 1:
         raise InputError(
@@ -82,17 +89,19 @@ def compare(
             raise InputError(
                 f"{given[0]} names audits that exist; to audit again, name the models."
             )
+        if by == "cvc" and arguments.get("method") != "cvc":
+            raise InputError("by='cvc' needs audits with CV_c: give method='cvc' too.")
         audits = _audit_together(chosen, data, record=record, **arguments)
     else:
         audits = _read(chosen, experiment, registered_model)
-    return _compare(audits, list(models) if isinstance(models, Mapping) else None)
+    return _compare(audits, list(models) if isinstance(models, Mapping) else None, by)
 
 
-def _compare(audits: Sequence[Named], given: Sequence[str] | None) -> Comparison:
+def _compare(audits: Sequence[Named], given: Sequence[str] | None, by: str) -> Comparison:
     names = distinct([str(name) for name in given] if given else told_apart(audits))
     reports = {name: report for name, (_, report, _) in zip(names, audits, strict=True)}
     runs = {name: run for name, (_, _, run) in zip(names, audits, strict=True) if run}
-    return compare_reports(reports, runs)
+    return compare_reports(reports, runs, by=by)
 
 
 def _read(
@@ -140,8 +149,7 @@ def _audit_together(
     client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
     done: dict[int, Named] = {}
-    # a learner with randomness of its own affords the fewest assignments of clusters to folds
-    for place in sorted(range(len(loaded)), key=lambda i: not loaded[i].learner.stochastic):
+    for place in sorted(range(len(loaded)), key=lambda place: _turn(loaded[place])):
         model, run_id = loaded[place], None
         if record:
             report, run_id = _audit_and_keep(model, data, **arguments)
@@ -149,10 +157,30 @@ def _audit_together(
             report = audit(model, data, **arguments)
         require_whole(report)
         arguments.setdefault("repeats", report.settings.repeats)
+        arguments |= _shared_world(report, arguments.get("method_options"))
         given = models[place]
         name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name
         done[place] = (name, report, run_id)
     return [done[place] for place in range(len(loaded))]
+
+
+def _turn(model: AuditedModel) -> tuple[bool, int]:
+    """Return what says whose turn it is.
+
+    A learner with randomness of its own affords the fewest assignments of clusters to folds. The model
+    with most features knows best what groups do not explain, so that its simulated world is the one
+    that others share.
+    """
+    features = model.inputs.count or len(model.inputs.columns or ())
+    return not model.learner.stochastic, -features
+
+
+def _shared_world(report: AuditReport, options: Any) -> dict[str, Any]:
+    """Return the option by which the next audit shares the simulated world of this one."""
+    given = dict(options or {})
+    if report.cvc is None or report.cvc.cvc is None or "working" in given:
+        return {}
+    return {"method_options": {**given, "working": report}}
 
 
 def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str | None]:

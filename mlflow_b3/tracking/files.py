@@ -60,6 +60,9 @@ def curves_table(report: AuditReport) -> str:
             axis = "p0" if curve.error is None else error
             for row in zip(x, curve.e0, curve.low, curve.high, strict=True):
                 writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
+    if report.cvc is not None:
+        for times, y in zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True):
+            writer.writerow(["cvc", "sd_multiplier", times, y, "", ""])
     return file.getvalue()
 
 

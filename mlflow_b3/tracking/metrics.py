@@ -1,9 +1,12 @@
 """What an audit writes to MLflow as numbers and texts: metrics, curves, parameters and tags."""
 
+from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import number
 
 LONGEST_PARAMETER = 500
+#: The metrics that only audits by the method "cvc" have.
+OF_CVC = tuple(f"b3/{name}" for name in ("cvc", "cvc_low", "cvc_high", "cvc_bias", "cvc_grouped"))
 
 
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
@@ -36,14 +39,27 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "refit_full": float(report.settings.refit_strength == "full"),
         "refit_agreement": report.settings.refit_agreement,
     }
-    return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
+    found = {f"b3/{name}": value for name, value in values.items()}
+    if report.cvc is not None:
+        found |= zip(OF_CVC, _corrected(report.cvc, report.settings.refit_strength), strict=True)
+    return {name: None if value is None else float(value) for name, value in found.items()}
+
+
+def _corrected(cvc: CvcReport, strength: str) -> tuple[float | None, ...]:
+    """Return CV_c and what belongs to it, in the order of `OF_CVC`."""
+    low, high = cvc.interval or (None, None)
+    if cvc.lower_quality or strength != "full":
+        # what misses part of the bias must not pass for CV_c where a threshold is set on it
+        return None, None, None, cvc.bias, cvc.grouped
+    return cvc.cvc, low, high, cvc.bias, cvc.grouped
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
     """Return the stepped metrics of a report: (permille of the axis, value).
 
     The axis of the loss is the exposure, which is the same for all folds and data; that of the
-    residual is p0, that of the sensitivity curves the cluster error or split rate.
+    residual is p0, that of the sensitivity curves the cluster error or split rate, that of CV_c the
+    multiple of the estimated standard deviations.
     """
     axis = report.sensitivity.error or report.sensitivity.p0
     series = {
@@ -54,6 +70,8 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
     split = report.fragment_sensitivity
     if split is not None and split.error is not None:
         series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
+    if report.cvc is not None:
+        series["cvc"] = zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True)
     return {
         f"b3_curve/{name}": [(round(1000 * x), float(y)) for x, y in points]
         for name, points in series.items()
@@ -86,10 +104,24 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         "sample_weight": s.sample_weight,
         "seed": s.seed,
     }
+    if report.cvc is not None:
+        values |= _of_correction(report.cvc)
     return {
         f"b3/{name}": str(value)[:LONGEST_PARAMETER]
         for name, value in values.items()
         if value not in (None, "")
+    }
+
+
+def _of_correction(cvc: CvcReport) -> dict[str, str]:
+    """Return how cross-validation was corrected."""
+    return {
+        "cvc_groups": ", ".join(group.name for group in cvc.groups),
+        "cvc_new": ", ".join(cvc.new) or "none",
+        "cvc_coordinates": "" if cvc.field is None else ", ".join(cvc.field.coordinates),
+        "cvc_engine": cvc.engine,
+        "cvc_working": cvc.working,
+        "cvc_draws": str(cvc.draws),
     }
 
 

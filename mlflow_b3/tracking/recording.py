@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from mlflow_b3.auditing import audit
+from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.errors import InputError, TrackingError
 from mlflow_b3.gating.evidence import FILE, digest
 from mlflow_b3.measurement.interruption import Interruption
@@ -143,6 +144,11 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     str
         The id of the audit's own run.
     """
+    if isinstance(report, CvcReport):
+        raise InputError(
+            "report: corrected cross-validation is recorded as a part of an audit; make one with "
+            "mlflow_b3.audit(…, method='cvc')."
+        )
     if not isinstance(report, AuditReport):
         report = load_report(report)
     if report.partial:

@@ -11,7 +11,7 @@ from typing import Any
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.audits import DATASET_DIGEST
 from mlflow_b3.tracking.files import write_files
-from mlflow_b3.tracking.metrics import curves_of, metrics_of
+from mlflow_b3.tracking.metrics import OF_CVC, curves_of, metrics_of
 
 FOLDER = "b3"
 #: A metric that every audit has.
@@ -73,7 +73,8 @@ def log_scalars(
         before = client.get_metric_history(run_id, ALWAYS)
         now = max(now, *(metric.timestamp + 1 for metric in before))
     metrics = []
-    for name, value in metrics_of(report).items():
+    # an older audit of the run may have had CV_c, where this one has none
+    for name, value in (dict.fromkeys(OF_CVC) | metrics_of(report)).items():
         if value is None:
             if name not in earlier:
                 continue

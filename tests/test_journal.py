@@ -193,7 +193,12 @@ def test_a_changed_trainer_is_another_audit(clinic, tmp_path, monkeypatch):
     module = tmp_path / "kept_training.py"  # a name that no other test imports
     code = "from sklearn.naive_bayes import GaussianNB\ndef train(X, y, ids):\n    return GaussianNB({}).fit(X, y)\n"
     monkeypatch.syspath_prepend(tmp_path)
-    options = {**SUBJECT, **SMALL, "trainer": "kept_training:train", "journal": tmp_path / "j.jsonl"}
+    options = {
+        **SUBJECT,
+        **SMALL,
+        "trainer": "kept_training:train",
+        "journal": tmp_path / "j.jsonl",
+    }
     module.write_text(code.format(""))
     audit(None, clinic, **options)
     audit(None, clinic, **options)

@@ -51,6 +51,7 @@ def compare(model, loss, engines, samples):
                 loss=loss,
                 engine=engine,
                 working=world,
+                seed=seed,
                 budget=420 if engine in ("full", "hot", "last_layer") else None,
                 progress=False,
             )

@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from mlflow_b3.correlated.bias import Bias
-from mlflow_b3.correlated.fast import fast_bias
+from mlflow_b3.correlated.fast import batched_bias, fast_bias
 from mlflow_b3.correlated.joint import joint_bias
 from mlflow_b3.correlated.learner import MixedLogistic
 from mlflow_b3.correlated.linear_bias import linear_bias
@@ -26,6 +26,8 @@ from mlflow_b3.refit.sklearn import CloneLearner
 KNOWN_LOSSES = ("log", "zero_one", "hinge", "brier")
 #: Features for each row up to which a regression on all of them tells the variance of groups.
 FEW_FEATURES = 0.25
+#: Rows for each feature from which on the formula for log loss is as good as refits.
+ROWS_PER_FEATURE = 30
 #: Simulated samples are cheap where nothing is refitted.
 LEAST_DRAWS = 2000
 
@@ -96,7 +98,9 @@ def find_engine(
     known = KNOWN_LOSSES if learner.task == "classification" else ("squared",)
     linear = linear_learner(learner, data, folds) if ours and loss.name in known else None
     if linear is not None:
-        return _fast(linear, structure, splits, loss.name, max(draws, LEAST_DRAWS), seed)
+        count = max(draws, LEAST_DRAWS)
+        formula = wanted == "fast"
+        return _fast(linear, structure, splits, loss.name, count, seed, formula=formula)
     if wanted == "fast":
         raise InputError(
             f"engine='fast' is for linear and logistic regression of scikit-learn without weights, up "
@@ -107,24 +111,36 @@ def find_engine(
 
 
 def _fast(
-    linear: LinearLearner, structure: Structure, splits: Any, loss: str, draws: int, seed: int
+    linear: LinearLearner,
+    structure: Structure,
+    splits: Any,
+    loss: str,
+    draws: int,
+    seed: int,
+    *,
+    formula: bool,
 ) -> Engine:
+    """Return the engine of a linear learner; the formula for log loss only where it was asked for.
+
+    It is a linearisation: with nine rows for each feature it was 19 % (standard error 5) above refits.
+    """
+    rows, columns = linear.features.shape
+    formula = formula or linear.kind == "linear" or rows >= ROWS_PER_FEATURE * columns
+    exact = loss in ("log", "squared") and structure.field is None and formula
+    options: dict[str, Any] = {
+        "penalty": linear.penalty,
+        "draws": max(draws, 2 * len(splits)),
+        "seed": seed,
+    }
+
     def bias(model: WorkingModel) -> Bias:
         if linear.kind == "linear":
             return linear_bias(linear.features, model, structure, splits, penalty=linear.penalty)
-        return fast_bias(
-            linear.features,
-            linear.coefficients,
-            model,
-            structure,
-            splits,
-            loss,
-            penalty=linear.penalty,
-            draws=max(draws, 2 * len(splits)),
-            seed=seed,
-        )
+        if exact:
+            fit = linear.coefficients
+            return fast_bias(linear.features, fit, model, structure, splits, loss, **options)
+        return batched_bias(linear.features, model, structure, splits, loss, **options)
 
-    exact = loss in ("log", "squared") and structure.field is None
     return Engine(name="fast", bias=bias, exact=exact, features=linear.features)
 
 

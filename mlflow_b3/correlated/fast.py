@@ -71,9 +71,9 @@ def fast_bias(
     choose("covariance", covariance, COVARIANCES)
     choose("loss", loss, [name for name in SLOPES if name != "squared"])
     if covariance == "independence" and (loss != "log" or structure.field is not None):
-        without = [0.0] * len(structure.grouping)
-        learner = Refitted(phi, without, Structure(levels=structure.grouping), penalty)
-        return refitted_bias(learner, model, structure, folds, loss, draws, seed)
+        return batched_bias(
+            phi, model, structure, folds, loss, penalty=penalty, draws=draws, seed=seed
+        )
     scores = phi @ fit
     if covariance == "mixed":
         sd = model.sd if learner_sd is None else tuple(learner_sd)
@@ -97,3 +97,23 @@ def fast_bias(
     return bias_of(
         SLOPES[loss](np.hstack(refitted)), simulated.expected[:, rows], simulated.deployed[:, rows]
     )
+
+
+def batched_bias(
+    phi: Array,
+    model: WorkingModel,
+    structure: Structure,
+    folds: Folds,
+    loss: str,
+    *,
+    penalty: Array | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Bias:
+    """Return w of a logistic regression by refits, many of them in each step of Newton's method.
+
+    See `fast_bias` for the parameters.
+    """
+    without = [0.0] * len(structure.grouping)
+    learner = Refitted(phi, without, Structure(levels=structure.grouping), penalty)
+    return refitted_bias(learner, model, structure, folds, loss, draws, seed)

@@ -135,7 +135,13 @@ def test_levels_that_are_observed_again_leave_less_bias():
 def test_folds_of_whole_groups_leave_no_bias_of_their_level(table):
     by_ward = [int(name[1:]) for name in table["ward"]]
     report = cvc(
-        LogisticRegression(), table, target="outcome", groups=["ward"], loss="log", folds=by_ward
+        LogisticRegression(),
+        table,
+        target="outcome",
+        groups=["ward"],
+        loss="log",
+        engine="fast",
+        folds=by_ward,
     )
     assert report.bias == pytest.approx(0, abs=1e-12)
 
@@ -595,3 +601,21 @@ def test_gaps_in_features_are_told_by_the_refits(table):
     gaps = table.assign(age=table["age"].where(table.index > 3))
     with pytest.raises(FitError, match="NaN"):
         cvc(LogisticRegression(), gaps, **WARDS, progress=False)
+
+
+def test_the_formula_for_log_loss_is_taken_where_rows_are_many_or_where_it_is_asked_for(table):
+    few = table[table["week"] < 3]  # eighteen rows for each coefficient
+    for frame, engine, by_formula in (
+        (table, "auto", True),
+        (few, "auto", False),
+        (few, "fast", True),
+    ):
+        report = cvc(
+            LogisticRegression(),
+            frame.drop(columns="week"),
+            target="outcome",
+            groups=["ward"],
+            loss="log",
+            engine=engine,
+        )
+        assert (report.draws == 0) == by_formula

@@ -38,6 +38,26 @@ def _ctrl_c():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Press Ctrl-C during a certain refit of naive Bayes."""
+    from sklearn.naive_bayes import GaussianNB
+
+    made, fit = [], GaussianNB.fit
+
+    def choose(number):
+        def pressed(self, X, y, sample_weight=None):
+            made.append(len(X))
+            if len(made) == number:
+                os.kill(os.getpid(), signal.SIGINT)
+            return fit(self, X, y, sample_weight)
+
+        monkeypatch.setattr(GaussianNB, "fit", pressed)
+        return made
+
+    return choose
+
+
 def copy_database(source, target):
     """Copy an SQLite database, whatever its journal holds."""
     with (

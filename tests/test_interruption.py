@@ -26,25 +26,6 @@ def clinic():
     return make_clinic(patients=30, records=4, cluster_error=0.1, seed=0).frame
 
 
-@pytest.fixture
-def stop_at(monkeypatch):
-    """Press Ctrl-C during a certain refit."""
-    made = []
-    fit = GaussianNB.fit
-
-    def choose(number):
-        def pressed(self, X, y, sample_weight=None):
-            made.append(len(X))
-            if len(made) == number:
-                os.kill(os.getpid(), signal.SIGINT)
-            return fit(self, X, y, sample_weight)
-
-        monkeypatch.setattr(GaussianNB, "fit", pressed)
-        return made
-
-    return choose
-
-
 def test_what_is_known_so_far_is_reported_and_marked_as_partial(clinic, stop_at):
     stop_at(150)
     report = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from mlflow_b3.correlated.correction import Correction
@@ -104,7 +105,7 @@ class AuditCorrection:
     def _share(self) -> float:
         return SHARE if self._refits_needed else 0.0
 
-    @property
+    @cached_property
     def _refits_needed(self) -> bool:
         subject = self.subject
         assert subject.cvc is not None

@@ -10,7 +10,7 @@ import numpy as np
 from mlflow_b3.correlated.group_errors import group_reach
 from mlflow_b3.correlated.options import LOWER_QUALITY
 from mlflow_b3.correlated.real_refits import RealRefits
-from mlflow_b3.correlated.report import CvcReport, GroupLevel, SpatialField
+from mlflow_b3.correlated.report import WITHHELD, CvcReport, GroupLevel, SpatialField
 from mlflow_b3.correlated.simulation import Simulated, is_small
 from mlflow_b3.correlated.spatial import regional_field
 from mlflow_b3.correlated.structure import Level, Structure, WorkingModel, is_within
@@ -93,10 +93,6 @@ def summarize(
         told += _remarks(report, simulated, reach, structure, model)
     findings = tuple(Finding(code=code, message=message) for code, message in told)
     return replace(report, findings=findings)
-
-
-#: Findings with which no correction is given.
-WITHHELD = ("B331", "B332", "B333", "B334", "B342")
 
 
 def _corrected(

@@ -11,6 +11,7 @@ import pandas as pd
 from mlflow_b3.correlated.field_fit import fit_field
 from mlflow_b3.correlated.mixed_linear import fit_mixed_linear
 from mlflow_b3.correlated.mixed_logistic import fit_mixed_logistic
+from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.correlated.structure import (
     Array,
     Level,
@@ -21,8 +22,8 @@ from mlflow_b3.correlated.structure import (
 )
 from mlflow_b3.errors import InputError
 
-#: Groups of a level below which nothing is said about their variance, and below which little is.
-LEAST_GROUPS, FEW_GROUPS = 5, 20
+#: Groups of a level below which nothing is said about their variance.
+LEAST_GROUPS = 5
 #: Rows of the median group below which variance components are hard to tell from noise.
 SMALL_GROUPS = 4
 #: A standard deviation below this share of the largest scale counts as none.

@@ -2,17 +2,13 @@
 
 import math
 
-from mlflow_b3.correlated.report import CvcReport, GroupLevel
+from mlflow_b3.correlated.report import FEW_GROUPS, WITHHELD, CvcReport, GroupLevel
 from mlflow_b3.wording import loss_words, number, percent
 
 TITLE = "Cross-validation corrected for correlated rows"
-#: Findings for which the correction is withheld.
-WITHHOLDING = ("B331", "B332", "B333", "B334", "B342")
 SIGNATURE = "B338"
 #: A bias of this part of an interval's half width takes 3 % from its confidence of 95 %.
 NEGLIGIBLE = 0.25
-#: Fewer groups than this tell the variance between them badly.
-FEW_GROUPS = 20
 #: How the learner's part in the simulated world was computed.
 ENGINES = {
     "fast": "The learner is linear in its features, so that formulas stand for the training of others.",
@@ -81,7 +77,7 @@ def answer_cvc(report: CvcReport) -> str:
 
 
 def _reason(report: CvcReport) -> str:
-    reasons = [f.message for f in report.findings if f.code in WITHHOLDING]
+    reasons = [f.message for f in report.findings if f.code in WITHHELD]
     reasons = reasons or [f.message for f in report.findings]
     ended = [reason if reason.endswith(".") else f"{reason}." for reason in reasons]
     return " ".join(ended) if ended else "it could not be computed."

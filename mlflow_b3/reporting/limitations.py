@@ -1,7 +1,8 @@
 """What an audit does not detect, and what one audit leaves open."""
 
+from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
-from mlflow_b3.reporting.cvc_words import FEW_GROUPS, joined
+from mlflow_b3.reporting.cvc_words import joined
 from mlflow_b3.reporting.findings import LEAST_AGREEMENT
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import number, percent

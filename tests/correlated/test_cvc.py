@@ -1,8 +1,6 @@
 """`cvc`: cross-validation with its bias added back, from the user's side."""
 
 import json
-import os
-import signal
 import warnings
 
 import numpy as np
@@ -319,24 +317,6 @@ def test_missing_groups_are_refused(table):
 
 
 # -- interrupted and resumed
-
-
-@pytest.fixture
-def stop_at(monkeypatch):
-    """Press Ctrl-C during a certain refit."""
-    made, fit = [], GaussianNB.fit
-
-    def choose(number):
-        def pressed(self, X, y, sample_weight=None):
-            made.append(len(X))
-            if len(made) == number:
-                os.kill(os.getpid(), signal.SIGINT)
-            return fit(self, X, y, sample_weight)
-
-        monkeypatch.setattr(GaussianNB, "fit", pressed)
-        return made
-
-    return choose
 
 
 def test_ctrl_c_leaves_what_is_known(table, stop_at):

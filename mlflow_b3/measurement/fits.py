@@ -90,8 +90,11 @@ class Session:
         waiting = _Waiting(tasks)
         with Interruption() as interruption:
             try:
-                for outcomes in self._arrivals(tasks, len(tasks) if needed is None else needed):
-                    with interruption.postponed():
+                least = len(tasks) if needed is None else needed
+                for outcomes, fresh in self._arrivals(tasks, least):
+                    with interruption.postponed():  # what the journal has must be counted too
+                        if fresh:
+                            self._keep(outcomes)
                         for outcome in waiting.add(outcomes):
                             self._count(outcome, collect)
                         self.progress.advance(len(outcomes), self.counts.replayed)
@@ -117,8 +120,8 @@ class Session:
         elif self._too_many(max(self.counts.planned, self.expected)):
             raise self._failure()
 
-    def _arrivals(self, tasks: Sequence[Task], needed: int) -> Iterator[list[Outcome]]:
-        """Yield outcomes as they come, those of the journal first."""
+    def _arrivals(self, tasks: Sequence[Task], needed: int) -> Iterator[tuple[list[Outcome], bool]]:
+        """Yield outcomes as they come, those of the journal first, and whether they are new to it."""
         left = dict.fromkeys(tasks)
         if self.journal is not None:
             for task in tasks:
@@ -126,25 +129,23 @@ class Session:
                 if outcome is not None:
                     del left[task]
                     self.counts.replayed += 1
-                    yield [outcome]
+                    yield [outcome], False
         while left:
             try:
                 for outcomes in self.workers.run(self._batches(list(left), set(tasks[:needed]))):
-                    yield self._kept(outcomes, left)
+                    yield _without(left, outcomes), True
                 return  # those that the deadline left out stay undone
             except WorkersLost as loss:
-                yield from self._one_by_one(left, str(loss))
+                for outcomes in self._one_by_one(left, str(loss)):
+                    yield outcomes, True
 
-    def _kept(self, outcomes: list[Outcome], left: dict[Task, None]) -> list[Outcome]:
-        for outcome in outcomes:
-            left.pop(outcome.task, None)
+    def _keep(self, outcomes: list[Outcome]) -> None:
         if self.journal is not None:
             self.journal.add([outcome for outcome in outcomes if outcome.error is None])
             failed = [outcome.task for outcome in outcomes if outcome.error is not None]
             self.journal.add_failures(failed)
             again = self.journal.failed.difference(failed)
             self.counts.retried += sum(outcome.task in again for outcome in outcomes)
-        return outcomes
 
     def _batches(self, tasks: Sequence[Task], needed: set[Task]) -> Iterator[list[Task]]:
         start = 0
@@ -173,7 +174,7 @@ class Session:
             for attempt in range(LOSSES):
                 try:
                     for outcomes in self.workers.run([[task]]):
-                        yield self._kept(outcomes, left)
+                        yield _without(left, outcomes)
                     break
                 except WorkersLost as again:
                     self.counts.workers_lost += 1
@@ -181,7 +182,7 @@ class Session:
                         error = (
                             f"the worker process died each time it ran this refit: {again or loss}"
                         )
-                        yield self._kept([Outcome(task=task, error=error)], left)
+                        yield _without(left, [Outcome(task=task, error=error)])
 
     def _too_many(self, among: int) -> bool:
         """Return whether more have failed than may among so many, or hopelessly many of those done."""
@@ -199,6 +200,13 @@ class Session:
             + f", the first with: {counts.first_error}\n"
             f"Up to {100 * TOLERATED_FAILURES:g} % of all refits may fail."
         )
+
+
+def _without(left: dict[Task, None], outcomes: list[Outcome]) -> list[Outcome]:
+    """Take refits that are done off those that are left; return their outcomes."""
+    for outcome in outcomes:
+        left.pop(outcome.task, None)
+    return outcomes
 
 
 def interrupted(session: Session) -> InterruptedAudit:

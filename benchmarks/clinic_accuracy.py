@@ -90,7 +90,7 @@ def run(cases: list[dict[str, Any]], fits: int) -> list[dict[str, Any]]:
                 "one_way": one_way,
                 "e0": report.e0,
                 "interval": report.e0_interval,
-                "guaranteed": report.e0_guaranteed,
+                "secant": report.e0_secant,
                 "p": report.test.pvalue,
                 "fits": fits,
                 "loco_interval": report.loco_interval,

@@ -25,7 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import mlflow_b3 as b3
 from mlflow_b3.conclusions import conclude_test
 from mlflow_b3.data import AuditData
-from mlflow_b3.folds import Fold, cross_validates, make_folds
+from mlflow_b3.folds import Fold, make_folds
 from mlflow_b3.losses import resolve_loss
 from mlflow_b3.measurement.campaign import Campaign
 from mlflow_b3.measurement.comparison import measure_test
@@ -40,6 +40,20 @@ CLUSTERED = {
     "shuffled hospitals": "null",
     "noise by cluster": "null",
     "patients": "power",
+}
+#: Cluster sizes of the scenarios "sizes: …, …".
+UNEQUAL = {
+    "balanced": np.full(40, 10),
+    "zipf": np.maximum(1, np.round(85 / np.arange(1, 61))).astype(int),
+    "zipf 1.3": np.maximum(1, np.round(129 / np.arange(1, 101) ** 1.3)).astype(int),
+    "giant": np.r_[200, np.full(40, 5)],
+    "few": np.full(12, 33),
+    "pairs": np.full(200, 2),
+}
+CLUSTERED |= {
+    f"sizes: {sizes}, {world}": kind
+    for sizes in UNEQUAL
+    for world, kind in (("shuffled", "null"), ("noise by cluster", "null"), ("effect", "power"))
 }
 FOLDS = {
     "shuffled ids, as in an audit": "3 × 5 × 80",
@@ -65,9 +79,14 @@ class Learner:
 
     route = "numpy"
     stochastic = False
+    parallel = True
 
     def __init__(self, task: str = "classification") -> None:
         self.task = task
+
+    def fit(self, rows: Any, seed: int | None = None) -> Predictor:  # noqa: ARG002
+        """Train on rows as the package draws them."""
+        return self.train(rows.X, rows.target)
 
     def signs(self, target: Any) -> Any:
         """Return the target as numbers."""
@@ -77,7 +96,7 @@ class Learner:
 class Ridge(Learner):
     """Ridge regression with penalty 1, on -1 and 1 for classes."""
 
-    def fit(self, X: Any, target: Any, seed: int | None) -> Predictor:  # noqa: ARG002
+    def train(self, X: Any, target: Any) -> Predictor:
         """Train on these rows."""
         y, centre = self.signs(target), X.mean(axis=0)
         Z, level = X - centre, y.mean()
@@ -88,7 +107,7 @@ class Ridge(Learner):
 class NearestNeighbours(Learner):
     """Five nearest neighbours."""
 
-    def fit(self, X: Any, target: Any, seed: int | None) -> Predictor:  # noqa: ARG002
+    def train(self, X: Any, target: Any) -> Predictor:
         """Train on these rows."""
         y, squares = self.signs(target), np.sum(X**2, axis=1)
         count = min(5, len(y))
@@ -116,7 +135,7 @@ def check_learners(X: Any, y: Any) -> None:
     rng = np.random.default_rng(0)
     for rows in (rng.permutation(len(y))[:size] for size in (10, 30, 100)):
         for ours, theirs in ((Ridge(), RidgeClassifier()), (NearestNeighbours(), _neighbours())):
-            same = ours.fit(X[rows], y[rows], 0).predict("label", X) == theirs.fit(
+            same = ours.train(X[rows], y[rows]).predict("label", X) == theirs.fit(
                 X[rows], y[rows]
             ).predict(X)
             assert same.mean() > 0.99, type(theirs).__name__  # neighbours may tie
@@ -161,8 +180,33 @@ def draw_hospital(case: dict[str, Any], heart: tuple[Any, Any, Any], rng: Any) -
     return one_fold(X, y, np.concatenate([others, moved]), inside[: case["size"]])
 
 
+def draw_unequal(case: dict[str, Any], rng: Any) -> Any:
+    """Return rows of clusters of unequal size in five folds, with or without an effect of clusters."""
+    name, world = case["scenario"].removeprefix("sizes: ").split(", ")
+    clusters = np.repeat(np.arange(len(UNEQUAL[name])), UNEQUAL[name])
+    rows = len(clusters)
+    if world == "noise by cluster":
+        X = rng.normal(size=(rows, 5))
+        scale = rng.lognormal(sigma=1.0, size=len(UNEQUAL[name]))
+        if name == "giant":  # noisier than the others, it would make models from T̂ worse: no null
+            scale[0] = np.sqrt(np.mean(scale[1:] ** 2))
+        noise = scale[clusters] * rng.normal(size=rows)
+        y = X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]) + noise
+    else:
+        owner = clusters if world == "effect" else np.arange(rows)
+        X = rng.normal(size=(owner.max() + 1, 5))[owner] + 0.4 * rng.normal(size=(rows, 5))
+        shift = 1.2 * rng.normal(size=owner.max() + 1)[owner]
+        score = X @ np.array([0.6, -0.6, 0.3, 0.0, 0.0]) + shift
+        y = (score + 0.5 * rng.normal(size=rows) > 0).astype(int)
+    order = rng.permutation(rows)
+    table = table_of(X[order], y[order], clusters[order])
+    return table, make_folds(table, 5, seed=int(rng.integers(2**31)))
+
+
 def draw_clusters(case: dict[str, Any], heart: tuple[Any, Any, Any], rng: Any) -> Any:
     """Return 400 rows of 40 clusters in five folds, or the heart rows in folds of a hospital."""
+    if case["scenario"].startswith("sizes: "):
+        return draw_unequal(case, rng)
     seed = int(rng.integers(2**31))
     if case["scenario"] == "shuffled hospitals":
         table = table_of(*heart[:2], rng.permutation(heart[2]))
@@ -186,7 +230,8 @@ def run(case: dict[str, Any], heart: tuple[Any, Any, Any]) -> dict[str, Any]:
     rng = np.random.default_rng(key)
     clustered = case["scenario"] in CLUSTERED
     table, folds = draw_clusters(case, heart, rng) if clustered else draw_hospital(case, heart, rng)
-    task = "regression" if case["scenario"] == "noise by cluster" else "classification"
+    noisy = case["scenario"].endswith("noise by cluster")
+    task = "regression" if noisy else "classification"
     budget = 6 * len(folds) if "audit" in case["scenario"] else None
     if case["form"] == "permutation":
         budget = 6 * len(folds) * (ARRANGEMENTS[len(folds)] + 1)
@@ -200,10 +245,9 @@ def run(case: dict[str, Any], heart: tuple[Any, Any, Any]) -> dict[str, Any]:
         means=Means(progress=False),
         test=case["form"],
     )
-    crossed = cross_validates(folds)
     with campaign.session() as session:
         losses = measure_test(campaign, session, budget)
-    test = conclude_test(losses, case["form"], crossed=crossed)
+    test = conclude_test(losses, case["form"], splits=folds)
     return {
         **case,
         "p": test.pvalue,
@@ -236,7 +280,8 @@ def cases(args: argparse.Namespace) -> list[dict[str, Any]]:
                         {"scenario": name, "kind": kind, "form": form, "learner": learner}
                         | {"repetitions": repetitions}
                         for name, meant in CLUSTERED.items()
-                        if meant == kind and (form == "paired" or "audit" not in name)
+                        if meant == kind
+                        and (form == "paired" or not ("audit" in name or name.startswith("sizes")))
                     ]
     return [
         {**{k: v for k, v in case.items() if k != "repetitions"}, "seed": args.first_seed + number}
@@ -270,7 +315,7 @@ def _cell(results: list[dict[str, Any]]) -> str:
     rejected = sum(result["p"] <= 0.05 + 1e-12 for result in results)
     low, high = stats.binomtest(rejected, len(results)).proportion_ci(method="wilson")
     share = 100 * rejected / len(results)
-    return f"{share:.1f} % ({100 * low:.1f}–{100 * high:.1f}, n = {len(results)})"
+    return f"{share:.1f}% ({100 * low:.1f}–{100 * high:.1f}, n = {len(results)})"
 
 
 def main() -> None:

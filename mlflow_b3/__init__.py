@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
     from mlflow_b3.estimation.shares import SeenShare
     from mlflow_b3.findings import Finding
+    from mlflow_b3.gating.attesting import Attestation, attest
     from mlflow_b3.gating.judging import gate
     from mlflow_b3.gating.policy import Policy
     from mlflow_b3.gating.verdict import Verdict
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from mlflow_b3.tracking.recording import record
 
 __all__ = [
+    "Attestation",
     "AuditReport",
     "B3Error",
     "Clinic",
@@ -83,6 +85,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "__version__",
+    "attest",
     "audit",
     "bound_p0",
     "compare",
@@ -106,6 +109,7 @@ __all__ = [
 
 # Names are imported when first used: `import mlflow_b3` stays fast in plugins and on the shell.
 _HOMES = {
+    "Attestation": "gating.attesting",
     "AuditReport": "reporting.report",
     "B3Error": "errors",
     "Clinic": "datasets",
@@ -137,6 +141,7 @@ _HOMES = {
     "TrackingError": "errors",
     "Verdict": "gating.verdict",
     "Verification": "gating.verifying",
+    "attest": "gating.attesting",
     "audit": "auditing",
     "bound_p0": "estimation.mixture",
     "compare": "tracking.comparison",

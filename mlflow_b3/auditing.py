@@ -1,14 +1,16 @@
 """`audit`: the whole flow, from a model and a table to a report."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from mlflow_b3.audit_checks import check_kinds, check_settings
+from mlflow_b3.audit_checks import check_kinds, check_settings, check_threshold
 from mlflow_b3.claims import make_claim
 from mlflow_b3.conclusions import conclude, conclude_test, preview
 from mlflow_b3.correlated.in_audit import METHOD as CVC
@@ -21,30 +23,32 @@ from mlflow_b3.correlated.in_audit import (
     split_method,
     take_world,
 )
+from mlflow_b3.data import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.methods import Method, as_method
 from mlflow_b3.evidence import read_evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_table import digest_folds, load_folds
-from mlflow_b3.folds import cross_validates
+from mlflow_b3.folds import count_folds
 from mlflow_b3.identity import identify
 from mlflow_b3.journals import JournalFolder
 from mlflow_b3.linkage_arguments import LinkageArguments
-from mlflow_b3.losses import constant_loss
+from mlflow_b3.losses import constant_loss, named_loss
 from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.measurement.breaking import parse_fragments
-from mlflow_b3.measurement.campaign import Campaign
+from mlflow_b3.measurement.campaign import Campaign, check_timed_test
 from mlflow_b3.measurement.journal import Journal, open_journal
-from mlflow_b3.measurement.levels import parse_seconds
+from mlflow_b3.measurement.levels import parse_levels, parse_seconds
 from mlflow_b3.measurement.sessions import Means
 from mlflow_b3.measurement.workers import WorkerSettings
-from mlflow_b3.planning import Plan, plan_audit
+from mlflow_b3.planning import Plan, check_budget, plan_audit
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.findings import audit_findings
 from mlflow_b3.reporting.linkage_findings import linkage_findings
 from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.subject import load_subject
 from mlflow_b3.suspicion import examine_rows
+from mlflow_b3.wording import read_number
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,9 +77,10 @@ def audit(
     method: str | Method = "auto",
     method_options: Mapping[str, Any] | None = None,
     scheme: str = "subset",
-    levels: str = "optimal",
+    levels: str | int = "optimal",
+    n_train: int | None = None,
     test: str = "paired",
-    threshold: float | None = None,
+    threshold: Any = None,
     distribution: bool = False,
     budget: int | str | None = None,
     trainer: Any = None,
@@ -114,10 +119,10 @@ def audit(
     p0_validation : number, optional
         With `p0`: share of the validation rows that belong to training clusters. By default as
         many rows as leaked the other way; 0 is the papers' one-directional case.
-    cluster_error : number or (low, high), optional
-        Share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
-    split_rate : number or (low, high), optional
-        Share of all rows whose true cluster has been split in two ids (pattern `fragments`).
+    cluster_error : number, str or (low, high), optional
+        0.1, "10%" or a range: share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
+    split_rate : number, str or (low, high), optional
+        0.1, "10%" or a range: share of all rows whose true cluster has been split in two ids (pattern `fragments`).
     match_probability : pair table or str, optional
         Scored pairs of record linkage: what Splink, dedupe or recordlinkage return, any table with
         two ids and a probability, or such a .csv or .parquet file; see `mlflow_b3.linkage`. They
@@ -164,22 +169,28 @@ def audit(
     scheme : {"subset", "replace"}
         Draw resampled training sets without replacement at full size, or with replacement as the
         papers do.
-    levels : {"optimal", "uniform"}
+    levels : {"optimal", "uniform"} or int
         Which injected shares are measured, and how often: crowded near none, where the curve is
-        extrapolated from, or at equal distances as in the papers.
+        extrapolated from, or eleven at equal distances as in the papers. A number is that many
+        levels at equal distances.
+    n_train : int, optional
+        With scheme "replace": the rows of a resampled training set, the papers' n'. All scores are
+        then those of models trained on that many rows. By default as many as the fold has.
     test : {"paired", "welch", "permutation"}
         The form of the leakage test. `welch` is the published one; `permutation` is exact for a
         stronger null hypothesis and needs some 100 times as many refits. With a budget the test has
-        about a fifth of it; without one these two take what they need.
-    threshold : number, optional
+        about a fifth of it; without one these two take what they need. A time is kept by `paired`
+        only: with the other two a budget is a number of refits.
+    threshold : number or str, optional
         The loss at which the model fails, for the tipping points; by default that of the best
-        constant prediction.
+        constant prediction. Error rates may be given as "35%".
     distribution : bool
         Also estimate how the losses of single rows are distributed on new clusters, for losses
         with more than two values and pattern `rows`.
     budget : int or str, optional
-        Number of refits (480 by default), or a time such as "10m". With a time the numbers depend
-        on the speed of the machine.
+        Number of refits (480 by default), or a time such as "10m" for the whole audit. With a time
+        the numbers depend on the speed of the machine. A budget that does not suffice is refused, a time
+        as soon as the first refits show it.
     trainer : str or callable, optional
         "module:function" or a function `(X, y, sample_ids) → predictor` that trains the model, for
         models that cannot be refitted by themselves; see `TrainerLearner`. One that was stored
@@ -225,6 +236,7 @@ def audit(
     InterruptedAudit
         After Ctrl-C, where the refits made until then say nothing.
     """
+    started = time.monotonic()
     folds = load_folds(folds)
     linkage = LinkageArguments(
         match_probability=match_probability,
@@ -254,7 +266,30 @@ def audit(
     method, method_options, cvc = split_method(method, method_options)
     world = take_world(cvc)
     chosen_method = as_method(method, **(method_options or {}))
-    check_settings(claim, scheme, levels, test, seed, threshold, distribution)
+    threshold = read_number(threshold)
+    levels = parse_levels(levels)
+    check_settings(
+        claim,
+        scheme,
+        test,
+        seed,
+        threshold,
+        distribution,
+        n_train=n_train,
+        corrected=cvc is not None,
+    )
+    check_timed_test(test, budget)
+    check_threshold(threshold, named_loss(loss))
+    whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
+
+    def afford(table: AuditData | None, stochastic: bool) -> None:
+        """Refuse a budget that is too small for the folds, as far as these are known."""
+        count = int(folds) if whole else None
+        if table is not None and linkage.safe_threshold is None:
+            count = count_folds(table, folds)
+        check_budget(budget, count, stochastic=stochastic, levels=levels, scheme=scheme)
+
+    afford(None, False)
     means = Means(
         workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
         fit_timeout=parse_seconds("fit_timeout", fit_timeout),
@@ -273,7 +308,9 @@ def audit(
         row_id=row_id,
         match_probability=linkage.column,
         cvc=cvc,
+        before_fits=afford,
     )
+    check_threshold(threshold, subject.loss)
     added = None
     if cvc is not None:
         added = AuditCorrection(
@@ -291,6 +328,7 @@ def audit(
         method=chosen_method,
         scheme=scheme,
         levels=levels,
+        n_train=None if n_train is None else int(n_train),
         seed=int(seed),
     )
     settings = replace(
@@ -309,13 +347,16 @@ def audit(
         repeats=plan.repeats,
         scheme=scheme,
         levels=levels,
+        n_train=plan.n_train,
         seed=int(seed),
         fragments=plan.fragments,
         budget=budget,
         distribution=distribution,
         means=means,
         test=test,
+        started=started,
         preview=lambda part: preview(part, plan.claim, plan.summaries, settings),
+        before_first_refit=subject.audited.before_first_refit,
     )
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
@@ -329,7 +370,8 @@ def audit(
         report = _conclude(plan, measured, settings, threshold, test)
         if correction is not None:
             report = corrected(report, correction, kept, counts)
-    settings = replace(settings, fits=counts.done)
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    settings = replace(settings, fits=counts.done, measured_at=ended)
     report = replace(report, refits=counts.summary(), settings=settings)
     findings = [*plan.findings, *audit_findings(report, counts)]
     findings += correction_findings(report, taken_as_right=taken_as_right)
@@ -358,9 +400,9 @@ def _conclude(
     subject = plan.subject
     constant = constant_loss(subject.loss, subject.table.target, subject.task)
     threshold = constant if threshold is None else threshold
-    tested = conclude_test(measured.test_losses, test, crossed=cross_validates(plan.folds))
+    tested = conclude_test(measured.test_losses, test, splits=plan.folds)
     report = conclude(measured, plan.claim, plan.summaries, settings, threshold, tested, plan.bound)
-    report = replace(report, constant_loss=constant)
+    report = replace(report, constant_loss=constant, measurements=measured)
     return examine_rows(report, plan.evidence, measured.row_losses, plan.folds, subject.table)
 
 

@@ -15,6 +15,7 @@ from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.linkage.estimates import LARGEST, LeakEstimate
 from mlflow_b3.measurement.breaking import UNIFORM, FragmentSizes
+from mlflow_b3.wording import read_number, read_share
 
 #: A column with the probability of each row that its cluster id is right.
 MATCH_COLUMN = "match_column"
@@ -157,16 +158,17 @@ def make_claim(
     if p0_validation is not None:
         if "p0" not in given:
             raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
-        p0_validation = one_share("p0_validation", p0_validation)
+        p0_validation = one_share("p0_validation", read_number(p0_validation))
     if not given:
         return Claim(pattern="unknown", source="none")
     ((source, value),) = given.items()
     if source == evidence:
         return Claim(pattern="rows" if source == MATCH_COLUMN else "fragments", source=source)
     mixture = source == "p0" and isinstance(value, str) and value == "mixture"
-    if isinstance(value, str) and not mixture:
+    given_as, value = value, read_share(value)
+    if isinstance(given_as, str) and (value is given_as or _has_text(value)) and not mixture:
         raise InputError(
-            f"{source}={value!r} is not usable; give a number, a pair (low, high)"
+            f'{source}={given_as!r} is not usable; give a share such as 0.1 or "10%", a pair (low, high)'
             + (
                 ", or 'grid' when nothing is known, or 'mixture' for a bound from the rows."
                 if source == "p0"
@@ -178,6 +180,10 @@ def make_claim(
     low, high = as_range(source, value)
     pattern = "fragments" if source == "split_rate" else "rows"
     return Claim(pattern=pattern, source=source, low=low, high=high, p0_validation=p0_validation)
+
+
+def _has_text(value: Any) -> bool:
+    return isinstance(value, tuple) and any(isinstance(part, str) for part in value)
 
 
 def mean_validation_share(folds: Sequence[FoldSummary]) -> float:

@@ -1,7 +1,10 @@
 """The command line: `mlflow-b3 audit | compare | gate | verify | test | review | demo | …`."""
 
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,13 @@ import click
 
 from mlflow_b3.cli_compare import compare_command
 from mlflow_b3.cli_errors import INTERRUPTED, input_errors, shown_if_not_recorded
-from mlflow_b3.cli_gate import gate_command, keys_command, policy_command, verify_command
+from mlflow_b3.cli_gate import (
+    attest_command,
+    gate_command,
+    keys_command,
+    policy_command,
+    verify_command,
+)
 from mlflow_b3.cli_linkage import LINKAGE_NAMES
 from mlflow_b3.cli_options import (
     announce_code,
@@ -24,9 +33,27 @@ from mlflow_b3.cli_preregister import preregister_command
 from mlflow_b3.cli_review import review_command
 from mlflow_b3.cli_types import TEXT, WHOLE
 from mlflow_b3.errors import InputError, choose
+from mlflow_b3.gating.keys import SIGNING_KEY, signing_key
 from mlflow_b3.version import __version__
 
 GIVEN = "mlflow_b3.arguments"
+#: Commands that run code of a model.
+RUNS_MODELS = frozenset({"audit", "test", "compare", "demo"})
+#: The file that an audit writes the id of its run to, for the process that signs.
+RECORDED = "MLFLOW_B3_RECORDED"
+
+
+class _Group(click.Group):
+    """Commands that run code of a model run without the signing key, in a process of their own."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        has_key = bool(os.environ.get(SIGNING_KEY, "").strip())
+        if name in RUNS_MODELS and has_key and not ctx.resilient_parsing:
+            sys.exit(_run_without_key([name, *rest]))
+        return name, command, rest
 
 
 class _Command(click.Command):
@@ -49,7 +76,7 @@ ENVIRONMENT_OPTION = click.option(
 )
 
 
-@click.group()
+@click.group(cls=_Group)
 @click.version_option(__version__, prog_name="mlflow-b3")
 def main() -> None:
     """Audit MLflow models for scores inflated by leaked dependency between clusters.
@@ -61,6 +88,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
+main.add_command(attest_command)
 main.add_command(compare_command)
 main.add_command(gate_command)
 main.add_command(keys_command)
@@ -113,6 +141,8 @@ def audit_command(
             click.echo(str(report))
             writer(report)
             if run_id is not None:
+                if os.environ.get(RECORDED) and not report.partial:
+                    Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
                 from mlflow_b3.tracking.addresses import where_to_look
 
                 click.echo("\n" + where_to_look(run_id))
@@ -164,6 +194,52 @@ def demo_command(**options: Any) -> None:
     with input_errors():
         given = {name: value for name, value in options.items() if value is not None}
         _demonstrate(lambda _: None, **given)
+
+
+def _run_without_key(arguments: list[str]) -> int:
+    """Run a command in a process that has no signing key; sign in another one what it recorded.
+
+    This process loads no model and no table. Where the system can, it hides its environment from
+    other processes of the same user.
+    """
+    with input_errors():
+        signing_key()  # one that cannot be used costs nothing yet
+    _hide_environment()
+    command = [sys.executable, "-m", "mlflow_b3"]
+    with tempfile.TemporaryDirectory(prefix="mlflow-b3-") as folder:
+        recorded = Path(folder) / "run"
+        environment = {name: value for name, value in os.environ.items() if name != SIGNING_KEY}
+        code = _run([*command, *arguments], {**environment, RECORDED: str(recorded)})
+        run_id = recorded.read_text(encoding="ascii")[:100] if recorded.exists() else ""
+    if code != 0 or arguments[0] != "audit" or not run_id:
+        return code
+    with main.commands["audit"].make_context("audit", arguments[1:], resilient_parsing=True) as ctx:
+        model, data = ctx.params["model_uri"], ctx.params["data"]
+    click.echo()
+    return _run([*command, "attest", model, "--data", data, "--audit", run_id], dict(os.environ))
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run a command to its end; Ctrl-C is its own affair, and so is being asked to end."""
+    with subprocess.Popen(command, env=environment) as process:
+        before = {
+            signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+        }
+        try:
+            return process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _hide_environment() -> None:
+    """Keep other processes of the same user from reading this one's environment, on Linux."""
+    import ctypes
+    from contextlib import suppress
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mlflow_b3.gating.verdict import Verdict
 
 REFUSED, OPEN = 1, 3
+#: The command that 'mlflow-b3 policy FILE' stands for.
+SHOW = "show"
 #: Where GitHub Actions takes the summary of a job from.
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -24,6 +26,15 @@ POLICY_OPTION = click.option(
     "--policy",
     type=TEXT,
     help="Policy, a .yaml file. Without it the one that MLFLOW_B3_POLICY names, else the default.",
+)
+
+FORMAT_OPTION = click.option(
+    "--format",
+    "format",
+    type=TEXT,
+    default="text",
+    show_default=True,
+    help="What to print: text or json.",
 )
 
 
@@ -134,14 +145,7 @@ def _add_to_job_summary(markdown: str) -> None:
 @click.argument("model")
 @POLICY_OPTION
 @click.option("--data", type=TEXT, help="Table (.csv or .parquet) that should be the audited one.")
-@click.option(
-    "--format",
-    "format",
-    type=TEXT,
-    default="text",
-    show_default=True,
-    help="What to print: text or json.",
-)
+@FORMAT_OPTION
 def verify_command(
     *,
     model: str,
@@ -166,6 +170,41 @@ def verify_command(
     sys.exit(0 if found.holds else REFUSED)
 
 
+@click.command(name="attest")
+@click.argument("model")
+@click.option(
+    "--data",
+    type=TEXT,
+    help="Audited table (.csv or .parquet). Without it the file that the audit was given.",
+)
+@click.option("--audit", type=TEXT, help="Run of the audit. Without it the newest of the model.")
+@POLICY_OPTION
+@FORMAT_OPTION
+def attest_command(
+    *,
+    model: str,
+    data: str | None,
+    audit: str | None,
+    policy: str | None,
+    format: str | None,  # noqa: A002 - the name of the option
+) -> None:
+    """Check the audit of MODEL, such as models:/name/3, and sign it with MLFLOW_B3_SIGNING_KEY.
+
+    Run it where the key is. No model is loaded: the model's files, the table and the audit's files
+    are read again, and every conclusion is recomputed from the recorded measurements.
+
+    Exit codes: 0 checked and signed, 1 a check failed and nothing was signed, 2 usage or input error.
+    """
+    with input_errors():
+        shown = choose("format", format or "text", ("text", "json"))
+        from mlflow_b3.gating.attesting import attest
+        from mlflow_b3.gating.outputs import attestation_text, to_ascii_json
+
+        found = attest(model, data or None, audit=audit or None, policy=policy)
+        click.echo(to_ascii_json(found.to_dict()) if shown == "json" else attestation_text(found))
+    sys.exit(0 if found.attested else REFUSED)
+
+
 @click.command(name="keys")
 @click.option(
     "--output", type=TEXT, default=".", show_default=True, help="Folder to write the keys to."
@@ -181,21 +220,40 @@ def keys_command(*, output: str | None, name: str | None) -> None:
         click.echo(
             f"Made the pair {key_id(encoded)}.\n\n"
             f"  {plain(str(private))}  signs audits. Keep it secret and out of the repository.\n"
-            f"    Where audits are made: export {SIGNING_KEY}={quote(plain(str(private)))}\n"
-            f"    In CI: put the text of the file into a secret, and the secret into {SIGNING_KEY}.\n\n"
+            f"    Where audits are signed: export {SIGNING_KEY}={quote(plain(str(private)))}\n"
+            f"    In CI: put the text of the file into a secret, and the secret into {SIGNING_KEY}\n"
+            "    of the job that runs 'mlflow-b3 attest', and of no other.\n\n"
             f"  {plain(str(public))}  checks signatures. Anybody may have it.\n"
             f"    In the policy:  evidence: {{trusted_keys: [{encoded}]}}\n"
             f"    Or where gates and servers run: export {TRUSTED_KEYS}={encoded}"
         )
 
 
-@click.command(name="policy")
-@click.argument("file", required=False)
-def policy_command(*, file: str | None) -> None:
+class _FileOrCommand(click.Group):
+    """A group whose first argument may be a file instead of the name of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the command that is meant where a file, or nothing, is given."""
+        first = args[0] if args else ""
+        if first not in (*self.commands, *ctx.help_option_names):
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="policy", cls=_FileOrCommand, subcommand_metavar="[FILE] | init MODEL")
+def policy_command() -> None:
     """Print the default policy; with FILE, check that policy and say what it demands.
+
+    With 'init MODEL', draft a policy that pins what was audited of a registered version.
 
     Exit codes: 0 it can be used, 2 it cannot.
     """
+
+
+@policy_command.command(name=SHOW, hidden=True)
+@click.argument("file", required=False)
+def show_policy_command(*, file: str | None) -> None:
+    """Print the default policy; with FILE, check that policy and say what it demands."""
     with input_errors():
         from mlflow_b3.gating.keys import trusted_keys
         from mlflow_b3.gating.outputs import plain, to_list
@@ -210,3 +268,40 @@ def policy_command(*, file: str | None) -> None:
         sentences = to_list(describe_policy(policy, len(added)))
         click.echo("\n".join([f"The policy {plain(file)} can be used.", *sentences]))
         click.echo(f"\nIts hash is {policy.hash}.")
+
+
+@policy_command.command(name="init")
+@click.argument("model")
+@click.option(
+    "--output", type=TEXT, help="File to write; it must not exist. Without it, print the policy."
+)
+def init_policy_command(*, model: str, output: str | None) -> None:
+    """Draft a policy that pins what was audited of the registered version MODEL.
+
+    Target, cluster column, loss and table are those of its newest audit, and the table is compared
+    with the datasets that the training run logged. Check the pins before you use the policy.
+
+    Exit codes: 0 it was drafted, 2 usage or input error.
+    """
+    with input_errors():
+        from mlflow_b3.gating.drafting import draft_policy
+        from mlflow_b3.gating.outputs import plain
+
+        path = None if not output else Path(output)
+        if path is not None and path.exists():
+            raise InputError(
+                f"output={output!r} exists and is not overwritten; choose another name, or remove it."
+            )
+        text = draft_policy(model)
+        if path is None:
+            click.echo(text.rstrip("\n"))
+            return
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise InputError(f"output={output!r} cannot be written: {error}") from error
+        click.echo(
+            f"Wrote {plain(str(path))}. Check its pins, then see what it demands: "
+            f"mlflow-b3 policy {quote(plain(str(path)))}"
+        )

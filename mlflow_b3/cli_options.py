@@ -112,7 +112,14 @@ AUDIT_OPTIONS = [
         type=TEXT,
         default="optimal",
         show_default=True,
-        help="Injected shares near none (optimal) or at equal distances (uniform).",
+        help="Injected shares near none (optimal), eleven at equal distances (uniform), or a number "
+        "of shares at equal distances.",
+    ),
+    click.option(
+        "--n-train",
+        type=WHOLE,
+        help="With --scheme replace: rows of a resampled training set; by default as many as a fold "
+        "has.",
     ),
     click.option(
         "--test",

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
+from mlflow_b3.wording import read_number
+
 
 class Share(click.ParamType):  # type: ignore[type-arg]
-    """A number, or a range written as LOW,HIGH, or one of some words; an empty text is nothing."""
+    """A number or percentage, a range LOW,HIGH of them, or a word; an empty text is nothing."""
 
     name = "SHARE"
 
@@ -28,14 +30,19 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         if value.strip() in self.words:
             return value.strip()
         try:
-            numbers = tuple(float(part) for part in value.split(","))
+            numbers = tuple(_number(part) for part in value.split(","))
         except ValueError:
             numbers = ()
         if len(numbers) == 1:
             return numbers[0]
         if len(numbers) == 2:
             return numbers[0], numbers[1]
-        return self.fail(f"{value!r} is not a number or LOW,HIGH", param, ctx)
+        return self.fail(f"{value!r} is not a number such as 0.1 or 10%, or LOW,HIGH", param, ctx)
+
+
+def _number(text: str) -> float:
+    """Parse a number, which may be a percentage such as 10%."""
+    return float(read_number(text))
 
 
 class Optional(click.ParamType):  # type: ignore[type-arg]
@@ -107,6 +114,6 @@ def _folds(text: str) -> int | str:
 TEXT = Optional(str, "TEXT")
 YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
 FOLDS = Optional(_folds, "NUMBER|balanced|FILE")
-NUMBER = Optional(float, "NUMBER")
+NUMBER = Optional(_number, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
 NAMED_VALUES = Optional(_named_values, "NAME=VALUE")

@@ -21,9 +21,10 @@ from mlflow_b3.estimation.methods import as_method
 from mlflow_b3.gating.sealing import canonical, digest
 from mlflow_b3.linkage_arguments import TABLES
 from mlflow_b3.measurement.breaking import parse_fragments
-from mlflow_b3.measurement.levels import parse_budget
+from mlflow_b3.measurement.levels import parse_budget, parse_levels
 from mlflow_b3.refit.stored_code import StoredCode
 from mlflow_b3.refit.trainer import import_function
+from mlflow_b3.wording import read_number, read_share
 
 #: They change how an audit runs, not what it finds.
 INDIFFERENT = ("n_jobs", "backend", "address", "journal", "progress")
@@ -78,11 +79,16 @@ def _alike(values: dict[str, Any]) -> dict[str, Any]:
     """Write in one way what can be written in several."""
     options = values.pop("method_options") or {}
     method = _method(values.pop("method"), options, values.pop("cluster"))
-    fragments, p0 = values["fragments"], values["p0"]
+    fragments, p0 = values["fragments"], read_share(values["p0"])
     return {
         **values,
+        "cluster_error": read_share(values["cluster_error"]),
+        "split_rate": read_share(values["split_rate"]),
+        "p0_validation": read_number(values["p0_validation"]),
+        "threshold": read_number(values["threshold"]),
         "method": method,
         "budget": parse_budget(values["budget"]),
+        "levels": parse_levels(values["levels"]),
         "fragments": None if fragments is None else str(parse_fragments(fragments)),
         "p0": None if isinstance(p0, str) and p0 == "grid" else p0,
         "refit_options": values["refit_options"] or None,

@@ -148,7 +148,7 @@ def _law(report: AuditReport) -> object:
 
 def _method(report: AuditReport) -> object:
     s = report.settings
-    return s.method, s.method_options, s.scheme
+    return s.method, s.method_options, s.scheme, s.n_train
 
 
 def _fragments(report: AuditReport) -> object:
@@ -171,7 +171,8 @@ def _shown(aspect: str, report: AuditReport) -> str:
         if s.pattern == "fragments":
             return f"fragments {s.fragments}"
         options = "".join(f" {name}={value}" for name, value in s.method_options.items())
-        return f"{s.method}{options}, scheme {s.scheme}"
+        size = "" if s.n_train is None else f", n_train {s.n_train}"
+        return f"{s.method}{options}, scheme {s.scheme}{size}"
     return f"{s.fold_threshold} in folds, {s.purge_threshold} in purging"
 
 

@@ -15,8 +15,10 @@ from mlflow_b3.findings import Finding
 from mlflow_b3.row_copies import RowCopies, select_columns
 from mlflow_b3.table_checks import (
     MINIMUM_ROWS,
+    as_categories,
     cast_features,
     cluster_problems,
+    is_text,
     read_ids,
     read_matches,
     read_weights,
@@ -24,7 +26,7 @@ from mlflow_b3.table_checks import (
     target_problems,
     value_problems,
 )
-from mlflow_b3.table_findings import table_findings
+from mlflow_b3.table_findings import table_facts
 from mlflow_b3.table_reading import CHUNK, LABELLED, digest_table, label_clusters, read_table
 from mlflow_b3.wording import shortened
 
@@ -49,7 +51,10 @@ class ModelInputs:
     columns : tuple of str or None
         Names of the feature columns in the model's order; None when it does not say.
     dtypes : mapping of str to str
-        The dtype that the model's signature gives a column.
+        The dtype that the model's signature gives a column; of columns of text also the training
+        dataset that its run logged, where there is no signature.
+    categories : mapping of str to tuple
+        The categories of columns that the fitted model knows as categorical.
     count : int or None
         Number of features, known even for models trained on bare arrays.
     as_array : bool
@@ -61,9 +66,15 @@ class ModelInputs:
 
     columns: tuple[str, ...] | None = None
     dtypes: Mapping[str, str] | None = None
+    categories: Mapping[str, tuple[Any, ...]] | None = None
     count: int | None = None
     as_array: bool = False
     anything: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that held text in training."""
+        return tuple(name for name, dtype in (self.dtypes or {}).items() if is_text(dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +99,8 @@ class AuditData:
         For each row, the probability that its cluster id is right, where a column holds it.
     weight : numpy.ndarray or None
         The sample weight of each row, for training; losses are not weighted.
+    dtypes : tuple of str
+        How columns differ in type from what the model says of its training.
     """
 
     features: Any
@@ -102,6 +115,7 @@ class AuditData:
     ids: NDArray[Any]
     weight: NDArray[np.float64] | None = None
     match_probability: NDArray[np.float64] | None = None
+    dtypes: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -112,6 +126,11 @@ class AuditData:
     def n_clusters(self) -> int:
         """Number of distinct cluster ids."""
         return len(self.labels)
+
+    @property
+    def n_repeated(self) -> int:
+        """Number of clusters with two rows or more."""
+        return int((np.bincount(self.clusters) > 1).sum())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,24 +225,29 @@ def prepare(
         None if match_probability is None else read_matches(frame, match_probability, problems)
     )
     features = select_columns(frame, present)
-    features = cast_features(features, inputs.dtypes or {}, problems) if present else features
+    notes: list[str] = []
+    if present:
+        features = as_categories(features, inputs.categories or {}, notes)
+        features = cast_features(features, inputs.dtypes or {}, problems, notes)
     if problems:
         raise InputError.from_problems("data", problems)
     features.index = pd.RangeIndex(len(frame))
     codes, labels = pd.factorize(frame[cluster], sort=False)
+    target_values = frame[target].to_numpy()
     return AuditData(
         features=features.to_numpy() if inputs.as_array else features,
-        target=frame[target].to_numpy(),
+        target=target_values,
         clusters=np.asarray(codes, dtype=np.intp),
         labels=labels,
         target_name=target,
         cluster_name=cluster,
         feature_names=tuple(present),
         digest=digest_table(frame),
-        findings=tuple(table_findings(features, codes)),
+        findings=table_facts(features, target_values, codes).findings,
         ids=ids,
         weight=weight,
         match_probability=matches,
+        dtypes=tuple(notes),
     )
 
 

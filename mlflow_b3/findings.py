@@ -47,6 +47,12 @@ CODES: dict[str, str] = {
     "B340": "cluster ids are taken as right",
     "B341": "about the model of the correlation",
     "B342": "the model knows groups by name that will be new",
+    "B343": "a feature gives away the target",
+    "B344": "rows that are copies of rows of other clusters",
+    "B350": "features act differently in different groups",
+    "B351": "a constant answer meets the threshold",
+    "B352": "the time was over before all planned refits",
+    "B353": "scores of smaller models",
 }
 
 

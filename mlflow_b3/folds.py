@@ -76,6 +76,19 @@ def assigns_at_random(data: AuditData, folds: Any) -> bool:
     return whole and 2 <= folds < data.n_clusters
 
 
+def count_folds(data: AuditData, folds: Any) -> int | None:
+    """Return how many folds there will be, where that is known without a foreign splitter."""
+    if folds is None:
+        return data.n_clusters if data.n_clusters <= LEAVE_ONE_OUT_UP_TO else DEFAULT_FOLDS
+    if isinstance(folds, str):
+        return balanced_count(data) if folds == BALANCED else None
+    if isinstance(folds, (int, np.integer)) and not isinstance(folds, bool):
+        return int(folds)
+    if isinstance(folds, (list, tuple)):
+        return len(_by_number(list(folds), data)) or len(folds)
+    return None
+
+
 def make_folds(
     data: AuditData, folds: Any = None, *, seed: int = 0, repeats: int = 1
 ) -> tuple[Fold, ...]:

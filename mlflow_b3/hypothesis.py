@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ VARIANCE_INFLATION = 3.0
 #: Where every row is trained on and validated, much of what models have in common cancels.
 CROSSED_INFLATION = 2.0
 MINIMUM_UNITS = 3
+#: Large clusters are capped until the clusters are worth this share of as many equal ones.
+EFFECTIVE_SHARE = 0.5
 TESTS = ("paired", "welch", "permutation")
 LARGEST = sys.float_info.max
 Array = NDArray[np.float64]
@@ -34,7 +37,8 @@ class LeakageTest(Result):
     ----------
     statistic, pvalue : float
     effect : float
-        Mean loss without less mean loss with the validation clusters in training.
+        Mean loss without less mean loss with the validation clusters in training; over clusters
+        that weigh by their rows, up to a cap.
     interval : tuple of float
         90 % two-sided interval of the effect: its lower end is above 0 when H0′ is rejected at 5 %.
     detectable : float
@@ -89,6 +93,7 @@ def leakage_test(
     *,
     clusters: ArrayLike | None = None,
     crossed: bool = False,
+    folds: ArrayLike | None = None,
     strata: ArrayLike | None = None,
     null_statistics: ArrayLike | None = None,
 ) -> LeakageTest:
@@ -110,6 +115,10 @@ def leakage_test(
     crossed : bool
         For `paired` and `permutation`: the losses come from cross-validation, in which every row
         that is trained on is validated in another fold.
+    folds : array, optional
+        For `paired` and `permutation`: the outer fold of each row, for the variance of the models
+        that rows of a fold share. A row of it for each assignment, if there are several, over which
+        losses were averaged.
     strata : array, optional
         For `welch` with several outer folds: the outer fold of each value, the same for both
         samples. Samples are then compared within outer folds, which count alike.
@@ -125,15 +134,23 @@ def leakage_test(
     `welch` is the published form: T = (z̄ - z̄′) / √(s²/k + s′²/k) with Welch's degrees of freedom
     (the paper does not give any). It keeps its level and finds little; see docs/leakage-test.md.
 
-    `paired` is ours. With w_g the share of the rows that cluster g holds and x_g its mean
-    difference, the effect is the mean over rows, Σ w_g x_g, and its variance
+    `paired` is ours. With x_g the mean difference of cluster g and w_g its weight, the effect is
+    Σ w_g x_g, and its variance
 
         c · Σ w_g² · x′Ax / tr A,   A = (I - 1w′)′ diag(w²) (I - 1w′),
 
     which is unbiased but for the factor when cluster means are equally variable, with
     (tr A)² / tr A² degrees of freedom (Bell and McCaffrey): for clusters of equal size those of the
     t-test on cluster means. The factor c, 3 or with `crossed` 2, is for
-    the models that all rows of a fold share.
+    the models that all rows of a fold share. Weights are proportional to min(n_g, cap), with the
+    largest cap for which (Σ w_g)²/Σ w_g² is at least half the number of clusters: with weights by
+    rows a few large clusters would decide, and their number is too small to show anything.
+    Clusters of one row, which has no mates to profit from, are left out where ten others are there.
+
+    Rows of a fold are scored by the same models, whose errors they share. With `folds`, V being the
+    variance above without its factor and S that with folds for units, S - V is the part of the models.
+    Where V + (S - V), over all assignments, exceeds c · V, it takes its place, with the degrees of
+    freedom of Satterthwaite. Without `folds` the factor has to do.
 
     `permutation` compares the paired statistic with those of other arrangements of the rows,
     p = (1 + #{t* ≥ t}) / (B + 1). It is exact for the null hypothesis that rows are exchangeable
@@ -149,7 +166,9 @@ def leakage_test(
     """
     choose("method", method, TESTS)
     without, leaked = _sample("losses_without", losses_without), _sample("losses_with", losses_with)
-    _refuse_unused(method, clusters=clusters, strata=strata, null_statistics=null_statistics)
+    _refuse_unused(
+        method, clusters=clusters, folds=folds, strata=strata, null_statistics=null_statistics
+    )
     if len(without) != len(leaked) and (method != "welch" or strata is not None):
         raise InputError(
             f"losses_without has {len(without)} and losses_with {len(leaked)} values, but "
@@ -159,7 +178,8 @@ def leakage_test(
     if method == "welch":
         return _by_t(_welch(without, leaked, _groups("strata", strata, len(without))), method)
     factor = CROSSED_INFLATION if crossed else VARIANCE_INFLATION
-    effect = _paired(without - leaked, _groups("clusters", clusters, len(without)), factor)
+    owners = _groups("clusters", clusters, len(without))
+    effect = _paired(without - leaked, owners, factor, _assignments(folds, len(without)))
     if method == "paired":
         return _by_t(effect, method)
     if null_statistics is None:
@@ -187,7 +207,11 @@ def _sample(name: str, values: ArrayLike, least: int = MINIMUM_UNITS) -> Array:
 
 
 def _refuse_unused(method: str, **given: ArrayLike | None) -> None:
-    used = {"paired": "clusters", "welch": "strata", "permutation": "clusters null_statistics"}
+    used = {
+        "paired": "clusters folds",
+        "welch": "strata",
+        "permutation": "clusters folds null_statistics",
+    }
     for name, value in given.items():
         if value is not None and name not in used[method].split():
             raise InputError(f"{name} was given, but method={method!r} does not use it.")
@@ -204,14 +228,32 @@ def _groups(name: str, values: ArrayLike | None, length: int) -> NDArray[np.intp
     return np.unique(labels, return_inverse=True)[1]
 
 
-def _paired(difference: Array, clusters: NDArray[np.intp] | None, factor: float) -> _Effect:
-    unit = "rows"
-    means, sizes = difference, np.ones(len(difference))
+def _assignments(values: ArrayLike | None, length: int) -> list[NDArray[np.intp]]:
+    if values is None:
+        return []
+    labels = np.asarray(values)
+    several = labels if labels.ndim == 2 else labels[None]
+    made = [_groups("folds", assignment, length) for assignment in several]
+    return [assignment for assignment in made if assignment is not None]
+
+
+def _paired(
+    difference: Array,
+    clusters: NDArray[np.intp] | None,
+    factor: float,
+    folds: Sequence[NDArray[np.intp]] = (),
+) -> _Effect:
+    unit, owners = "rows", np.arange(len(difference))
     if clusters is not None and clusters.max() + 1 >= FEW_CLUSTERS:
-        unit = "clusters"
-        sizes = np.bincount(clusters).astype(float)
-        means = np.bincount(clusters, weights=difference) / sizes
-    w = sizes / sizes.sum()
+        unit, owners = "clusters", clusters
+    sizes = np.bincount(owners).astype(float)
+    means = np.bincount(owners, weights=difference) / sizes
+    counted = np.ones(len(sizes), dtype=bool)
+    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a row without mates cannot profit from them
+        counted = sizes > 1
+    w = np.zeros(len(sizes))
+    w[counted] = _capped(sizes[counted])
+    w /= w.sum()
     effect = float(w @ means)
     s2, s3, s4, s5, s6 = (float(np.sum(w**power)) for power in range(2, 7))
     # A = diag(w²) + UCU′ with U = [w², w], which keeps its traces linear in the number of units
@@ -220,14 +262,50 @@ def _paired(difference: Array, clusters: NDArray[np.intp] | None, factor: float)
     inner = core @ np.array([[s4, s3], [s3, s2]])
     outer = core @ np.array([[s6, s5], [s5, s4]])
     trace_of_square = s4 + 2 * float(np.trace(outer)) + float(np.trace(inner @ inner))
-    variance = factor * s2 * float(w**2 @ (means - effect) ** 2) / trace
+    plain = s2 * float(w**2 @ (means - effect) ** 2) / trace
+    variance, freedom = factor * plain, trace**2 / trace_of_square
+    shares = (w / sizes)[owners]  # of single rows in the effect
+    scores = shares * (difference - effect)
+    shared, shared_freedom = _shared_variance(scores, shares > 0, folds, plain)
+    if plain + shared > variance:
+        variance = plain + shared
+        freedom = variance**2 / (plain**2 / freedom + shared**2 / shared_freedom)
     return _Effect(
         value=effect,
         error=math.sqrt(variance),
-        freedom=trace**2 / trace_of_square,
-        units=len(means),
+        freedom=freedom,
+        units=int(counted.sum()),
         unit=unit,
     )
+
+
+def _shared_variance(
+    scores: Array, counted: NDArray[np.bool_], folds: Sequence[NDArray[np.intp]], plain: float
+) -> tuple[float, int]:
+    """Return the variance of models that folds share, and the degrees of freedom of that.
+
+    It is what folds for units show beyond the variance over clusters. Assignments add up.
+    """
+    shared, freedom = 0.0, 0
+    for labels in folds:
+        number = len(np.unique(labels[counted]))
+        if number > 1:
+            totals = np.bincount(labels, weights=scores)
+            shared += float(totals @ totals) * number / (number - 1) - plain
+            freedom += number - 1
+    return shared, freedom
+
+
+def _capped(sizes: Array) -> Array:
+    """Return the largest min(n_g, cap) for which the clusters count as half their number or more.
+
+    The effective number of clusters is (Σ w)² / Σ w². A cap of one row makes it their number.
+    """
+    for cap in np.unique(sizes)[::-1]:
+        capped = np.minimum(sizes, cap)
+        if capped.sum() ** 2 >= EFFECTIVE_SHARE * len(sizes) * np.sum(capped**2):
+            return np.asarray(capped)
+    return np.ones(len(sizes))
 
 
 def _welch(without: Array, leaked: Array, strata: NDArray[np.intp] | None) -> _Effect:

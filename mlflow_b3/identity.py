@@ -28,7 +28,7 @@ ALWAYS = ("numpy", "pandas", "sklearn")
 OWN = __name__.split(".")[0]
 
 
-def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
+def identify(plan: Plan, levels: str | int, test: str) -> dict[str, str]:
     """Return everything that the outcome of a refit follows from, beside its task.
 
     The leaked share, the method and the budget are not among it: audits that differ in them share
@@ -39,14 +39,20 @@ def identify(plan: Plan, levels: str, test: str) -> dict[str, str]:
     InputError
         For a model that cannot be told from others.
     """
-    return identify_subject(plan.subject) | {
-        "folds": digest_folds(plan.folds),
-        "scheme": plan.scheme,
-        "levels": levels,
-        "fragments": str(plan.fragments),
-        "seed": str(plan.seed),
-        "test": test,
-    }
+    # journals of earlier versions have no n_train
+    own_size = {} if plan.n_train is None else {"n_train": str(plan.n_train)}
+    return (
+        own_size
+        | identify_subject(plan.subject)
+        | {
+            "folds": digest_folds(plan.folds),
+            "scheme": plan.scheme,
+            "levels": str(levels),
+            "fragments": str(plan.fragments),
+            "seed": str(plan.seed),
+            "test": test,
+        }
+    )
 
 
 def identify_subject(subject: Subject) -> dict[str, str]:

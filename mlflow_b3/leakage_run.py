@@ -7,9 +7,9 @@ from mlflow_b3.audit_checks import check_kinds
 from mlflow_b3.conclusions import conclude_test
 from mlflow_b3.errors import check_seed, choose
 from mlflow_b3.fold_table import load_folds
-from mlflow_b3.folds import cross_validates, make_folds
+from mlflow_b3.folds import make_folds
 from mlflow_b3.hypothesis import TESTS, LeakageTest
-from mlflow_b3.measurement.campaign import Campaign
+from mlflow_b3.measurement.campaign import Campaign, check_timed_test
 from mlflow_b3.measurement.comparison import check_test, measure_test
 from mlflow_b3.measurement.levels import parse_seconds
 from mlflow_b3.measurement.sessions import Means
@@ -43,9 +43,12 @@ def run_leakage_test(
     """Run the leakage test of a model alone.
 
     See `audit` for the parameters; all of the budget is the test's here. By default `paired` has
-    150 refits, and `permutation` 99 rearrangements of the rows.
+    150 refits, and `permutation` 99 rearrangements of the rows. `permutation` fits its number of
+    rearrangements to a time; `welch` cannot be cut short and takes no time.
     """
     choose("test", test, TESTS)
+    if test == "welch":
+        check_timed_test(test, budget)
     check_seed(seed)
     check_kinds(None, refit, refit_options, False)
     means = Means(
@@ -79,4 +82,4 @@ def run_leakage_test(
     with without_autologging(), campaign.session() as session:
         losses = measure_test(campaign, session, budget)
         session.check_failures()
-    return conclude_test(losses, test, crossed=cross_validates(campaign.folds))
+    return conclude_test(losses, test, splits=campaign.folds)

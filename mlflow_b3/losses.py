@@ -193,6 +193,12 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
     return known[choose("loss", loss, known)]
 
 
+def named_loss(loss: Any) -> Loss | None:
+    """Return the loss of a name, whatever the task; None for anything else."""
+    known = {**CLASSIFICATION, **REGRESSION}
+    return known.get(loss) if isinstance(loss, str) else None
+
+
 def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
     """Return the task of a model that does not say its own, from the loss or else the target.
 
@@ -240,3 +246,17 @@ def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
         shares = np.tile(counts / counts.sum(), (len(target), 1))
         return float(np.mean(loss.per_row(target, shares, classes)))
     return None
+
+
+def loss_ceiling(loss: Loss, target: Array) -> float | None:
+    """Return the largest mean loss of predictions inside the range of a numeric target.
+
+    Every row is predicted by the end of the range that is farther from it. None for losses other
+    than `squared` and `absolute`, whose `bound` says what there is to say.
+    """
+    if loss.name not in REGRESSION or loss.per_row is not REGRESSION[loss.name].per_row:
+        return None
+    values = np.asarray(target, dtype=float)
+    low, high = float(values.min()), float(values.max())
+    farther = np.where(values - low > high - values, low, high)
+    return float(np.mean(loss.per_row(values, farther, None)))

@@ -13,6 +13,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.leakage_share import LARGEST_SHARE
 from mlflow_b3.estimation.methods import Method, check_size
 from mlflow_b3.estimation.mixture import P0Bound
+from mlflow_b3.estimation.published import LARGEST_IN_AUDIT
 from mlflow_b3.evidence import Evidence
 from mlflow_b3.findings import Finding
 from mlflow_b3.fold_bounds import bound_folds, largest_share
@@ -27,7 +28,13 @@ from mlflow_b3.folds import (
     summarize_folds,
 )
 from mlflow_b3.measurement.breaking import FragmentSizes, breakable
-from mlflow_b3.measurement.levels import DESIGNS, choose_repeats
+from mlflow_b3.measurement.levels import (
+    choose_repeats,
+    count_levels,
+    least_fits,
+    parse_budget,
+    plan_fits,
+)
 from mlflow_b3.refit import without_autologging
 from mlflow_b3.reporting.report import Settings
 from mlflow_b3.subject import Subject
@@ -53,6 +60,8 @@ class Plan:
         How clusters are broken on purpose.
     method : Method
     scheme : str
+    n_train : int or None
+        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
     seed : int
     """
 
@@ -66,6 +75,7 @@ class Plan:
     fragments: FragmentSizes
     method: Method
     scheme: str
+    n_train: int | None
     seed: int
 
     @property
@@ -82,6 +92,7 @@ class Plan:
             method=self.method.name,
             method_options=self.method.options,
             scheme=self.scheme,
+            n_train=self.n_train,
             pattern=claim.pattern,
             fragments=str(self.fragments),
             claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
@@ -96,6 +107,21 @@ class Plan:
         )
 
 
+def check_budget(
+    budget: Any, n_folds: int | None, *, stochastic: bool, levels: str | int, scheme: str
+) -> None:
+    """Refuse a number of refits that is too small for so many folds, or for any."""
+    fits, _ = parse_budget(budget)
+    if fits is None:
+        return
+    design: dict[str, Any] = {"levels": levels, "from_zero": scheme == "replace"}
+    each = least_fits(n_folds=1, stochastic=stochastic, **design)
+    if n_folds is None and fits < each:
+        raise InputError(f"budget={fits} refits is too little: every fold needs at least {each}.")
+    if n_folds is not None and n_folds > 0:
+        plan_fits(fits, n_folds=n_folds, stochastic=stochastic, **design)
+
+
 def plan_audit(
     subject: Subject,
     claim: Claim,
@@ -107,7 +133,8 @@ def plan_audit(
     fragments: FragmentSizes | None,
     method: Method,
     scheme: str,
-    levels: str,
+    levels: str | int,
+    n_train: int | None,
     seed: int,
 ) -> Plan:
     """Make the folds and find out what is known about their leakage; see `mlflow_b3.audit`."""
@@ -121,7 +148,7 @@ def plan_audit(
     claim, bound = _bound(claim, table, splits[: len(splits) // repeats], seed)
     claim = evidence.settle(claim, splits, table)
     sizes = fragments or claim.fragment_sizes
-    _check_before_refits(claim, table, summaries, sizes, method, scheme, levels)
+    _check_before_refits(claim, table, summaries, sizes, method, scheme, levels, n_train)
     return Plan(
         subject=subject,
         evidence=evidence,
@@ -133,6 +160,7 @@ def plan_audit(
         fragments=sizes,
         method=method,
         scheme=scheme,
+        n_train=n_train,
         seed=seed,
     )
 
@@ -157,17 +185,34 @@ def _check_before_refits(
     sizes: FragmentSizes,
     method: Method,
     scheme: str,
-    levels: str,
+    levels: str | int,
+    n_train: int | None,
 ) -> None:
     """Refuse what would otherwise show after hours of refits."""
     if claim.pattern == "rows":
         claim.shares(claim.high, folds)  # impossible shares
     if claim.pattern == "fragments":
+        if n_train is not None:
+            raise InputError(
+                f"n_train={n_train} is for misplaced rows (p0 or cluster_error): what split clusters "
+                "do is measured in training sets of full size. Leave n_train out."
+            )
         _require_breakable(table, sizes)
     for fold in folds:  # a method that would be too large or needs more levels
+        if n_train is not None and n_train > fold.n_training:
+            raise InputError(
+                f"n_train={n_train} is more than the {fold.n_training} training rows of a fold; "
+                "give at most that many."
+            )
         leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
         everything = scheme == "replace" or leaked > fold.n_training
-        check_size(method, DESIGNS[levels], fold.n_training if everything else round(leaked))
+        rows = n_train or fold.n_training
+        check_size(
+            method,
+            count_levels(levels),
+            rows if everything else round(leaked),
+            largest=LARGEST_IN_AUDIT,
+        )
 
 
 def _repeats(
@@ -176,7 +221,7 @@ def _repeats(
     folds: Any,
     repeats: int | None,
     budget: Any,
-    levels: str,
+    levels: str | int,
     scheme: str,
 ) -> int:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
@@ -194,7 +239,7 @@ def _repeats(
         budget,
         n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
         stochastic=stochastic,
-        design=levels,
+        levels=levels,
         from_zero=scheme == "replace",
     )
 

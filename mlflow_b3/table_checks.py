@@ -13,6 +13,8 @@ from mlflow_b3.table_findings import is_plain
 from mlflow_b3.wording import shortened
 
 MINIMUM_ROWS = 20
+#: What notes about dtypes have in common.
+IN_TABLE = "in the table, and"
 
 
 def require_names(**arguments: object) -> None:
@@ -171,13 +173,64 @@ def value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return problems
 
 
-def cast_features(
-    features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str]
+def is_text(dtype: str) -> bool:
+    """Return whether a dtype of a signature stands for text."""
+    return dtype in ("object", "str", "string")
+
+
+def as_categories(
+    features: pd.DataFrame, categories: Mapping[str, tuple[Any, ...]], notes: list[str]
 ) -> pd.DataFrame:
-    """Return features with the dtypes of the model's signature; note those that cannot have them."""
+    """Return features with the categories that the model was trained on; note those changed.
+
+    Files of text do not keep categories, and learners that tell categories by their dtype would take
+    the column for another one. Columns of numbers stay as they are.
+    """
+    changed = {}
+    for name, known in categories.items():
+        if name not in features.columns:
+            continue
+        column = features[name]
+        if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_numeric_dtype(column):
+            continue
+        others = sorted(set(column.dropna().unique()) - set(known), key=str)
+        kept = [value for value in known if not pd.isna(value)]
+        changed[name] = column.astype(pd.CategoricalDtype([*kept, *others]))
+        notes.append(f"{name!r} is {column.dtype} {IN_TABLE} category again as in training")
+    return _with_columns(features, changed)
+
+
+def _with_columns(features: pd.DataFrame, changed: Mapping[str, Any]) -> pd.DataFrame:
+    if not changed:
+        return features
+    columns = {name: changed.get(str(name), features[name]) for name in features.columns}
+    return pd.DataFrame(columns, copy=False)  # as they are, not once more
+
+
+def cast_features(
+    features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str], notes: list[str]
+) -> pd.DataFrame:
+    """Return features with the dtypes of the model's signature; note those that cannot have them.
+
+    A signature knows no categories: it calls them text, or numbers. Columns that are categories in the
+    table stay so, because learners may tell categories by their dtype.
+    """
     changed = {}
     for name, dtype in dtypes.items():
         if name not in features.columns or str(features[name].dtype) == dtype:
+            continue
+        if is_text(dtype) and is_text(str(features[name].dtype)):
+            continue
+        if isinstance(features[name].dtype, pd.CategoricalDtype):
+            kind = "text" if is_text(dtype) else dtype
+            notes.append(f"{name!r} is category {IN_TABLE} {kind} in the model's signature")
+            continue
+        if is_text(dtype) and _became_numbers(features[name]):
+            problems.append(
+                f"feature {name!r} has dtype {features[name].dtype}, but was text in training. Texts "
+                "such as '007' become numbers when a file is read: read it again with "
+                f"pd.read_csv(…, dtype={{{name!r}: str}}), or give the path of the file."
+            )
             continue
         try:
             cast = features[name].astype(dtype)  # type: ignore[call-overload]
@@ -189,10 +242,12 @@ def cast_features(
                 f"feature {name!r} has dtype {features[name].dtype}, which cannot become the "
                 f"{dtype} of the model's signature: {error}"
             )
-    if not changed:
-        return features
-    columns = {name: changed.get(str(name), features[name]) for name in features.columns}
-    return pd.DataFrame(columns, copy=False)  # as they are, not once more
+    return _with_columns(features, changed)
+
+
+def _became_numbers(column: "pd.Series[Any]") -> bool:
+    """Return whether a column holds numbers or truth values, not only missing texts."""
+    return pd.api.types.is_numeric_dtype(column) and bool(column.notna().any())
 
 
 def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:

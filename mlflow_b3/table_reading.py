@@ -1,6 +1,7 @@
 """Tables in: read, given their cluster column, and fingerprinted."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,19 @@ CHUNK = 100_000
 PARTS = 16
 
 
-def read_table(data: Any) -> pd.DataFrame:
+def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
     """Return `data` as a DataFrame.
 
     Parameters
     ----------
     data : DataFrame, path of a .csv or .parquet file, or an MLflow pandas dataset
+    texts : sequence of str
+        Columns that hold text. Where a .csv file makes numbers of them, they are read again.
     """
     if isinstance(data, pd.DataFrame):
         return data
     if isinstance(data, (str, Path)):
-        return _read_file(Path(data))
+        return _with_texts(Path(data), _read_file(Path(data)), texts)
     frame = getattr(data, "df", None)  # mlflow.data.PandasDataset
     if isinstance(frame, pd.DataFrame):
         return frame
@@ -63,6 +66,19 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
     labelled = frame.copy(deep=False)
     labelled[name] = labels
     return labelled, name
+
+
+def _with_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    """Read columns of a .csv file again that are texts and became numbers: "007" became 7."""
+    numbers = [
+        name
+        for name in texts
+        if name in frame.columns and pd.api.types.is_numeric_dtype(frame[name])
+    ]
+    if not numbers or path.suffix.lower() != ".csv":
+        return frame
+    again = pd.read_csv(path, usecols=numbers, dtype=dict.fromkeys(numbers, str))
+    return frame.assign(**{name: again[name].to_numpy() for name in numbers})
 
 
 def _read_file(path: Path) -> pd.DataFrame:

@@ -16,17 +16,43 @@ LOSS_WORDS = {
 
 
 def number(value: float | None) -> str:
-    """Return a loss or share with three decimals, or three digits where that says nothing."""
+    """Return a loss or share with three decimals, or three digits where those would all be 0."""
     if value is None:
         return "unknown"
     if 100 <= abs(value) < 1e6:
         return f"{value:.0f}"
-    return f"{value:.3f}" if 0.01 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
+    return f"{value:.3f}" if 0.0005 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
+
+
+def signed(difference: float) -> str:
+    """Return a difference of scores with its sign."""
+    text = number(difference)
+    return text if text.startswith("-") else f"+{text}"
 
 
 def percent(share: float) -> str:
     """Return a share as a percentage, without what rounding left of 0."""
     return f"{round(100 * share, 9) + 0.0:.3g} %"
+
+
+def read_number(value: Any) -> Any:
+    """Return the number that a text such as "0.1" or "10%" stands for, and all else as it is."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return value
+
+
+def read_share(value: Any) -> Any:
+    """Return a share, or a pair of them, given as texts such as "10%" or "5%,15%", as numbers."""
+    if isinstance(value, str) and "," in value:
+        value = tuple(value.split(","))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(read_number, value))
+    return read_number(value)
 
 
 def not_percentage(value: Any) -> str:
@@ -62,8 +88,8 @@ def visible(text: str) -> str:
 
 
 def interval_words(ends: tuple[float, float | None] | None) -> str:
-    """Return the ends of an interval; the upper one may not be known."""
+    """Return the ends of an interval; there may be no upper one."""
     if ends is None:
         return ""
     low, high = ends
-    return f"{number(low)} or more" if high is None else f"{number(low)} – {number(high)}"
+    return f"{number(low)}, no upper limit" if high is None else f"{number(low)} – {number(high)}"

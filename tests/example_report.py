@@ -39,6 +39,7 @@ SETTINGS = Settings(
     n_validated=200,
     data_digest="0123456789abcdef",
     version="0.1.0",
+    n_repeated=200,
 )
 PROFITS = LeakageTest(
     statistic=4.2,
@@ -62,7 +63,7 @@ FRAGMENTS = FragmentLosses(
 REPORT = AuditReport(
     e0=0.3,
     e0_interval=(0.26, 0.34),
-    e0_guaranteed=0.28,
+    e0_secant=0.28,
     p0=0.05,
     p0_source="cluster_error",
     loco=0.25,
@@ -131,7 +132,7 @@ def report(*, settings: dict | None = None, **changes) -> AuditReport:
 def unknown(**changes) -> AuditReport:
     """Return the report of an audit that was told nothing about the leakage."""
     nothing = dict.fromkeys(
-        ("e0", "e0_guaranteed", "p0", "inflation", "leaked", "losses", "residual", "path")
+        ("e0", "e0_secant", "p0", "inflation", "leaked", "losses", "residual", "path")
     )
     return report(
         settings={"pattern": "unknown", "claim": None},
@@ -145,7 +146,7 @@ def unknown(**changes) -> AuditReport:
 def split(**changes) -> AuditReport:
     """Return the report of an audit of clusters that were split in two."""
     changed = {"pattern": "fragments", "claim": (0.4, 0.4), **changes.pop("settings", {})}
-    fixed = {"p0_source": "split_rate", "p0": 0.32, "e0_guaranteed": None, "path": None}
+    fixed = {"p0_source": "split_rate", "p0": 0.32, "e0_secant": None, "path": None}
     return report(settings=changed, **{**fixed, **changes})
 
 

@@ -1,5 +1,6 @@
-"""Real services for tests: MLflow's server, and PostgreSQL in a cluster that nobody else sees."""
+"""Real services for tests: MLflow's server, and databases that nobody else sees."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -110,7 +111,7 @@ def postgresql() -> Iterator[str]:
     programs = _postgresql_programs()
     if programs is None:
         absent("PostgreSQL is not installed")
-    owner = _unprivileged()
+    owner = _unprivileged("postgres")
     # not in pytest's folder, which only its owner may enter, and whose path is long for a socket
     with tempfile.TemporaryDirectory(prefix="b3-postgresql-") as name:
         folder = Path(name)
@@ -138,6 +139,51 @@ def postgresql() -> Iterator[str]:
             process.wait()
 
 
+@contextmanager
+def mariadb() -> Iterator[str]:
+    """Run MariaDB on a socket in a temporary folder; yield the address of its database."""
+    server = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+    install = shutil.which("mariadb-install-db")
+    if server is None or install is None:
+        absent("MariaDB is not installed")
+    if importlib.util.find_spec("pymysql") is None:
+        absent("PyMySQL is not installed")
+    owner = _unprivileged("mysql")
+    with tempfile.TemporaryDirectory(prefix="b3-mariadb-") as name:
+        folder = Path(name)
+        if owner is not None:
+            shutil.chown(folder, owner)
+        as_owner: dict[str, Any] = {"cwd": folder, "user": owner}
+        own = ["--no-defaults", f"--datadir={folder}/data"]
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([install, *own, *options], check=True, capture_output=True, **as_owner)
+        address = folder / "socket"
+        # no network, no care for crashes
+        options = [f"--socket={address}", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"]
+        first = folder / "first.sql"
+        first.write_text("CREATE DATABASE mlflow CHARACTER SET utf8mb4;\n", encoding="ascii")
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*_ended_with_us(), server, *own, *options, f"--init-file={first}"],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                **as_owner,
+            )
+        try:
+            _wait(lambda: _answers(address), process, log)
+            yield f"mysql+pymysql://root@localhost/mlflow?unix_socket={address}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _answers(address: Path) -> bool:
+    """Whether something takes connections at a socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(address)) == 0
+
+
 def _postgresql_programs() -> Path | None:
     """Return the folder of PostgreSQL's programs; Debian keeps some of them out of the path."""
     found = shutil.which("initdb")
@@ -146,14 +192,14 @@ def _postgresql_programs() -> Path | None:
     return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
 
 
-def _unprivileged() -> str | None:
-    """Return the user to run PostgreSQL as, which refuses to be run by root; None for oneself."""
+def _unprivileged(name: str) -> str | None:
+    """Return the user to run a database as, which refuses to be run by root; None for oneself."""
     if os.geteuid() != 0:
         return None
     import pwd
 
     users = {user.pw_name for user in pwd.getpwall()}
-    return "postgres" if "postgres" in users else "nobody"
+    return name if name in users else "nobody"
 
 
 def _ended_with_us() -> list[str]:

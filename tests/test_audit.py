@@ -1,11 +1,13 @@
 """The whole flow in Python: from a model and a table to a report."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from learners import Patient
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GroupKFold, KFold
@@ -15,7 +17,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mlflow_b3 as b3
 from mlflow_b3.measurement.accumulation import CORRELATED_ERRORS
+from mlflow_b3.measurement.outcomes import FitCounts
 from mlflow_b3.refit import load_model
+from mlflow_b3.reporting.findings import audit_findings
+from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.tracking.metrics import curves_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
@@ -41,12 +46,21 @@ def test_the_corrected_loss_is_above_the_loss_on_noisy_clusters_and_near_the_tru
     assert report.iid < report.loco < report.e0
     assert report.e0_interval[0] <= truth <= report.e0_interval[1]
     assert abs(report.e0 - truth) < abs(report.loco - truth)
-    assert report.loco < report.e0_guaranteed
+    assert report.e0_secant is None or report.e0_secant < truth
     assert report.inflation == pytest.approx(report.e0 - report.loco)
 
 
 def test_a_report_survives_json(report):
     assert b3.AuditReport.from_dict(json.loads(report.to_json())) == report
+    assert "e0_guaranteed" not in report.to_dict()
+
+
+def test_a_report_of_an_earlier_version_keeps_its_bound_under_the_old_name_only(report):
+    old = {**report.to_dict(), "e0_guaranteed": 0.3}
+    del old["e0_secant"]
+    read = b3.AuditReport.from_dict(old)
+    assert (read.e0_secant, read.e0_guaranteed) == (None, 0.3)
+    assert read.to_dict() == {**old, "e0_secant": None}
 
 
 def test_the_test_finds_that_the_learner_profits(report):
@@ -123,7 +137,41 @@ def test_split_patients_are_a_mixture_of_seen_and_new():
     mixture = (1 - share) * report.e0 + share * seen
     assert mixture == pytest.approx(report.loco)
     assert report.settings.pattern == "fragments"
-    assert report.e0_guaranteed is None
+    assert report.e0_secant is None
+
+
+def _grouped(rng, clusters, rows):
+    """Return features that tell clusters apart, and the effect of each row's cluster."""
+    owner, effect = np.repeat(np.arange(clusters), rows), rng.normal(size=clusters)
+    features = rng.normal(size=(clusters, 3))[owner] + 0.3 * rng.normal(size=(len(owner), 3))
+    frame = pd.DataFrame(features, columns=["a", "b", "c"]).assign(g=owner)
+    return frame, effect[owner]
+
+
+def test_the_interval_of_a_rating_stays_below_what_ratings_can_be_missed_by():
+    """Without the limit the upper end was in the thousands, for ratings from 1 to 5."""
+    rng = np.random.default_rng(0)
+    frame, effect = _grouped(rng, 30, 8)
+    frame["y"] = np.clip(np.round(3 + effect + 0.7 * rng.normal(size=len(frame))), 1, 5)
+    report = b3.audit(
+        KNeighborsRegressor(3), frame, target="y", cluster="g", cluster_error=0.4, loss="squared"
+    )
+    assert report.settings.loss_ceiling < 16
+    assert report.e0 <= report.e0_interval[1] <= report.settings.loss_ceiling
+    assert max(report.sensitivity.high) <= report.settings.loss_ceiling
+
+
+def test_an_upper_end_that_says_nothing_is_not_given():
+    """The log loss of an overconfident model, 12 clusters, 45 % wrong ids: 34.5 is a cut-off."""
+    rng = np.random.default_rng(1)
+    frame, effect = _grouped(rng, 12, 6)
+    frame["y"] = (effect + 0.3 * rng.normal(size=len(frame)) > 0).astype(int)
+    options = {"target": "y", "cluster": "g", "folds": 5, "budget": 150, "loss": "log"}
+    report = b3.audit(LogisticRegression(C=1000), frame, cluster_error=0.45, **options)
+    assert report.e0_interval[1] is None
+    assert b3.AuditReport.from_json(report.to_json()) == report
+    small = b3.audit(LogisticRegression(C=0.01), frame, cluster_error=0.05, **options)
+    assert small.e0_interval[1] < 2
 
 
 def test_a_range_is_wider_than_its_middle(clinic, report):
@@ -134,7 +182,7 @@ def test_a_range_is_wider_than_its_middle(clinic, report):
 
 def test_without_any_rate_no_single_number_is_given(clinic):
     report = b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **SMALL)
-    assert report.e0 is report.p0 is report.inflation is report.e0_guaranteed is None
+    assert report.e0 is report.p0 is report.inflation is report.e0_secant is None
     assert report.p0_source == "none"
     assert "B307" in codes(report)
     assert report.e0_interval[0] < report.loco < report.e0_interval[1]
@@ -251,6 +299,55 @@ def test_the_papers_scheme_with_replacement_works_too(clinic):
     assert report.e0 > report.loco
 
 
+def test_the_papers_protocol_has_its_own_training_size_and_levels(clinic):
+    """Sixty rows drawn with replacement, 20 levels at equal distances, trend4+mono."""
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        p0=0.05,
+        p0_validation=0,
+        scheme="replace",
+        n_train=60,
+        levels=20,
+        method="trend4+mono",
+        folds=3,
+        **COLUMNS,
+    )
+    assert report.curve.n_train == report.settings.n_train == 60
+    assert np.diff(report.curve.injected) == pytest.approx(report.curve.injected[1])
+    assert len(report.curve.injected) == 20
+    assert report.loco == report.curve.loss[0]
+    assert report.accurate
+    assert report.fragments is None
+    assert "B353" in codes(report)
+    full = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=0.05, folds=3, **COLUMNS)
+    assert report.loco > full.loco  # smaller training sets, worse models
+    assert report.iid > full.iid
+
+
+def test_least_squares_in_an_audit_names_what_would_work_before_the_first_refit(clinic):
+    with pytest.raises(b3.InputError, match=r"n_train=4, levels=6") as caught:
+        b3.audit(
+            KNeighborsClassifier(3),
+            clinic.frame,
+            cluster_error=0.1,
+            method="least-squares",
+            **COLUMNS,
+        )
+    assert "'power', 'basis' or 'trend4+mono'" in str(caught.value)
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        cluster_error=0.1,
+        method="least-squares",
+        scheme="replace",
+        n_train=4,
+        levels=6,
+        **COLUMNS,
+    )
+    assert len(report.losses) == 5
+
+
 def test_basis_is_a_method_of_the_audit(clinic):
     report = b3.audit(
         KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, method="basis", **COLUMNS
@@ -297,8 +394,126 @@ def test_a_method_that_cannot_work_shows_before_the_first_refit(clinic):
 
 
 def test_a_time_is_a_budget(clinic):
-    report = b3.audit(LogisticRegression(), clinic.frame, folds=2, budget="1s", **COLUMNS)
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget="20s", **options)
     assert report.settings.fits >= 40
+
+
+class Tiring(Patient):
+    """Takes longer from the fifth fit on."""
+
+    fits = 0
+
+    def fit(self, X, y):
+        Tiring.fits += 1
+        time.sleep(0.5 if Tiring.fits > 4 else 0.02)
+        return super().fit(X, y)
+
+
+class Refused(KNeighborsClassifier):
+    """Must not be trained."""
+
+    def fit(self, X, y):  # noqa: ARG002 - the signature is scikit-learn's
+        raise AssertionError("refitted")
+
+
+@pytest.mark.parametrize(
+    ("folds", "budget", "least"), [(3, 59, 60), (None, 99, 100), ([([0], [1])] * 4, 79, 80)]
+)
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_fitted(
+    clinic, folds, budget, least
+):
+    with pytest.raises(b3.InputError, match=f"need at least {least}"):
+        b3.audit(Refused(), clinic.frame, folds=folds, budget=budget, **COLUMNS)
+
+
+@pytest.mark.parametrize("options", [{"budget": 19}, {"budget": 59, "folds": 3}, {"budget": "x"}])
+def test_a_budget_that_suits_no_table_is_refused_before_the_model_is_loaded(options):
+    with pytest.raises(b3.InputError, match="budget="):
+        b3.audit("models:/nowhere/1", "nowhere.csv", **COLUMNS, **options)
+
+
+@pytest.mark.parametrize("budget", [46, 50, 73])
+def test_a_budget_is_never_exceeded(clinic, budget):
+    """Two folds of a fifth of the rows: rows alone are split in five, which is three folds more."""
+    rows = np.arange(len(clinic.frame))
+    folds = [(rows[rows % 5 != n], rows[rows % 5 == n]) for n in (0, 1)]
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": folds, "budget": budget}
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, **options).settings.fits <= budget
+
+
+def test_a_time_that_the_first_refits_show_to_be_too_short_is_refused_at_once(clinic):
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1}
+    started = time.monotonic()
+    with pytest.raises(
+        b3.InputError, match=r"budget='3s' is too short: a refit takes about 0\..*m'"
+    ):
+        b3.audit(Patient(0.5), clinic.frame, budget="3s", **options)
+    assert time.monotonic() - started < 3, "at least 30 refits would take 15 s"
+
+
+def test_a_report_says_where_the_time_ended_before_all_planned_refits(report):
+    counts = FitCounts(planned=480, done=300)
+    (finding,) = [f for f in audit_findings(report, counts) if f.code == "B352"]
+    assert "after 300 of 480 planned refits" in str(finding)
+    assert "B352" not in codes(report)
+
+
+def test_work_stops_when_the_time_is_over(clinic):
+    """Later refits are slower than the first ones, which promised to be fast enough."""
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1}
+    started = time.monotonic()
+    with pytest.raises(b3.InputError, match="budget='4s' is too short"):
+        b3.audit(Tiring(), clinic.frame, budget="4s", **options)
+    assert time.monotonic() - started < 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 35}, r'error rate \(zero_one\) lies between 0 and 1.* give 0.35 or "35%"'),
+        ({"threshold": 35, "loss": "zero_one"}, "lies between 0 and 1"),
+        ({"threshold": -0.1, "loss": "brier"}, r"Brier score \(brier\) lies between 0 and 1"),
+        ({"threshold": 40, "loss": "log"}, "lies between 0 and 34.54"),
+        ({"threshold": "a third"}, "threshold='a third' must be a finite number"),
+    ],
+)
+def test_a_threshold_that_the_loss_cannot_reach_is_refused(clinic, options, message):
+    with pytest.raises(b3.InputError, match=message):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **options)
+
+
+def test_a_threshold_of_a_named_loss_is_refused_before_the_model_is_loaded():
+    with pytest.raises(b3.InputError, match=r"squared\) is at least 0\. Give a threshold in that"):
+        b3.audit("models:/nowhere/1", "no.csv", threshold=-1, loss="squared", **COLUMNS)
+
+
+def test_percentages_are_understood_and_a_threshold_above_the_constant_is_a_finding(clinic):
+    options = {**COLUMNS, **SMALL, "cluster_error": "10%"}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold="90%", **options)
+    assert report.threshold == 0.9
+    assert report.settings.claim == (0.1, 0.1)
+    assert "B351" in codes(report)
+    assert headline_of(report).word == "Inflated", "whatever the threshold"
+    sensible = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold=0.3, **options)
+    assert "B351" not in codes(sensible)
+
+
+def test_data_that_cannot_tell_are_headed_so(clinic):
+    """One row a cluster, three clusters, a copy of the target among the features, no rate."""
+    frame, rng = clinic.frame, np.random.default_rng(0)
+    model = LogisticRegression()
+    visits = {**COLUMNS, "cluster": np.arange(len(frame)), "folds": 2, "budget": 60}
+    noise = frame.assign(disease=rng.integers(2, size=len(frame)))
+    copied = frame.assign(copy=frame["disease"])
+    for audited, options in (
+        (frame.drop(columns="patient_id"), visits),
+        (noise.drop(columns="patient_id"), {**visits, "cluster": np.arange(len(frame)) % 3}),
+        (copied, {**visits, "cluster": "patient_id", "cluster_error": 0.1}),
+        (noise, {**visits, "cluster": "patient_id", "threshold": 0.99}),
+    ):
+        report = b3.audit(model, audited, **options)
+        assert headline_of(report).word == "Cannot tell", headline_of(report)
 
 
 def test_missing_values_are_the_learners_business(clinic):
@@ -316,6 +531,16 @@ def test_missing_values_are_the_learners_business(clinic):
         ({"p0": 0.6}, b3.InputError, "impossible"),
         ({"method": "T4"}, b3.InputError, "method='T4'"),
         ({"scheme": "both"}, b3.InputError, "scheme='both'"),
+        ({"levels": 2}, b3.InputError, "levels=2"),
+        ({"n_train": 50}, b3.InputError, "n_train=50 needs scheme='replace'"),
+        ({"n_train": 1.5, "scheme": "replace"}, b3.InputError, "n_train=1.5"),
+        ({"n_train": 9999, "scheme": "replace"}, b3.InputError, "more than the"),
+        (
+            {"n_train": 50, "scheme": "replace", "split_rate": 0.1},
+            b3.InputError,
+            "n_train=50 is for misplaced rows",
+        ),
+        ({"n_train": 50, "scheme": "replace", "method": "cvc"}, b3.InputError, "method='cvc'"),
         ({"loss": "squared"}, b3.InputError, "does not fit a classification model"),
         ({"loss": "logg"}, b3.InputError, "Did you mean 'log'"),
         ({"seed": -1}, b3.InputError, "seed=-1"),

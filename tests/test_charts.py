@@ -111,7 +111,7 @@ def test_the_scores_are_on_one_axis_with_intervals_and_the_threshold():
     assert "ignoring clusters (IID): 0.150" in written
     assert "on noisy clusters (LOCO): 0.250 (0.220 – 0.280)" in written
     assert "on new clusters (e0): 0.300 (0.260 – 0.340)" in written
-    assert "e0 is at least, up to noise: 0.280" in written
+    assert "e0 at least, if the curve is convex: 0.280" in written
     assert "threshold 0.450" in written
 
 
@@ -380,7 +380,7 @@ def scaled(factor: float, shift: float = 0.0) -> AuditReport:
     )
     audit = losses(
         unknown() if factor < 0 else REPORT,
-        *("e0", "e0_interval", "e0_guaranteed", "loco", "loco_interval", "iid", "threshold"),
+        *("e0", "e0_interval", "e0_secant", "loco", "loco_interval", "iid", "threshold"),
     )
     return replace(
         audit,

@@ -92,6 +92,23 @@ def test_shares_must_lie_between_0_and_1(source, value):
     )
 
 
+@pytest.mark.parametrize("source", ["p0", "cluster_error", "split_rate"])
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [("10%", 0.1, 0.1), (" 10 % ", 0.1, 0.1), ("0.1", 0.1, 0.1), ("5%,15%", 0.05, 0.15)],
+)
+def test_percentages_and_numbers_may_be_texts(source, text, low, high):
+    claim = make_claim(**{source: text})
+    assert (claim.low, claim.high) == pytest.approx((low, high))
+    assert make_claim(**{source: ("5%", 0.15)}).low == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("text", ["110%", "-5%", "15%,5%"])
+def test_percentages_that_cannot_be_are_refused(text):
+    with pytest.raises(InputError, match=r"must lie in \[0, 1\)"):
+        make_claim(cluster_error=text)
+
+
 @pytest.mark.parametrize("value", [(0.1,), (0.1, 0.2, 0.3), (None, 0.1), {}, object], ids=str)
 def test_anything_but_a_number_or_a_pair_is_refused(value):
     with pytest.raises(InputError, match=r"p0=.* must be a number or a pair \(low, high\)"):

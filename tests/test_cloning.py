@@ -26,6 +26,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.refit import load_model
 from mlflow_b3.refit.interface import Rows
 from mlflow_b3.refit.sklearn import CloneLearner
+from mlflow_b3.subject import load_subject
 
 N = 90
 RNG = np.random.default_rng(1)
@@ -283,6 +284,59 @@ def test_model_that_was_never_trained_has_nothing_to_agree_with():
         LogisticRegression(), FRAME, target="y", cluster="cluster", budget=72, folds=3
     )
     assert report.settings.refit_agreement is None
+
+
+def test_a_model_that_was_never_logged_is_not_called_that():
+    model = LogisticRegression().fit(X, WORDS)
+    report = b3.audit(model, FRAME, target="y", cluster="cluster", budget=72, folds=3)
+    text = " ".join(str(report).split())
+    assert "it agrees with the fitted model that was given in 100 % of its predictions" in text
+    assert "logged model" not in text
+
+
+def test_classes_that_were_matched_by_agreement_may_be_swapped_and_the_report_says_so():
+    """A model of 0 and 1 agrees with "well" and "sick" in either order."""
+    coded = LogisticRegression().fit(X, (WORDS == "well").astype(int))
+    report = b3.audit(coded, FRAME, target="y", cluster="cluster", budget=72, folds=3)
+    text = " ".join(str(report).split())
+    assert "0 as 'sick', 1 as 'well': check that the labels are not swapped" in text
+    assert "in 100 % of its predictions, by that reading of its classes" in text
+
+
+# ---------------------------------------------------------------- does the seed matter?
+
+
+@pytest.mark.parametrize(
+    ("model", "matters"),
+    [
+        (LogisticRegression(random_state=3), False),
+        (make_pipeline(StandardScaler(), LogisticRegression()), False),
+        (HistGradientBoostingClassifier(max_iter=5), False),
+        (RandomForestClassifier(5), True),
+        (DecisionTreeClassifier(max_features=1), True),
+    ],
+    ids=["logistic", "pipeline", "boosting", "forest", "tree"],
+)
+def test_a_random_state_is_randomness_only_where_it_changes_predictions(model, matters):
+    subject = load_subject(model, FRAME, target="y", cluster="cluster")
+    assert subject.learner.stochastic == matters
+
+
+def test_a_deterministic_learner_with_a_seed_makes_no_copies_of_refits():
+    fitted = []
+
+    class Counted(LogisticRegression):
+        def fit(self, X, y):
+            fitted.append(len(X))
+            return super().fit(X, y)
+
+    options = {"target": "y", "cluster": "cluster", "folds": 3, "repeats": 1, "cluster_error": 0.1}
+    report = b3.audit(Counted(), FRAME, budget=60, **options)
+    assert report.settings.fits <= 60, "69 would be needed by a learner that draws at random"
+    tried = 2
+    assert len(fitted) == report.settings.fits + tried
+    with pytest.raises(InputError, match="need at least 69 for a learner that draws at random"):
+        b3.audit(RandomForestClassifier(5), FRAME, budget=60, **options)
 
 
 def test_network_of_scikit_learn_is_refitted_with_the_logged_seed():

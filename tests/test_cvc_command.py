@@ -14,7 +14,7 @@ import mlflow_b3 as b3
 from mlflow_b3.cli import main
 from mlflow_b3.committed_arguments import commit_arguments
 from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.policy import load_policy
+from mlflow_b3.gating.policy import Pin, load_policy
 from mlflow_b3.tracking.audits import read_audit
 from mlflow_b3.tracking.metrics import metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
@@ -104,7 +104,7 @@ def test_the_gate_looks_at_cvc(shop):
 def _unsigned():
     from dataclasses import replace
 
-    return replace(load_policy(), signed=False)
+    return replace(load_policy(), signed=False, pins=(Pin(models="*"),))
 
 
 def test_audits_without_cvc_are_not_ranked_by_it(shop, visits):

@@ -257,7 +257,7 @@ def test_the_summary_mentions_the_corrected_score_behind_e0():
 def test_the_corrected_score_does_not_change_the_word_of_the_audit():
     """It takes ids as right, so it cannot decide about an audit of wrong ones."""
     bad = replace(CVC, cvc=0.9, interval=(0.8, 1.0))
-    assert headline_of(audited(bad)).word == headline_of(AUDIT).word == "Below the threshold"
+    assert headline_of(audited(bad)).word == headline_of(AUDIT).word == "Inflated"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 def options(command: click.Command) -> set[str]:
     given = [each for each in command.params if isinstance(each, click.Option)]
-    return {name for each in given for name in (*each.opts, *each.secondary_opts)}
+    own = {name for each in given for name in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options, getattr(command, "commands", {}).values()))
 
 
 def test_the_reference_of_the_command_line_is_in_step():
@@ -75,7 +76,8 @@ def test_the_reference_of_the_command_line_is_in_step():
 @pytest.mark.parametrize("command", sorted(main.commands))
 def test_every_option_of_a_command_is_documented(command):
     page = text_of(DOCS / "reference" / "cli.md")
-    section = page.partition(f"## mlflow-b3 {command}\n")[2].partition("\n## ")[0]
+    sections = re.split(r"^## mlflow-b3 ", page, flags=re.MULTILINE)
+    section = "".join(each for each in sections if each.split()[:1] == [command])
     assert set(re.findall(r"`(--[\w-]+)`", section)) >= options(main.commands[command])
 
 
@@ -182,7 +184,11 @@ def test_every_file_is_documented(report):
 
 def tracking_sources() -> str:
     return "".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "mlflow_b3" / "tracking").glob("*.py")
+        path.read_text(encoding="utf-8")
+        for path in (
+            *(ROOT / "mlflow_b3" / "tracking").glob("*.py"),
+            ROOT / "mlflow_b3" / "gating" / "attesting.py",
+        )
     )
 
 

@@ -26,7 +26,7 @@ FUZZED = settings(
 def check(report: AuditReport) -> None:
     """Fail where a report holds a number that is none, or cannot be written, read or printed."""
     low, high = report.e0_interval
-    for value in (report.e0, low, high, report.e0_guaranteed, report.loco, report.iid):
+    for value in (report.e0, low, high, report.e0_secant, report.loco, report.iid):
         assert value is None or math.isfinite(value)
     text = json.dumps(report.to_dict(), allow_nan=False)
     assert AuditReport.from_dict(json.loads(text)).to_dict() == json.loads(text)

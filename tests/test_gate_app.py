@@ -1,9 +1,12 @@
 """The gate as a Flask app, the form in which gunicorn and waitress serve it."""
 
 import json
+import os
+import sqlite3
 from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
+from pathlib import Path
 
 import mlflow
 import pytest
@@ -19,8 +22,9 @@ from mlflow_b3 import EvidenceError, InputError
 from mlflow_b3.gating import routes, server, server_files, server_gate, server_runs
 from mlflow_b3.gating.decisions import GATE_LOG
 from mlflow_b3.gating.policy import load_policy
-from mlflow_b3.gating.server_stores import model_ids, open_own
+from mlflow_b3.gating.server_locations import check_root, is_within, open_own, places_of
 from mlflow_b3.gating.verdict import FAIL, PASS, Reason, Verdict
+from mlflow_b3.refit.model_files import digest_model
 
 ALIAS = "/api/2.0/mlflow/registered-models/alias"
 STAGE = "/ajax-api/2.0/mlflow/model-versions/transition-stage"
@@ -96,6 +100,20 @@ def call(app):
     return send
 
 
+@pytest.fixture
+def served(store, monkeypatch):
+    """Let the server serve the folder that the model is in; return the model's path there."""
+    assert store
+    model_id = MlflowClient().get_model_version("clinic", "1").source.removeprefix("models:/")
+    location = MlflowClient().get_logged_model(model_id).artifact_location
+    root, models, rest = location.rpartition("/models/")
+    root, _, experiment = root.rpartition("/")
+    monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
+    monkeypatch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, root)
+    monkeypatch.setattr(handlers, "_artifact_repo", None)
+    return f"{experiment}{models}{rest}"
+
+
 def promotion(version: str = "1", alias: str = "champion") -> dict:
     return {"name": "clinic", "alias": alias, "version": version}
 
@@ -116,14 +134,16 @@ def test_without_uvicorn_flask_itself_is_served_with_the_gate(call, verdicts):
     assert aliases() == {"champion": "1", "candidate": "1"}
 
 
-def test_files_sent_to_flask_are_guarded_too(call, verdicts, monkeypatch, tmp_path):
-    monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
-    monkeypatch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, str(tmp_path))
+def test_files_sent_to_flask_are_guarded_too(call, verdicts, served):
     verdicts(PASS)
     call(ALIAS, promotion())
-    model_id = MlflowClient().get_model_version("clinic", "1").source.removeprefix("models:/")
-    path = f"/api/2.0/mlflow-artifacts/artifacts/1/models/{model_id}/artifacts/MLmodel"
-    assert "its files are kept" in call(path, {}, "PUT").json["message"]
+    assert "its files are kept" in call(f"{FILES}/{served}/MLmodel", {}, "PUT").json["message"]
+    for step in ("create", "complete"):
+        path = f"/api/2.0/mlflow-artifacts/mpu/{step}/{served}"
+        assert "its files are kept" in call(path, {"path": "x/MLmodel"}).json["message"]
+        above = path.removesuffix("/artifacts")
+        assert "its files are kept" in call(above, {"path": "artifacts"}).json["message"]
+        assert "its files" not in call(above, {"path": "plot.png"}).json["message"]
 
 
 @pytest.mark.parametrize("before", [None, "2"])
@@ -298,13 +318,12 @@ def test_a_tag_of_prompts_hides_no_version_from_a_rename(scratch, call, verdicts
     assert call(RENAME, {"name": "scratch", "new_name": "guarded"}).status_code == 403
 
 
-def test_a_tag_of_prompts_hides_no_model_from_a_removal(scratch, call, verdicts, monkeypatch):
+def test_a_tag_of_prompts_hides_no_model_from_a_removal(scratch, call, verdicts, served):
     verdicts(PASS)
     asked = {"name": "scratch", "alias": "champion", "version": "1"}
     assert call(ALIAS, asked).status_code == 200
     scratch.set_registered_model_tag("scratch", "mlflow.prompt.is_prompt", "true")
-    monkeypatch.setattr(server_files, "_own_path", lambda _: "7/models/m-1")
-    answer = call(f"{FILES}/7", None, "DELETE")
+    answer = call(f"{FILES}/{served.partition('/')[0]}", None, "DELETE")
     assert "belongs to 'scratch' version 1" in answer.json["message"]
 
 
@@ -382,11 +401,9 @@ def test_a_prompt_among_models_is_judged_as_a_model(scratch, call, verdicts):
 
 
 def test_a_removal_that_ends_after_the_promotion_takes_the_alias_away(
-    app, verdicts, monkeypatch, store
+    app, verdicts, monkeypatch, served
 ):
-    assert store
     verdicts(PASS)
-    monkeypatch.setattr(server_files, "_own_path", lambda _: "7/models/m-1")
 
     def meanwhile(**_):
         MlflowClient().set_registered_model_alias("clinic", "champion", "1")
@@ -395,15 +412,19 @@ def test_a_removal_that_ends_after_the_promotion_takes_the_alias_away(
 
     monkeypatch.setitem(app.view_functions, "_delete_artifact_mlflow_artifacts", meanwhile)
     server.create_app(app)
-    answer = Client(app).delete(f"{FILES}/7")
+    answer = Client(app).delete(f"{FILES}/{served}/MLmodel")
     assert "was taken back" in answer.json["message"]
     assert aliases() == {}
 
 
-def test_a_folder_is_removed_in_the_workspace_of_the_request(call, verdicts, monkeypatch):
-    verdicts(PASS)
-    call(ALIAS, promotion())
-    monkeypatch.setattr(server_files, "_own_path", lambda _: "workspaces/w2/7/models/m-1")
+def test_a_folder_is_removed_in_the_workspace_of_the_request(
+    scratch, call, served, monkeypatch, tmp_path
+):
+    assert served
+    monkeypatch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, str(tmp_path))
+    source = "mlflow-artifacts:/workspaces/w2/7/model"
+    version = scratch.create_model_version("scratch", source).version
+    scratch.set_registered_model_alias("scratch", "champion", version)
     scoped = "_get_workspace_scoped_repo_path_if_enabled"
     monkeypatch.setattr(handlers, scoped, lambda path: f"workspaces/w2/{path}", raising=False)
     assert "its files are kept" in call(f"{FILES}/7", None, "DELETE").json["message"]
@@ -411,25 +432,145 @@ def test_a_folder_is_removed_in_the_workspace_of_the_request(call, verdicts, mon
     assert call(f"{FILES}/7", None, "DELETE").status_code != 403
 
 
-@pytest.mark.parametrize("trick", ["{0}/code:%2F%2Fx.py", "{0}/x.py"])
-def test_a_path_is_decoded_whatever_else_is_in_it(call, verdicts, trick):
+@pytest.mark.parametrize("trick", ["{0}/code:%2F%2Fx.py", "{0}/x.py", "{0}%3F"])
+def test_a_path_is_decoded_whatever_else_is_in_it(call, verdicts, served, trick):
     verdicts(PASS)
     call(ALIAS, promotion())
-    model_id = MlflowClient().get_model_version("clinic", "1").source.removeprefix("models:/")
-    path = trick.format(f"7/%256Dodels/{model_id}/artifacts")
+    path = trick.format(served.replace("/models/", "/%256Dodels/"))
     assert "its files are kept" in call(f"{FILES}/{path}", {}, "PUT").json["message"]
 
 
-def test_the_location_of_a_run_is_decoded(call, verdicts, store, tmp_path):
-    assert store
+UPLOAD = "/ajax-api/2.0/mlflow/upload-artifact"
+
+
+@pytest.mark.parametrize("spelling", ["{0}", "file://{0}", "file://other{0}", "file://{1}", "{2}"])
+def test_a_run_does_not_write_to_a_guarded_version_by_any_spelling_of_its_location(
+    call, verdicts, served, spelling, tmp_path
+):
+    assert served
     verdicts(PASS)
     call(ALIAS, promotion())
     client = MlflowClient()
-    model_id = client.get_model_version("clinic", "1").source.removeprefix("models:/")
-    place = f"file://{tmp_path}/%6Dodels/{model_id}/artifacts"
-    run = client.create_run(client.create_experiment(f"twisted {tmp_path}", place))
-    path = f"/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run.info.run_id}&path=x.py"
+    folder = client.get_model_version_download_uri("clinic", "1").removeprefix("file://")
+    (tmp_path / "link").symlink_to(folder)
+    place = spelling.format(folder, folder.replace("models", "%6Dodels"), tmp_path / "link")
+    made = client.create_experiment(f"twisted {tmp_path}", "/elsewhere")
+    run = client.create_run(made).info.run_id
+    _move_run(run, f"{place}/{run}/artifacts")
+    path = f"{UPLOAD}?run_uuid={run}&path=x.py"
     assert "its files are kept" in call(path, {"a": 1}).json["message"]
+
+
+def _move_run(run_id, location):
+    """Give a run a location that MLflow's client would have written in another way."""
+    from mlflow.store.tracking.dbmodels.models import SqlRun
+    from sqlalchemy import update
+
+    change = update(SqlRun).where(SqlRun.run_uuid == run_id).values(artifact_uri=location)
+    with handlers._get_tracking_store().engine.begin() as connection:
+        connection.execute(change)
+
+
+def test_a_model_among_the_artifacts_of_a_run_is_guarded_too(scratch, call, served):
+    assert served
+    run = scratch.create_run("0")
+    location = run.info.artifact_uri
+    version = scratch.create_model_version("scratch", f"{location}/model").version
+    scratch.set_registered_model_alias("scratch", "champion", version)
+    upload = f"{UPLOAD}?run_uuid={run.info.run_id}&path="
+    assert "its files are kept" in call(f"{upload}model/MLmodel", {"a": 1}).json["message"]
+    assert "its files are kept" in call(f"{upload}model/%2e/x", {"a": 1}).json["message"]
+    assert call(f"{upload}other/x", {"a": 1}).status_code == 200
+
+
+def test_no_run_with_files_is_made_in_the_folder_of_a_guarded_version(call, verdicts, tmp_path):
+    verdicts(PASS)
+    call(ALIAS, promotion())
+    client = MlflowClient()
+    inside = client.get_model_version_download_uri("clinic", "1")
+    path = "/ajax-api/2.0/mlflow/runs/create-promptlab-run"
+    for place, status in ((inside, 403), (str(tmp_path), 400)):
+        made = client.create_experiment(f"prompts {tmp_path} {status}", place)
+        assert call(path, {"experiment_id": made}).status_code == status
+
+
+def test_what_another_process_promotes_is_guarded_at_once(call, served, store):
+    """What is guarded is kept in memory, and used only while the database has not changed."""
+    assert store
+    path = f"{UPLOAD}?run_uuid={MlflowClient().create_run('0').info.run_id}&path=x"
+    assert call(path, {"a": 1}).status_code == 200
+    with sqlite3.connect(store.removeprefix("sqlite:///")) as other:
+        row = ("default", "clinic", "champion", 1)
+        names = "workspace, name, alias, version"
+        other.execute(f"INSERT INTO registered_model_aliases ({names}) VALUES (?, ?, ?, ?)", row)
+    other.close()
+    assert "its files are kept" in call(f"{FILES}/{served}/new", {}, "PUT").json["message"]
+    MlflowClient().delete_registered_model_alias("clinic", "champion")
+    assert call(f"{FILES}/{served}/new", {"a": 1}, "PUT").status_code == 200
+    assert call(f"{FILES}/{served}/new", None, "DELETE").status_code == 200
+
+
+# --- resolving ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def champion(call, store, monkeypatch):
+    """Promote a model; return how to resolve it, how often its files were read, and their folder."""
+    assert store
+    client, reads = MlflowClient(), []
+    client.set_registered_model_alias("clinic", "champion", "1")
+    folder = Path(client.get_model_version_download_uri("clinic", "1").removeprefix("file://"))
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setenv(constants.ARTIFACT_ROOT_ENV_VAR, str(folder.parents[2]))
+    monkeypatch.setattr(server_files, "SETTLED", -60.0)  # although the files are new
+    audited = digest_model(str(folder))
+
+    def evidence(*_):
+        reads.append(1)
+        return audited
+
+    monkeypatch.setattr(server_files, "audited_files", evidence)
+    yield lambda: call(f"{ALIAS}?name=clinic&alias=champion", None, "GET"), reads, folder
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_files_are_read_again_only_where_they_may_have_changed(champion):
+    resolve, reads, folder = champion
+    for _ in range(3):
+        assert resolve().status_code == 200
+    assert len(reads) == 1
+    os.utime(folder / "MLmodel")
+    assert resolve().status_code == 200
+    assert len(reads) == 2
+    (folder / "MLmodel").write_bytes(b"flavors: {}")
+    for _ in range(2):
+        assert "'MLmodel' was changed" in resolve().json["message"]
+    assert len(reads) == 4
+
+
+def test_new_and_missing_files_are_noticed_too(champion):
+    resolve, _, folder = champion
+    assert resolve().status_code == 200
+    (folder / "evil.py").write_text("import os")
+    assert "'evil.py' was added" in resolve().json["message"]
+    (folder / "evil.py").unlink()
+    (folder / "MLmodel").unlink()
+    assert "'MLmodel' is gone" in resolve().json["message"]
+
+
+def test_a_file_that_changed_a_moment_ago_is_not_taken_for_settled(champion, monkeypatch):
+    resolve, reads, _ = champion
+    monkeypatch.setattr(server_files, "SETTLED", 1e9)
+    assert resolve().status_code == resolve().status_code == 200
+    assert len(reads) == 2
+
+
+def test_a_version_without_evidence_is_given_out(champion, monkeypatch):
+    resolve, _, folder = champion
+    monkeypatch.setattr(server_files, "audited_files", lambda *_: None)
+    (folder / "MLmodel").write_bytes(b"flavors: {}")
+    assert resolve().status_code == 200
 
 
 # --- tags of audits' runs -------------------------------------------------------------------------------
@@ -452,7 +593,11 @@ def run_tags(run_id: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "key", ["b3.subject", "b3.audit_run_id", "b3.evidence", "b3.commitment", "B3.Subject "]
+    "key",
+    [
+        *("b3.subject", "b3.audit_run_id", "b3.evidence", "B3.Subject "),
+        *("b3.commitment", "b3.attests", "b3.attestation"),
+    ],
 )
 def test_what_an_audits_run_says_of_itself_is_written_once(call, audit_run, key):
     before = run_tags(audit_run)
@@ -466,10 +611,11 @@ def test_what_an_audits_run_says_of_itself_is_written_once(call, audit_run, key)
         call.raw(f"{RUNS}/set-tag", escaped),
         call.raw(f"{RUNS}/set-tag", json.dumps(asked).encode("utf-16")),
     ]
-    if key != "b3.commitment":
+    if key.strip().lower() in before:
         answers.append(call(f"{RUNS}/delete-tag", {"run_id": audit_run, "key": key}))
     assert {answer.status_code for answer in answers} == {403}
-    assert "is written once" in answers[0].json["message"]
+    said = "is written once" if key.islower() else "may take for the key of an audit"
+    assert said in answers[0].json["message"]
     assert run_tags(audit_run) == before
 
 
@@ -487,9 +633,102 @@ def test_an_audit_and_everybody_else_write_their_tags(call, audit_run):
         tags = [{"key": f"b3.{key}", "value": number} for key in ("audit_run_id", "subject")]
         assert call(f"{RUNS}/log-batch", {"run_id": trained, "tags": tags}).status_code == 200
     assert run_tags(trained) == {"b3.audit_run_id": "b", "b3.subject": "b"}
-    committed = client.create_run("0").info.run_id
-    assert tag("b3.subject", "m-1", committed) == tag("b3.commitment", "c", committed) == 200
-    assert tag("b3.audit_run_id", committed, committed) == 403
+    for kind in ("commitment", "attests"):
+        other = client.create_run("0").info.run_id
+        assert tag(f"b3.{kind}", "c", other) == tag("b3.subject", "m-1", other) == 200
+        assert tag("b3.audit_run_id", other, other) == 403
+    assert tag("b3.attestation", "token", other) == 200
+
+
+@pytest.mark.parametrize("key", ["b3.commitment", "b3.attests", "b3.attestation"])
+def test_an_audit_that_has_begun_cannot_become_something_else(call, store, key):
+    """Else it would not be counted among the audits that were tried."""
+    assert store
+    begun = MlflowClient().create_run("0", tags={"b3.subject": "m-1"}).info.run_id
+    asked = {"run_id": begun, "key": key, "value": "c"}
+    assert "is written once" in call(f"{RUNS}/set-tag", asked).json["message"]
+
+
+def test_records_and_experiments_with_records_are_not_deleted(call, audit_run):
+    client = MlflowClient()
+    other = client.create_experiment("records")
+    begun = client.create_run(other, tags={"b3.subject": "m-1"}).info.run_id
+    for run_id in (audit_run, begun):
+        answer = call(f"{RUNS}/delete", {"run_id": run_id})
+        assert "is kept" in answer.json["message"]
+    experiments = "/api/2.0/mlflow/experiments"
+    answer = call(f"{experiments}/delete", {"experiment_id": other})
+    assert "is the record of an audit" in answer.json["message"]
+    trained = client.create_run("0", tags={"b3.subject": "m-1", "b3.audit_run_id": begun})
+    assert call(f"{RUNS}/delete", {"run_id": trained.info.run_id}).status_code == 200
+    empty = client.create_experiment("no records")
+    assert call(f"{experiments}/delete", {"experiment_id": empty}).status_code == 200
+
+
+def test_the_unused_twin_of_a_record_may_be_deleted(call, store):
+    """MLflow's client repeats a request whose answer is lost, and then there are two runs."""
+    assert store
+    client = MlflowClient()
+    tags = {"b3.subject": "m-1", "mlflow.b3.request": "0123abcd"}
+    used, twin = (client.create_run("0", tags=tags).info.run_id for _ in range(2))
+    assert call(f"{RUNS}/delete", {"run_id": twin}).status_code == 403
+    client.set_tag(used, "b3.audit_run_id", used)
+    assert call(f"{RUNS}/delete", {"run_id": used}).status_code == 403
+    assert call(f"{RUNS}/delete", {"run_id": twin}).status_code == 200
+
+
+def test_a_logged_model_names_audits_of_its_own_only(call, store):
+    assert store
+    client = MlflowClient()
+    model_id = client.get_model_version("clinic", "1").source.removeprefix("models:/")
+    own = client.create_run("0", tags={"b3.subject": model_id}).info.run_id
+    client.set_tag(own, "b3.audit_run_id", own)
+    path = f"/api/2.0/mlflow/logged-models/{model_id}/tags"
+
+    def name(run_id, key="b3.audit_run_id"):
+        tags = [{"key": "b3.e0", "value": "0.1"}, {"key": key, "value": run_id}]
+        return call(path, {"tags": tags}, "PATCH")
+
+    foreign = client.create_run("0", tags={"b3.subject": "m-2"}).info.run_id
+    for made_up in ("nobody", foreign):
+        assert "must name the run of an audit" in name(made_up).json["message"]
+    assert name(own, "B3.audit_run_id").status_code == 403
+    assert name(own).status_code == 200
+    assert call(f"{path}/b3.audit_run_id", None, "DELETE").status_code == 403
+    assert call(f"{path}/b3.e0", None, "DELETE").status_code == 200
+    new = {"experiment_id": "0", "tags": [{"key": "b3.audit_run_id", "value": own}]}
+    assert call("/api/2.0/mlflow/logged-models", new).status_code == 403
+
+
+def test_a_logged_model_of_a_champion_is_not_deleted(call, verdicts):
+    verdicts(PASS)
+    call(ALIAS, promotion())
+    model_id = MlflowClient().get_model_version("clinic", "1").source.removeprefix("models:/")
+    answer = call(f"/api/2.0/mlflow/logged-models/{model_id}", None, "DELETE")
+    assert "is made of it" in answer.json["message"]
+
+
+def test_files_of_a_complete_record_are_kept(call, served):
+    client, (root, _, model_id, _) = MlflowClient(), served.split("/")
+    experiment = client.get_logged_model(model_id).experiment_id
+    run_id = client.create_run(experiment, tags={"b3.subject": "m-1"}).info.run_id
+    folder = f"{root}/{run_id}"
+    upload = f"{UPLOAD}?run_uuid={run_id}&path=b3/evidence.json"
+    assert call(upload, {"a": 1}).status_code == 200  # the audit writes its files
+    client.set_tag(run_id, "b3.audit_run_id", run_id)
+    client.set_tag(run_id, "b3.evidence", "abc")
+    for method, path in (
+        ("PUT", f"{FILES}/{folder}/artifacts/b3/evidence.json"),
+        ("PUT", f"{FILES}/{folder}/artifacts/B3/new.json"),
+        ("DELETE", f"{FILES}/{folder}/artifacts/b3/evidence.json"),
+        ("DELETE", f"{FILES}/{folder}/artifacts/b3"),
+        ("DELETE", f"{FILES}/{folder}"),
+        ("DELETE", f"{FILES}/{root}"),
+        ("POST", upload),
+    ):
+        answer = call(path, {"a": 1}, method)
+        assert "which are kept as they are" in answer.json["message"], path
+    assert call(f"{FILES}/{folder}/artifacts/other.png", {"a": 1}, "PUT").status_code == 200
 
 
 def test_an_audit_that_failed_cannot_be_given_to_another_run(call, store):
@@ -543,26 +782,96 @@ def test_files_that_the_server_serves_are_read_where_it_keeps_them(uri, monkeypa
     assert (repository.artifact_dir, path) == (str(tmp_path), "1/run/artifacts")
 
 
-MODEL = "m-" + "0a" * 16
+@pytest.fixture
+def roots(monkeypatch, tmp_path):
+    """Let the server serve one folder, and have another one as its default artifact root."""
+    monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
+    monkeypatch.setenv(constants.ARTIFACTS_DESTINATION_ENV_VAR, str(tmp_path / "artifacts"))
+    monkeypatch.setenv(constants.ARTIFACT_ROOT_ENV_VAR, f"file://{tmp_path}/default")
+    for name in ("artifacts", "default", "artifacts-evil", "further"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "artifacts" / "link").symlink_to(tmp_path / "further")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
-    "path",
+    "uri",
     [
-        f"1/models/{MODEL}/artifacts/MLmodel",
-        f"1//models/./{MODEL}",
-        f"models/{MODEL.upper()}/x",
-        f"s3://bucket/deep/models/{MODEL}/artifacts",
-        f"workspaces/a/1/models/{MODEL}?",
+        "{0}/artifacts/1/run",
+        "file://{0}/artifacts/1",
+        "file://localhost{0}/default/1",
+        "{0}/further/../default/1",
+        "mlflow-artifacts:/1/run/artifacts",
     ],
 )
-def test_a_path_through_a_models_folder_is_recognized(path):
-    assert model_ids(path) == [MODEL]
+def test_the_server_opens_what_is_in_its_roots(roots, uri):
+    check_root(uri.format(roots))
 
 
-@pytest.mark.parametrize("path", ["1/run/artifacts/model.pkl", "1/models/m-1/artifacts", ""])
-def test_other_paths_are_not_looked_up(path):
-    assert model_ids(path) == []
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "{0}",
+        "{0}/artifacts-evil/1",
+        "{0}/artifacts/../artifacts-evil",
+        "{0}/artifacts/%2e%2e/artifacts-evil",
+        "{0}/artifacts/%252e%252e/artifacts-evil",
+        "{0}/artifacts/link/1",
+        "file://{0}/further",
+        "file://elsewhere{0}/artifacts/1",
+        "mlflow-artifacts:/../further",
+        "mlflow-artifacts:/link/1",
+        "s3://bucket/models",
+        "gs://bucket",
+        "relative/folder",
+    ],
+)
+def test_the_server_does_not_open_what_is_elsewhere(roots, uri):
+    with pytest.raises(EvidenceError, match=r"outside of the artifact roots.*guard.artifact_roots"):
+        open_own(uri.format(roots))
+
+
+def test_a_policy_allows_further_roots(roots):
+    further = [f"{roots}/further", "s3://bucket/models"]
+    for uri in (f"{roots}/further/1", f"{roots}/artifacts/link/1", "s3://bucket/models/1"):
+        check_root(uri, further)
+    for uri in ("s3://bucket2/models/1", "s3://bucket/models2", "s3://bucket/models/../x", "s3://"):
+        with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+            check_root(uri, further)
+
+
+def test_without_proxied_artifacts_the_served_folder_is_no_root(roots, monkeypatch):
+    monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "false")
+    check_root(f"{roots}/default/1")
+    with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+        check_root(f"{roots}/artifacts/1")
+
+
+def test_all_spellings_of_a_location_have_a_place_in_common(roots):
+    expected = f"{roots}/artifacts/1/model"
+    for uri in (
+        "mlflow-artifacts:/1/model",
+        "mlflow-artifacts://host:5000/1/model",
+        "https://host/api/2.0/mlflow-artifacts/artifacts/1/model",
+        "mlflow-artifacts:/1//./x/../model/",
+        "mlflow-artifacts:/1/%256dodel",
+        f"file://{roots}/artifacts/1/model",
+        f"file://anywhere{roots}/artifacts/1/model",
+        f"{roots}/default/../artifacts/1/model",
+    ):
+        assert expected in places_of(uri), uri
+
+
+def test_a_link_is_followed_before_the_folder_above_it(roots):
+    assert f"{roots}/x" in places_of(f"{roots}/artifacts/link/../x")
+    with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+        check_root(f"{roots}/artifacts/link/../x")
+
+
+def test_a_name_that_only_begins_alike_is_not_within():
+    assert is_within("/srv/artifacts/1", "/srv/artifacts")
+    assert is_within("/srv", "/")
+    assert not is_within("/srv/artifacts-evil", "/srv/artifacts")
 
 
 def test_a_log_that_cannot_be_written_stops_the_server(monkeypatch, tmp_path):
@@ -573,5 +882,5 @@ def test_a_log_that_cannot_be_written_stops_the_server(monkeypatch, tmp_path):
 
 def test_a_trusted_key_that_cannot_be_read_stops_the_server(monkeypatch):
     monkeypatch.setenv("MLFLOW_B3_TRUSTED_KEYS", "nowhere.pub")
-    with pytest.raises(InputError, match=r"nowhere.pub.* is neither a public key"):
+    with pytest.raises(InputError, match=r"'nowhere\.pub', is neither"):
         server.read_rules()

@@ -1,5 +1,6 @@
 """`mlflow-b3 gate | verify | keys | policy`, as people and CI systems use them."""
 
+import base64
 import json
 import os
 import stat
@@ -21,7 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
 from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.keys import SIGNING_KEY, TRUSTED_KEYS, make_keys
+from mlflow_b3.gating.keys import SIGNING_KEY, TRUSTED_KEYS, make_keys, read_public_key
 from mlflow_b3.gating.policy import default_policy_text, load_policy
 from mlflow_b3.gating.verifying import Verification
 from mlflow_b3.tracking.issuing import POLICY
@@ -30,12 +31,14 @@ from mlflow_b3.tracking.recording import audit_and_record
 pytestmark = pytest.mark.usefixtures("shop")
 
 ROOT = Path(__file__).parents[1]
+PINS = "pins: {clinic: {target: disease, cluster: patient_id, loss: zero_one}}\n"
 POLICIES = {
-    "passes.yaml": "limits: {e0_high: 0.9}\n",
-    "fails.yaml": "limits: {e0_high: 0.1}\nevidence: {p0_sources: [resolved_rows]}\n",
-    "waives.yaml": "inconclusive: allow\n",
+    "passes.yaml": f"{PINS}limits: {{e0_high: null}}\n",
+    "open.yaml": PINS,
+    "fails.yaml": f"{PINS}limits: {{e0_high: 0.1}}\nevidence: {{p0_sources: [resolved_rows]}}\n",
+    "waives.yaml": f"{PINS}inconclusive: allow\n",
     "elsewhere.yaml": "guard: {models: [hospital-*]}\n",
-    "unsigned.yaml": "limits: {e0_high: 0.9}\nevidence: {signed: false}\n",
+    "unsigned.yaml": f"{PINS}limits: {{e0_high: null}}\nevidence: {{signed: false}}\n",
 }
 
 
@@ -69,6 +72,7 @@ def shop(shared_store):
             n_jobs=1,
             progress=False,
         )
+        assert b3.attest("models:/clinic/1", audit=audit).attested
         yield SimpleNamespace(
             folder=folder,
             uri=shared_store,
@@ -135,7 +139,8 @@ def audit_file(shop, name: str) -> Path:
         ("waives.yaml", "INCONCLUSIVE", 0),
         ("elsewhere.yaml", "NOT_APPLICABLE", 0),
         ("fails.yaml", "FAIL", 1),
-        ("", "INCONCLUSIVE", 3),  # this small clinic has wide intervals
+        ("open.yaml", "INCONCLUSIVE", 3),  # this small clinic has wide intervals
+        ("", "FAIL", 1),  # the default policy does not say what must be audited
     ],
 )
 def test_the_exit_code_is_that_of_the_verdict(policy, outcome, exit_code):
@@ -203,7 +208,7 @@ def test_evidence_of_a_key_that_nobody_trusts_fails(monkeypatch):
     monkeypatch.delenv(TRUSTED_KEYS)
     result = gate("--policy", "passes.yaml")
     assert result.exit_code == 1
-    assert "which is not trusted here" in said(result)
+    assert "the evidence is not signed by a trusted key" in said(result)
 
 
 def test_a_changed_model_file_fails(shop):
@@ -221,14 +226,17 @@ def test_a_changed_model_file_fails(shop):
 def test_the_verdict_can_be_printed_for_machines(shop):
     verdict = b3.Verdict.from_json(gate("--policy", "fails.yaml", "--format", "json").stdout)
     assert (verdict.outcome, verdict.audit_run_id) == ("FAIL", shop.audit)
-    assert gate("--format", "markdown").stdout.startswith("### Leakage gate: INCONCLUSIVE\n")
-    root = ElementTree.fromstring(gate("--format", "junit").stdout)
+    assert gate("--policy", "open.yaml", "--format", "markdown").stdout.startswith(
+        "### Leakage gate: INCONCLUSIVE\n"
+    )
+    root = ElementTree.fromstring(gate("--policy", "open.yaml", "--format", "junit").stdout)
     assert root.get("failures") == "1"
 
 
 def test_the_verdict_is_written_to_files_by_their_endings(tmp_path):
     files = [tmp_path / f"gate{ending}" for ending in (".txt", ".json", ".md", ".xml")]
-    result = gate(*(word for file in files for word in ("--output", str(file))))
+    outputs = (word for file in files for word in ("--output", str(file)))
+    result = gate("--policy", "open.yaml", *outputs)
     assert result.exit_code == 3
     text, as_json, markdown, junit = (file.read_text(encoding="utf-8") for file in files)
     assert text.startswith("INCONCLUSIVE: ")
@@ -241,7 +249,7 @@ def test_on_github_the_verdict_is_added_to_the_summary_of_the_job(tmp_path, monk
     summary = tmp_path / "summary.md"
     summary.write_text("# Tests\n\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    assert gate().exit_code == 3
+    assert gate("--policy", "open.yaml").exit_code == 3
     assert gate("--policy", "passes.yaml").exit_code == 0
     text = summary.read_text(encoding="utf-8")
     assert text.startswith("# Tests\n\n### Leakage gate: INCONCLUSIVE\n")
@@ -407,35 +415,58 @@ def test_a_changed_file_of_the_audit_is_named(shop, name):
         assert f"{name!r} was changed" in failures()["audit_files"]
 
 
-def test_evidence_that_was_edited_is_no_longer_signed(shop):
-    path = audit_file(shop, "evidence.json")
-    edited = path.read_text(encoding="utf-8").replace('"b3/e0_high": 0.', '"b3/e0_high": 0.0')
-    with changed(path, edited.encode()):
-        assert "the signature is not of this content" in failures()["evidence"]
+def test_signed_evidence_that_was_edited_is_broken(shop):
+    path = envelope_of(shop)
+    edited = json.loads(path.read_text(encoding="utf-8"))
+    payload = json.loads(base64.b64decode(edited["payload"]))
+    payload["predicate"]["results"]["b3/e0_high"] = 0.01
+    edited["payload"] = base64.b64encode(json.dumps(payload).encode()).decode()
+    with changed(path, json.dumps(edited).encode()):
+        assert "signed evidence was changed" in failures()["evidence"]
         assert gate("--policy", "passes.yaml").exit_code == 1
+
+
+def test_the_evidence_that_the_audit_left_is_checked_too(shop):
+    path = audit_file(shop, "evidence.json")
+    with changed(path, path.read_bytes().replace(b'"b3/e0_high": 0.', b'"b3/e0_high": 0.0')):
+        assert "'b3.evidence'" in failures()["tags"]
+
+
+def envelope_of(shop) -> Path:
+    """Return the file of the signed evidence, which is in a run of its own."""
+    run = shop.client.get_run(shop.audit)
+    (attestation,) = shop.client.search_runs(
+        [run.info.experiment_id], f"tags.`b3.attests` = '{shop.audit}'"
+    )
+    folder = Path(attestation.info.artifact_uri.removeprefix("file://")) / "b3"
+    return folder / "evidence.dsse.json"
 
 
 def test_a_changed_tag_of_the_version_is_named(shop):
-    before = shop.client.get_model_version("clinic", "1").tags["b3.verdict"]
-    shop.client.set_model_version_tag("clinic", "1", "b3.verdict", "PASS")
+    before = shop.client.get_model_version("clinic", "1").tags["b3.e0"]
+    shop.client.set_model_version_tag("clinic", "1", "b3.e0", "0.001")
     try:
-        assert "b3.verdict" in failures()["tags"]
+        assert "b3.e0" in failures()["tags"]
         assert gate("--policy", "passes.yaml").exit_code == 1
     finally:
-        shop.client.set_model_version_tag("clinic", "1", "b3.verdict", before)
+        shop.client.set_model_version_tag("clinic", "1", "b3.e0", before)
+
+
+def test_the_gate_writes_down_what_it_said(shop):
+    gate("--policy", "fails.yaml")
+    version = shop.client.get_model_version("clinic", "1")
+    policy = load_policy("fails.yaml").hash[:12]
+    assert version.tags["b3.verdict"].startswith(f"FAIL, policy {policy}, 20")
+    assert shop.client.get_run(version.run_id).data.tags["b3.verdict"] == version.tags["b3.verdict"]
 
 
 def test_unsigned_evidence_is_broken_only_where_the_policy_counts_signed_evidence_alone(
-    shop, monkeypatch
+    monkeypatch,
 ):
     monkeypatch.delenv(TRUSTED_KEYS)
-    path = audit_file(shop, "evidence.json")
-    document = json.loads(path.read_text(encoding="utf-8")) | {"signature": None}
-    text = json.dumps(document, indent=2, sort_keys=True) + "\n"
-    with changed(path, text.encode()):
-        assert "not signed" in failures()["signed"]
-        assert "signed" not in failures("--policy", "unsigned.yaml")
-        assert "b3.evidence" in failures("--policy", "unsigned.yaml")["tags"]
+    assert list(failures()) == ["signed"]
+    assert "not signed" in failures()["signed"]
+    assert failures("--policy", "unsigned.yaml") == {}
 
 
 def test_old_evidence_is_broken(shop):
@@ -474,7 +505,8 @@ def test_a_pair_of_keys_is_made_and_explained(tmp_path):
     assert "Keep it secret and out of the repository." in result.stdout
     assert f"export MLFLOW_B3_SIGNING_KEY={private}" in result.stdout
     assert "put the text of the file into a secret" in result.stdout
-    encoded = public.read_text(encoding="utf-8").strip()
+    assert public.read_text(encoding="ascii").startswith("-----BEGIN PUBLIC KEY-----")
+    encoded = read_public_key(str(public))
     assert f"evidence: {{trusted_keys: [{encoded}]}}" in result.stdout
     assert f"export MLFLOW_B3_TRUSTED_KEYS={encoded}" in result.stdout
     assert "PRIVATE" not in result.output
@@ -513,6 +545,51 @@ def test_a_policy_that_can_be_used_is_told_in_words(tmp_path, monkeypatch):
     assert "must be at most 0.350" in said(result)
     assert "no key is trusted yet, so nothing passes" in said(result)
     assert f"Its hash is {load_policy(path).hash}." in result.stdout
+
+
+def test_init_prints_a_policy_that_pins_what_was_audited(tmp_path, monkeypatch):
+    result = run("policy", "init", "models:/clinic/1")
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "policy.yaml"
+    path.write_text(result.stdout, encoding="utf-8")
+    (pin,) = load_policy(path).pins
+    assert (pin.models, pin.target, pin.cluster) == ("clinic", ("disease",), ("patient_id",))
+    monkeypatch.chdir(tmp_path)
+    told = run("policy", "policy.yaml")
+    assert "An audit of the models 'clinic' must have the target 'disease'" in said(told)
+
+
+def test_init_writes_a_file_that_is_not_there_yet(tmp_path):
+    path = tmp_path / "policy.yaml"
+    result = run("policy", "init", "models:/clinic/1", "--output", str(path))
+    assert result.exit_code == 0, result.output
+    assert f"mlflow-b3 policy {path}" in said(result)
+    before = path.read_bytes()
+    again = run("policy", "init", "models:/clinic/1", "--output", str(path))
+    assert again.exit_code == 2
+    assert "is not overwritten" in again.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("model", ["models:/nobody/1", "models:/clinic/77", "runs:/1/model", "x"])
+def test_init_needs_a_registered_version(model, tmp_path):
+    path = tmp_path / "policy.yaml"
+    result = run("policy", "init", model, "--output", str(path))
+    assert result.exit_code == 2
+    assert model in result.stderr
+    assert not path.exists()
+
+
+def test_init_says_which_file_cannot_be_written(tmp_path):
+    result = run("policy", "init", "models:/clinic/1", "--output", str(tmp_path / "no" / "p.yaml"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def test_the_help_of_policy_names_both_of_its_uses():
+    text = said(run("policy", "--help"))
+    assert "[FILE] | init MODEL" in text
+    assert "show" not in text.split("Commands:")[1]
 
 
 # --- as an MLflow project -------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from mlflow_b3.gating.policy_words import describe_policy
 from mlflow_b3.gating.remedies import BY_CHECK, E0_HIGH
 from mlflow_b3.gating.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
 
-HASH = "93e33411d27b443b4f93c0b67d2e0ec1decbab8ea9a5249eb7cf25dc59c72859"
+HASH = load_policy().hash
 GOOD = Reason(check="e0_high", outcome=PASS, text="e0 is at most 0.300; the limit is 0.400")
 BAD = Reason(check="inflation", outcome=FAIL, text="e0 exceeds the score by 0.2; the limit is 0.1")
 NARROW = Reason(
@@ -81,7 +81,7 @@ def test_the_text_gives_every_reason_the_worst_first_and_then_what_to_do():
     assert starts == ["FAIL", "OPEN", "pass"]
     assert lines.index("What to do") > lines.index("  pass  e0_high    " + GOOD.text)
     assert " ".join(lines[-2:]) == (
-        "Judged at 2026-11-17T02:53:36+00:00 by the default policy 93e33411d27b, on the audit of run "
+        f"Judged at 2026-11-17T02:53:36+00:00 by the default policy {HASH[:12]}, on the audit of run "
         "34e19f."
     )
 
@@ -304,8 +304,14 @@ def test_the_default_policy_in_words():
     assert describe_policy(load_policy(), environment_keys=1) == [
         "It guards the aliases 'champion' and 'production' and the stage 'production', whatever "
         "their case, on all models.",
+        "It does not say what must be audited, so nothing passes: name target, cluster and loss of each "
+        "model in pins. 'mlflow-b3 policy init models:/name/1' drafts that.",
         "The upper end of e0's 95 % interval must be at most the loss of the best constant answer. "
         "So must that of CV_c, where an audit has it.",
+        "The table must have at least 10 clusters and 10 clusters with two rows or more.",
+        "These findings refuse a version: B311, single-row clusters; B323, features that identify "
+        "clusters; B329, not the table that the model was trained on; B343, a feature gives away the "
+        "target; B344, rows that are copies of rows of other clusters.",
         "Only audits signed with a trusted key count: 1 of MLFLOW_B3_TRUSTED_KEYS.",
         "An audit counts for 180 days.",
         "What the numbers leave open is refused.",
@@ -330,6 +336,25 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
     ("text", "told"),
     [
         ("limits: {e0_high: 0.35}", "must be at most 0.350."),
+        (
+            "limits: {e0_high: 0.35}",
+            "Both must also be at most the loss of the best constant answer.",
+        ),
+        ("pins: {'*': {}}", "For the models '*' nothing is pinned"),
+        (
+            "pins: {a: {target: y, cluster: [b, c], loss: log, data: training}}",
+            "An audit of the models 'a' must have the target 'y', the cluster 'b' or 'c', the loss "
+            "'log', a table that the training run logged.",
+        ),
+        ("pins: {a: {target: y}}", "Other models are refused"),
+        (f"pins: {{a: {{data: [training, '{'0' * 36}']}}}}", "or the table with the digest '000"),
+        ("audit: {min_clusters: 20}", "at least 20 clusters and 10 clusters with two rows"),
+        (
+            "audit: {min_clusters: null, min_repeated_clusters: 5}",
+            "at least 5 clusters with two rows or more.",
+        ),
+        ("audit: {refuse_findings: [B311]}", "refuse a version: B311, single-row clusters."),
+        ("audit: {refuse_findings: []}", "No finding refuses a version."),
         ("limits: {inflation: 0.05}", "by at most 0.050."),
         ("limits: {tipping_cluster_error: 0.2}", "Up to a cluster error of 20 %"),
         ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "Up to a split rate of 30 %"),
@@ -343,6 +368,7 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
         ("evidence: {preregistered: true}", "must have been committed before it ran"),
         ("evidence: {max_audits: 1}", "audited once at the most"),
         ("evidence: {max_age_days: 30}", "counts for 30 days"),
+        ("guard: {artifact_roots: ['s3://b']}", "own artifact roots or in 's3://b'."),
         ("guard: {models: ['clinic-*']}", "on the models 'clinic-*'."),
         ("inconclusive: allow", "leave open is allowed"),
     ],

@@ -109,7 +109,7 @@ def test_numbers_do_not_depend_on_the_number_of_workers():
     model = LogisticRegression().fit(X, Y)
     one = b3.audit(model, CLINIC.frame, refit="head", **AUDIT)
     two = b3.audit(model, CLINIC.frame, refit="head", **AUDIT, n_jobs=2)
-    assert one.to_dict() == two.to_dict()
+    assert one == two
 
 
 # ---------------------------------------------------------------- outputs as features

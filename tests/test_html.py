@@ -77,7 +77,8 @@ class Page(HTMLParser):
 def test_the_answer_comes_first_and_the_sections_follow_in_order():
     page = to_html(REPORT)
     sections = [
-        "Below the threshold",
+        "Inflated",
+        "Reported error rate 0.150, on new clusters 0.300 (+0.150).",
         "If 10 % of the rows carry a wrong",
         "<h2>The scores</h2>",
         "<h2>The measured loss curve and its extrapolation</h2>",
@@ -173,7 +174,7 @@ def test_folds_without_a_measured_loss_say_so():
 
 def test_markdown_has_the_new_sections_too():
     markdown = to_markdown(REPORT)
-    assert "\n\n**Below the threshold.** If 10 % of the rows" in markdown
+    assert "\n\n**▲ Inflated.** Reported error rate 0.150" in markdown
     assert "| fold | training rows |" in markdown
     for heading in ("For a paper", "What is not known", "What an audit does not detect"):
         assert f"\n\n## {heading}\n\n" in markdown
@@ -181,8 +182,10 @@ def test_markdown_has_the_new_sections_too():
 
 def test_text_starts_with_the_answer():
     lines = str(REPORT).splitlines()
-    assert lines[3] == "Below the threshold"
-    assert lines[4].startswith("  If 10 % of the rows carry a wrong 'patient_id'")
+    assert lines[3].startswith(
+        "▲ Inflated: reported error rate 0.150, on new clusters 0.300 (+0.150)."
+    )
+    assert "If 10 % of the rows carry a wrong 'patient_id'" in lines[4]
 
 
 # --- a page that needs nothing and does nothing ---------------------------------------------------
@@ -437,7 +440,10 @@ def test_the_paragraph_tells_in_what_the_method_differs_from_the_published_one()
         ),
         (unknown(), "For every share of rows in split clusters up to 50 % it was estimated"),
         (MIXTURE, "after correction. That is the value for half of the limit"),
-        (report(e0=0.27), "was 0.280, up to noise, which puts it above the estimate here."),
+        (
+            report(e0=0.27),
+            "at least 0.280 (one-sided 95 % limit of a secant), above the estimate here.",
+        ),
         (REPORT, "in small training sets the loss fell by 0.080"),
         (
             linked("linkage_quality", "upper", e0=None, e0_interval=(0.2, 1.0)),
@@ -463,7 +469,7 @@ def test_every_source_leaves_something_open():
         (report(settings={"n_validated": 4}), "How far the next cluster differs from these 4"),
         (report(settings={"refit_agreement": 0.5}), "on all rows they agree in 50 % only."),
         (report(), "they could not be compared"),
-        (report(shape=replace(REPORT.shape, slope_z=9.0)), "A lower bound that needs no model"),
+        (report(e0_secant=None), "does not show that it is convex"),
         (
             report(folds=(replace(REPORT.folds[0], shared_clusters=3),)),
             "on folds that keep known clusters together",

@@ -34,9 +34,9 @@ def test_what_is_known_so_far_is_reported_and_marked_as_partial(clinic, stop_at)
     assert report.refits.planned == 198
     assert np.isfinite(report.e0)
     assert "B330" in [finding.code for finding in report.findings]
-    assert "Stopped early" in str(report)
+    assert "? Not known: the audit was stopped after" in str(report)
     assert "stopped after 149 of 198 refits" in str(report)
-    assert "Stopped early" in report.to_html()
+    assert "The audit was stopped after" in report.to_html()
     assert AuditReport.from_dict(json.loads(report.to_json())).partial
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from mlflow_b3 import plan_levels
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.levels import exposures, plan_fits
+from mlflow_b3.measurement.levels import exposures, largest_exposure, parse_levels, plan_fits
 
 
 def test_the_optimal_design_crowds_levels_and_refits_where_the_curve_is_extrapolated_from():
@@ -45,7 +45,7 @@ def test_impossible_plans_are_refused_with_what_is_allowed(arguments, message):
 
 @pytest.mark.parametrize("design", ["optimal", "uniform"])
 def test_an_audit_spends_every_refit_of_its_curve_and_two_at_least_on_each_level(design):
-    plan = plan_fits(1000, n_folds=5, stochastic=False, design=design)
+    plan = plan_fits(1000, n_folds=5, stochastic=False, levels=design)
     assert len(plan.rows) == len(exposures(design)) - 1
     assert min(plan.rows) >= 2
     assert plan.fits_per_fold == 200
@@ -57,3 +57,23 @@ def test_drawing_with_replacement_spends_its_budget_on_level_0_too():
     assert len(plan.rows) == len(exposures())
     assert plan.rows[0] == max(plan.rows)
     assert 5 * plan.fits_per_fold <= 200
+
+
+@pytest.mark.parametrize("given", [20, "20", " 20 ", np.int64(20)])
+def test_a_number_of_levels_is_as_many_at_equal_distances(given):
+    levels = parse_levels(given)
+    assert levels == 20
+    assert np.diff(exposures(levels, 1.0)) == pytest.approx(1 / 19)
+    assert len(set(plan_fits(500, n_folds=5, stochastic=False, levels=levels).rows)) <= 2
+
+
+@pytest.mark.parametrize("wrong", [2, 1001, True, 20.0, "optimum", "", None])
+def test_levels_that_cannot_be_are_refused_with_what_is_allowed(wrong):
+    with pytest.raises(InputError, match="'optimal', 'uniform', or a whole number from 3 to 1000"):
+        parse_levels(wrong)
+
+
+def test_small_training_sets_leave_enough_validation_rows_for_levels_up_to_1():
+    assert largest_exposure(100, 300) == 1.0
+    assert largest_exposure(100, 120) == pytest.approx(0.72)
+    assert largest_exposure(400, 100) == largest_exposure(None, 100) == 0.6

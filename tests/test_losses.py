@@ -8,7 +8,7 @@ import pytest
 from sklearn import metrics
 
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.losses import CLASSIFICATION, REGRESSION, constant_loss, resolve_loss
+from mlflow_b3.losses import CLASSIFICATION, REGRESSION, constant_loss, loss_ceiling, resolve_loss
 
 
 class Oracle:
@@ -338,3 +338,17 @@ def test_no_other_constant_beats_the_best():
 )
 def test_best_constant_of_other_losses_is_not_known(loss, task):
     assert constant_loss(resolve_loss(loss, task), np.array([0, 1, 1]), task) is None
+
+
+def test_the_ceiling_is_the_mean_loss_of_the_farther_end_of_the_range():
+    """Ratings from 1 to 5: 1 and 5 can be missed by 4, 3 by 2."""
+    ratings = np.array([1.0, 3.0, 3.0, 5.0])
+    assert loss_ceiling(resolve_loss("squared", "regression"), ratings) == (16 + 4 + 4 + 16) / 4
+    assert loss_ceiling(resolve_loss("absolute", "regression"), ratings) == (4 + 2 + 2 + 4) / 4
+
+
+def test_other_losses_have_no_ceiling_by_the_target():
+    ratings = np.array([1.0, 3.0, 5.0])
+    own = resolve_loss(lambda target, value: np.abs(target - value), "regression")
+    assert loss_ceiling(own, ratings) is None
+    assert loss_ceiling(resolve_loss("log", "classification"), np.array([0, 1])) is None

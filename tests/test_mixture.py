@@ -441,7 +441,7 @@ def test_a_vacuous_bound_gives_no_single_number():
     report = b3.audit(KNeighborsClassifier(3), clinic.frame, p0="mixture", **NAMES, **SMALL)
     assert report.p0_bound.vacuous
     assert report.p0_source == "mixture"
-    assert (report.e0, report.p0, report.inflation, report.e0_guaranteed) == (None,) * 4
+    assert (report.e0, report.p0, report.inflation, report.e0_secant) == (None,) * 4
     curve = report.sensitivity
     assert report.e0_interval[0] <= min(curve.low)
     assert report.e0_interval[1] >= max(curve.high)

@@ -219,11 +219,15 @@ def test_the_program_is_disciplined_in_its_parameters(objective, decreasing):
     assert {p.id for p in built.problem.parameters()} == {p.id for p in names.values()}
 
 
-def test_a_search_over_p0_compiles_its_program_once():
-    program.build_program.cache_clear()
-    search_p0(curve_of(falling(10), noise=0.01), "trend4+mono", p0=[0.0, 0.1, 0.2, 0.3])
-    counted = program.build_program.cache_info()
-    assert (counted.misses, counted.hits) == (1, 3)
+def test_a_search_over_p0_needs_no_interior_point_solver(monkeypatch):
+    """Compiling and solving the convex program took most of the time of an audit."""
+
+    def refuse(*_, **__):
+        raise AssertionError("the exact solution should have been found")
+
+    monkeypatch.setattr(sequences, "solve_program", refuse)
+    curve = curve_of(falling(10), noise=0.01)
+    assert search_p0(curve, "trend4+mono", p0=[0.0, 0.1, 0.2, 0.3]).accurate
 
 
 def test_the_numbers_do_not_depend_on_what_was_solved_before():
@@ -265,16 +269,18 @@ def test_when_no_solver_answers_the_error_says_so(monkeypatch):
     def fail(*_, **__):
         raise cp.error.SolverError("it broke")
 
+    monkeypatch.setattr(sequences, "nnls", _give_up)
     monkeypatch.setattr(cp.Problem, "solve", fail)
     with pytest.raises(SolverError, match=r"CLARABEL: it broke; SCS: it broke.*'power'"):
         estimate(curve_of(falling(10)), P0, "trend2+mono")
 
 
-def test_a_solution_that_cannot_be_confirmed_is_not_called_accurate(monkeypatch):
-    def give_up(*_, **__):
-        raise RuntimeError("too many iterations")
+def _give_up(*_, **__):
+    raise RuntimeError("too many iterations")
 
-    monkeypatch.setattr(sequences, "nnls", give_up)
+
+def test_a_solution_that_cannot_be_confirmed_is_not_called_accurate(monkeypatch):
+    monkeypatch.setattr(sequences, "nnls", _give_up)
     curve = curve_of(falling(10), noise=0.01)
     result = estimate(curve, P0, "mono")
     assert not result.accurate
@@ -440,6 +446,8 @@ def test_options_that_cannot_be_are_refused(method, options, message):
 @pytest.mark.parametrize(
     ("method", "options", "levels", "n_train", "message"),
     [
+        ("least-squares", {}, 21, 20, "21 losses and needs more levels.*n_train=19, levels=21"),
+        ("least-squares", {}, 6, 100, "'power', 'basis' or 'trend4\\+mono'"),
         ("basis", {"order": 7}, 6, 20, "at least 8 levels here, the curve has 6.*a lower order"),
         ("trend4", {}, 3, 20, "at least 4 levels"),
         ("sketch", {}, 3, 20, "at least 4 levels"),
@@ -460,6 +468,10 @@ def test_a_curve_that_is_too_short_or_too_large_says_what_to_do(
     )
     with pytest.raises(InputError, match=message):
         estimate(curve, P0, method, **options)
+    with pytest.raises(InputError, match=message):
+        search_p0(curve, method, p0=[P0], **options)
+    with pytest.raises(InputError, match=message):
+        sensitivity(curve, [P0], method, **options)
 
 
 # --- both directions ------------------------------------------------------------------------------

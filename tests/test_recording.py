@@ -24,7 +24,6 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
 from mlflow_b3.reporting.sentences import explain
@@ -41,7 +40,7 @@ METRICS = {
     "b3/e0",
     "b3/e0_low",
     "b3/e0_high",
-    "b3/e0_guaranteed",
+    "b3/e0_secant",
     "b3/p0",
     "b3/seen_share",
     "b3/seen_share_low",
@@ -62,9 +61,10 @@ METRICS = {
 }
 FOLDS = "b3/folds.csv"
 INFLUENCE = "b3/influence.csv"
+MEASUREMENTS = "b3/measurements.json"
 EVIDENCE = "b3/evidence.json"
 ARTIFACTS = [
-    *("b3/audit.json", "b3/curves.csv", EVIDENCE, FOLDS, INFLUENCE, "b3/plots"),
+    *("b3/audit.json", "b3/curves.csv", EVIDENCE, FOLDS, INFLUENCE, MEASUREMENTS, "b3/plots"),
     *("b3/report.html", "b3/report.md", "b3/report.txt"),
 ]
 
@@ -126,7 +126,7 @@ def complete(audited: SimpleNamespace) -> AuditReport:
     """Return a report in which no number is missing but those of the other pattern."""
     return replace(
         audited.report,
-        e0_guaranteed=0.21,
+        e0_secant=0.21,
         residual=0.02,
         tipping_p0=0.03,
         tipping_cluster_error=0.12,
@@ -195,7 +195,7 @@ def read(run: Any, path: str) -> str:
 
 def unknown(report: AuditReport) -> AuditReport:
     """Return a report as if nothing had been said about the leakage."""
-    missing = ("e0", "e0_guaranteed", "p0", "inflation", "leaked", "losses", "residual")
+    missing = ("e0", "e0_secant", "p0", "inflation", "leaked", "losses", "residual")
     settings = replace(report.settings, pattern="unknown", claim=None)
     return replace(report, **dict.fromkeys(missing), p0_source="none", settings=settings)
 
@@ -330,7 +330,7 @@ def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complet
 
 def test_both_runs_have_the_artifacts_but_for_what_grows_with_the_table(tracking, audited):
     assert artifacts(tracking, audited.child.info.run_id) == ARTIFACTS
-    shown = [path for path in ARTIFACTS if path not in (EVIDENCE, FOLDS, INFLUENCE)]
+    shown = [path for path in ARTIFACTS if path not in (EVIDENCE, FOLDS, INFLUENCE, MEASUREMENTS)]
     assert artifacts(tracking, audited.run.info.run_id) == shown
 
 
@@ -387,8 +387,6 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.version": mlflow_b3.__version__,
         "b3.data_digest": audited.report.settings.data_digest,
         "b3.not_known": not_known(audited.report),
-        "b3.verdict": "INCONCLUSIVE",
-        "b3.policy": load_policy().hash[:12],
         "b3.evidence": sha256(read(audited.child, EVIDENCE).encode()).hexdigest(),
     }
 
@@ -516,7 +514,7 @@ def test_a_value_that_is_no_longer_known_becomes_nan_on_the_run(trained, complet
     record(trained.own(complete))
     child = record(trained.own(unknown(complete)))
     metrics = trained.metrics()
-    for name in ("b3/e0", "b3/inflation", "b3/e0_guaranteed", "b3/p0", "b3/residual"):
+    for name in ("b3/e0", "b3/inflation", "b3/e0_secant", "b3/p0", "b3/residual"):
         assert math.isnan(metrics[name])
     assert metrics["b3/loco"] == complete.loco
     assert "b3/e0" not in trained.client.get_run(child).data.metrics
@@ -683,14 +681,12 @@ class Interrupting(ClassifierMixin, BaseEstimator):
         raise KeyboardInterrupt
 
 
-def test_a_misspelt_column_leaves_a_failed_child_and_an_untouched_run(trained, clinic):
+def test_a_misspelt_column_leaves_no_run_and_is_no_try(trained, clinic):
     with pytest.raises(InputError, match="Did you mean 'patient_id'"):
         audit_and_record(
             trained.model(GaussianNB()), clinic.frame, target="disease", cluster="pateint_id"
         )
-    (child,) = trained.children()
-    assert child.info.status == "FAILED"
-    assert child.data.tags["b3.error"].startswith("InputError: data: cluster='pateint_id'")
+    assert trained.children() == []
     assert trained.traces() == []
 
 

@@ -1,5 +1,7 @@
 """Models in: loaded from wherever they are, trained again just as they were."""
 
+import socket
+
 import mlflow
 import numpy as np
 import pandas as pd
@@ -18,11 +20,12 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
 from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.errors import ModelError
+from mlflow_b3.errors import ModelError, TrackingError
 from mlflow_b3.losses import CLASSIFICATION
-from mlflow_b3.refit import AuditedModel, load_model, without_autologging
+from mlflow_b3.refit import AuditedModel, load_model, loading, without_autologging
 from mlflow_b3.refit.interface import ConstantPredictor, Rows
 from mlflow_b3.refit.sklearn import CloneLearner, estimator_inputs
+from mlflow_b3.tracking.audits import find_audit
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -478,3 +481,40 @@ def test_refits_are_not_logged_as_runs_when_autologging_is_on():
         assert len(mlflow.search_runs(output_format="list")) == 1
     finally:
         mlflow.sklearn.autolog(disable=True)
+
+
+# ---------------------------------------------------------------- no server
+
+
+@pytest.fixture
+def no_server(monkeypatch):
+    """Return the address of a server that is not there, with a password in it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
+    monkeypatch.setattr(loading, "PATIENCE", 0.1)
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"http://anna:secret@{where}")
+    yield where
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.mark.parametrize("uri", ["models:/clinic/1", "models:/clinic@champion", "runs:/0/model"])
+def test_a_server_that_does_not_answer_is_said_soon_and_not_called_a_missing_model(
+    no_server, uri, caplog
+):
+    with pytest.raises(TrackingError) as caught:
+        load_model(uri)
+    text = str(caught.value)
+    assert f"MLflow at http://{no_server} does not answer (Connection refused)" in text
+    assert "not found" not in text
+    (told,) = [entry.getMessage() for entry in caplog.records if "does not answer" in entry.message]
+    assert "keeps trying" in told
+    assert "secret" not in text + told
+
+
+def test_audits_are_not_called_missing_when_the_server_does_not_answer(no_server):  # noqa: ARG001
+    with pytest.raises(TrackingError, match=r"does not answer \(Connection refused\)"):
+        find_audit(mlflow.MlflowClient(), "0" * 32)

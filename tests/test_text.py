@@ -18,7 +18,8 @@ from example_report import (
 )
 
 from mlflow_b3 import AuditReport, Finding
-from mlflow_b3.reporting.headline import BELOW, headline_of
+from mlflow_b3.reporting.headline import BELOW, compare_with_threshold, headline_of
+from mlflow_b3.reporting.html import to_html
 from mlflow_b3.reporting.layout import WIDTH
 from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.sentences import (
@@ -189,9 +190,9 @@ def test_without_clusters_to_break_nothing_is_said_about_split_ones():
 
 
 def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
-    """Whether the model fails is the headline's to say: e0 may be below where leaked rows hurt."""
+    """Whether e0 reaches it is another question: it may be below where leaked rows hurt."""
     audit = report(threshold=0.25, e0=0.2, e0_interval=(0.16, 0.24), inflation=-0.05)
-    assert headline_of(audit).word == BELOW
+    assert compare_with_threshold(audit) == BELOW
     assert explain(audit)[3] == (
         "There is no tipping point: by the cluster ids as they are the loss is 0.250, which reaches "
         "the threshold of 0.250 already."
@@ -236,7 +237,7 @@ def test_fragments_show_the_table_over_the_split_rate():
     assert "| 10 % | 0.261 | 0.231 – 0.291 |" in to_markdown(split())
 
 
-def test_fragments_have_no_guaranteed_bound_and_use_a_mixture():
+def test_fragments_have_no_secant_and_use_a_mixture():
     assert [name for name, _, _ in score_rows(split())][-1] == "error rate on new clusters (e0)"
     assert "estimator mixture" in describe_method(split())
 
@@ -262,7 +263,7 @@ def test_numbers_that_are_not_finite_are_not_told_as_an_answer():
 
 def test_a_lower_bound_above_the_estimate_is_marked():
     names = [name for name, _, _ in score_rows(report(e0=0.27))]
-    assert names[-1] == "e0 is at least, up to noise (here it is above e0)"
+    assert names[-1] == "e0 at least, if the curve is convex (here it is above e0)"
 
 
 def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place():
@@ -280,10 +281,8 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
 
 def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
     """40 % of the 80.4 % that five folds put apart, and 32 % of them where that is estimated."""
-    assert "of split rates below that is at most 49.8 %." in said(
-        linked("linkage_quality", "upper")
-    )
-    assert "of split rates below that is 39.8 %." in said(linked("resolved_rows"))
+    assert "of split rates that is at most 49.8 %." in said(linked("linkage_quality", "upper"))
+    assert "of split rates that is 39.8 %." in said(linked("resolved_rows"))
 
 
 def test_the_scores_come_from_naive_to_corrected():
@@ -291,7 +290,7 @@ def test_the_scores_come_from_naive_to_corrected():
         ("error rate ignoring clusters (IID)", 0.15, None),
         ("error rate on noisy clusters (LOCO)", 0.25, (0.22, 0.28)),
         ("error rate on new clusters (e0)", 0.3, (0.26, 0.34)),
-        ("e0 is at least, up to noise", 0.28, None),
+        ("e0 at least, if the curve is convex", 0.28, None),
     ]
 
 
@@ -363,7 +362,7 @@ PARTIAL = lower_bound()
 
 def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     text = " ".join(to_text(PARTIAL).split())
-    assert "error rate on new clusters (e0), at least 0.300 0.260 or more" in text
+    assert "error rate on new clusters (e0), at least 0.300 0.260, no upper limit" in text
     assert "is at least about 0.300 (at least 0.260 with 95 % confidence)" in text
     assert "How much more it is cannot be told" in text
     assert "Both are too good" in text
@@ -471,7 +470,8 @@ def test_escaped_names_can_still_be_read():
         (-0.25, "-0.250"),
         (0.01, "0.010"),
         (1.0, "1.000"),
-        (0.00123456, "0.00123"),
+        (0.00123456, "0.001"),
+        (0.000123456, "0.000123"),
         (-0.00001234, "-1.23e-05"),
         (123.456, "123"),
         (1234567.0, "1.23e+06"),
@@ -479,6 +479,39 @@ def test_escaped_names_can_still_be_read():
 )
 def test_numbers_have_three_decimals_or_three_digits(value, text):
     assert number(value) == text
+
+
+def test_an_interval_without_an_upper_end_has_no_upper_limit():
+    audit = report(e0_interval=(0.26, None))
+    assert "0.260, no upper limit" in said(audit)
+    assert "with no upper limit" in explain(audit)[0]
+    assert "unknown" not in said(audit)
+
+
+def test_a_loss_that_extrapolation_made_up_is_never_printed():
+    """Ratings from 1 to 5 have no squared error of 14792; a log loss of 34.539 limits nothing."""
+    curve = replace(
+        REPORT.sensitivity, e0=(1.8, 1.9, 2.0, 2.3, 9000.0), high=(2.0, 2.1, 2.2, 14792.0, 20000.0)
+    )
+    audit = report(
+        settings={"loss": "squared", "loss_bound": None, "task": "regression"},
+        e0=2.3,
+        e0_interval=(1.818, 14792.0),
+        loco=1.8,
+        loco_interval=(1.7, 1.9),
+        iid=1.5,
+        threshold=1.9,
+        constant_loss=1.9,
+        sensitivity=curve,
+    )
+    for text in (said(audit), to_markdown(audit), to_html(audit)):
+        assert not re.search("14792|9000|20000", text)
+    assert "1.818, no upper limit" in said(audit)
+    assert "over 19.000" in said(audit)
+    log = replace(audit, settings=replace(SETTINGS, loss="log", loss_bound=34.539))
+    assert "34.5" not in said(replace(log, e0_interval=(0.702, 34.539)))
+    split_up = split(e0_interval=(0.26, None))
+    assert "no upper limit" in to_html(split_up)
 
 
 @pytest.mark.parametrize(

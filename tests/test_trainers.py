@@ -74,7 +74,7 @@ def test_audit_by_a_trainer_is_the_audit_by_the_model_it_trains():
 def test_numbers_do_not_depend_on_the_number_of_workers():
     one = b3.audit(None, FRAME, trainer=neighbours, **AUDIT)
     two = b3.audit(None, FRAME, trainer=neighbours, **AUDIT, n_jobs=2)
-    assert one.to_dict() == two.to_dict()
+    assert one == two
 
 
 @pytest.fixture
@@ -445,7 +445,7 @@ def test_stored_trainer_runs_in_other_processes_too():
     info = log_python_model()
     b3.log_trainer(neighbours, run_id=info.run_id)
     one = b3.audit(info.model_uri, FRAME, **AUDIT)
-    assert b3.audit(info.model_uri, FRAME, **AUDIT, n_jobs=2).to_dict() == one.to_dict()
+    assert b3.audit(info.model_uri, FRAME, **AUDIT, n_jobs=2) == one
 
 
 @pytest.mark.usefixtures("mlflow_store")

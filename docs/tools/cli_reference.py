@@ -27,7 +27,11 @@ def _command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"mlflow-b3 {name}")
     table = "| option | value | what it does |\n|---|---|---|\n" + "\n".join(rows)
     usage = f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
-    return f"## mlflow-b3 {name}\n\n{_prose(command)}\n\n{usage}\n\n{table}\n"
+    own = f"## mlflow-b3 {name}\n\n{_prose(command)}\n\n{usage}\n"
+    parts = [f"{own}\n{table}\n" if rows or not isinstance(command, click.Group) else own]
+    for each, child in getattr(command, "commands", {}).items():
+        parts += [] if child.hidden else [_command(f"{name} {each}", child)]
+    return "\n".join(parts)
 
 
 def _prose(command: click.Command) -> str:

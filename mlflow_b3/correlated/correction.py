@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mlflow_b3.correlated.bias import Bias
 from mlflow_b3.correlated.draws import Draws
 from mlflow_b3.correlated.engines import Engine, find_engine, is_linear_in_few
 from mlflow_b3.correlated.group_errors import group_reach
+from mlflow_b3.correlated.random_slopes import examine_slopes
 from mlflow_b3.correlated.real_refits import RealRefits, run_real_refits
 from mlflow_b3.correlated.refits import CvcRefitter
 from mlflow_b3.correlated.report import CvcReport
@@ -25,6 +27,7 @@ from mlflow_b3.correlated.structure import Array, Structure, WorkingModel
 from mlflow_b3.correlated.summary import summarize
 from mlflow_b3.correlated.uncertainty import BiasAt
 from mlflow_b3.correlated.working import (
+    LEAST_GROUPS,
     fit_covariate_model,
     fit_score_model,
     matched_world,
@@ -41,6 +44,9 @@ from mlflow_b3.measurement.resampling import Resampler
 from mlflow_b3.measurement.sessions import Means, open_session
 from mlflow_b3.refit.interface import Learner
 from mlflow_b3.subject import Subject
+
+#: What a correction by refits needs; formulas do with fewer.
+LEAST_REFITTED_GROUPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +123,14 @@ class Correction:
                 real = run_real_refits(session, refitter, len(whole), score_folds)
             except KeyboardInterrupt as interrupt:
                 raise interrupted(session) from interrupt
+        problems += self._too_few_to_refit(engine)
         reach = group_reach(real.losses, structure.grouping)
         model = None if problems else self._working_model(real, engine)
+        if model is not None and not model.problems:
+            problems += self._slope_problems(real)
         simulated: Simulated | None = None
         bias_at: BiasAt | None = None
-        if model is not None and not model.problems and not real.one_class:
+        if model is not None and not (problems or model.problems or real.one_class):
             if engine is not None and engine.exact:
                 simulated = Simulated.without_refits(engine.bias(model))
                 bias_at = engine.bias
@@ -149,6 +158,36 @@ class Correction:
             bias_at=bias_at,
             counts=counts,
         )
+
+    def _slope_problems(self, real: RealRefits) -> list[tuple[str, str]]:
+        """Return in which groups features act differently, which random intercepts do not show."""
+        features, structure = self.subject.table.features, self._structure
+        if structure.field is not None or not isinstance(features, pd.DataFrame):
+            return []
+        found = [
+            examine_slopes(self._target, features, real.scores, level, self.seed)
+            for level in structure.new
+        ]
+        return [("B350", test.message) for test in found if test is not None and test.rejected]
+
+    def _too_few_to_refit(self, engine: Engine | None) -> list[tuple[str, str]]:
+        """Return whether groups are too few for learners that are refitted on simulated targets.
+
+        The level with the most groups counts.
+        """
+        if engine is not None or self._structure.field is not None:
+            return []
+        level = max(self._structure.grouping, key=lambda level: level.n_groups)
+        if not LEAST_GROUPS <= level.n_groups < LEAST_REFITTED_GROUPS:
+            return []
+        return [
+            (
+                "B331",
+                f"{level.name!r} has {level.n_groups} groups; for a learner without formulas, such "
+                "as nearest neighbours or trees, the correction found a third of the bias with "
+                f"eight. It needs {LEAST_REFITTED_GROUPS} groups.",
+            )
+        ]
 
     @property
     def _structure(self) -> Structure:

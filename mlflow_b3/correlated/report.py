@@ -11,7 +11,7 @@ from mlflow_b3.results import KEPT_APART, Result
 
 Interval = tuple[float, float]
 #: Findings with which no correction is given.
-WITHHELD = ("B331", "B332", "B333", "B334", "B342")
+WITHHELD = ("B331", "B332", "B333", "B334", "B342", "B350")
 #: Fewer groups than this tell the variance between them badly.
 FEW_GROUPS = 20
 

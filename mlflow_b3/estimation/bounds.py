@@ -1,4 +1,4 @@
-"""What is guaranteed, and the checks of the shape that the guarantee rests on."""
+"""Lower limits that rest on the shape of the loss curve, and the checks of that shape."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +13,9 @@ from mlflow_b3.estimation.unmixing import Extrapolation
 from mlflow_b3.results import Result
 
 REJECTED_Z = 1.96
+#: The part of the measured range, and the fewest levels, whose curvature counts by itself.
+NEAR, NEAR_LEVELS = 0.4, 4
+SECANT_CONFIDENCE = 0.95
 Array = NDArray[np.float64]
 
 
@@ -24,10 +27,14 @@ class ShapeCheck(Result):
     ----------
     slope_z, curvature_z : float
         z-scores of the slope of a line and of the curvature of a parabola through the curve.
+    near_curvature_z : float
+        z-score of the curvature of a parabola through the lowest levels, those up to 40 % of the
+        largest one and four at least; 0 with fewer levels, and in records of earlier versions.
     """
 
     slope_z: float
     curvature_z: float
+    near_curvature_z: float = 0.0
 
     @property
     def decreasing(self) -> bool:
@@ -39,17 +46,35 @@ class ShapeCheck(Result):
         """False when the curve bends downwards beyond its noise."""
         return self.curvature_z >= -REJECTED_Z
 
+    @property
+    def supports_convexity(self) -> bool:
+        """Whether the curve is convex beyond its noise, as a whole and where it is extrapolated from.
+
+        The lower 97.5 % confidence limits of both curvatures must be above 0. Not to reject a
+        convex curve is much less: noise hides any shape. The lowest levels count by themselves
+        because a curve whose first leaked row changes little bends down there, and up as a whole.
+        """
+        return min(self.curvature_z, self.near_curvature_z) > REJECTED_Z
+
 
 def check_shape(problem: Extrapolation) -> ShapeCheck:
     """Test slope and curvature of the measured curve against its whole covariance."""
-    return ShapeCheck(slope_z=_z(problem, 1), curvature_z=_z(problem, 2))
+    exposure = problem.exposure
+    limit = exposure[0] + NEAR * float(np.ptp(exposure))
+    near = max(NEAR_LEVELS, int(np.sum(exposure <= limit)))
+    return ShapeCheck(
+        slope_z=_z(problem, 1),
+        curvature_z=_z(problem, 2),
+        near_curvature_z=_z(problem, 2, near) if len(exposure) >= NEAR_LEVELS else 0.0,
+    )
 
 
-def _z(problem: Extrapolation, order: int) -> float:
-    """Return the z-score of the highest coefficient of a polynomial fitted to the curve."""
+def _z(problem: Extrapolation, order: int, levels: int | None = None) -> float:
+    """Return the z-score of the highest coefficient of a polynomial fitted to the first levels."""
     if len(problem.exposure) < order + 1:
         return 0.0
-    row = _map(problem.exposure, problem.stderr, order)[order]
+    row = np.zeros(len(problem.exposure))
+    row[:levels] = _map(problem.exposure[:levels], problem.stderr[:levels], order)[order]
     error = float(np.sqrt(max(0.0, float(row @ problem.covariance @ row))))
     value = float(row @ problem.loss)
     # a noise-free curve has no error to compare with, only rounding
@@ -62,28 +87,27 @@ def _map(exposure: Array, stderr: Array, order: int) -> Array:
     return np.asarray(np.linalg.pinv(design) / stderr)
 
 
-def guaranteed_bound(problem: Extrapolation) -> float:
-    """Return the lower bound on e_0 that needs two levels, no tuning and no degree.
+def secant_limit(problem: Extrapolation) -> float:
+    """Return the one-sided 95 % lower limit of a secant of the curve, read at no leakage.
 
-    For a decreasing and convex curve every secant lies below it outside of its two levels, so
+    A secant of a convex curve lies below it outside of its two levels, so
 
         e_0 ≥ b(0) + |x*|·(b(0) - b(x_m))/x_m
 
-    with the largest measured level x_m. With one direction and x_m = 1 this is
-    e_0 ≥ (LOCO - p0·e_in)/(1 - p0). It holds up to the noise of the two losses, which the lower
-    end of the interval accounts for.
-
-    Returns
-    -------
-    float
-        The bound; LOCO itself when the curve has a single level.
+    with the largest measured level x_m; with one direction and x_m = 1 this is
+    e_0 ≥ (LOCO - p0·e_in)/(1 - p0). The noise of the two losses is subtracted, so the limit can
+    fall below LOCO. It needs no degree and no tuning, but it is no guarantee: it holds for curves
+    that are convex, also to the left of all levels, where nothing is measured.
     """
-    first, last = float(problem.loss[0]), float(problem.loss[-1])
-    reach = float(problem.exposure[-1] - problem.exposure[0])
-    if reach <= 0:
-        return first
-    distance = float(problem.exposure[0]) - problem.target
-    return first + max(0.0, distance * (first - last) / reach)
+    exposure = problem.exposure
+    reach = float(exposure[-1] - exposure[0])
+    part = (float(exposure[0]) - problem.target) / reach if reach > 0 else 0.0
+    weights = np.zeros(len(exposure))
+    weights[0] += 1 + part
+    weights[-1] -= part
+    error = float(np.sqrt(max(0.0, float(weights @ problem.covariance @ weights))))
+    quantile = float(stats.t.ppf(SECANT_CONFIDENCE, problem.freedom))
+    return float(weights @ problem.loss) - quantile * error
 
 
 def lower_limit(problem: Extrapolation, confidence: float) -> float:

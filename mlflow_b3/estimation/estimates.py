@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, guaranteed_bound
+from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, secant_limit
 from mlflow_b3.estimation.intervals import interval, noise_error
 from mlflow_b3.estimation.methods import CurveFit, Method, as_method, fit_curve, is_accurate
 from mlflow_b3.estimation.power import PowerFit
@@ -34,8 +34,10 @@ class Estimate(Result):
         largest possible loss.
     interval : tuple of float
         95 % interval that contains noise, extrapolation and the range of p0.
-    guaranteed : float or None
-        Lower bound that needs only a decreasing and convex curve; None where that is rejected.
+    secant : float or None
+        Lower limit (one-sided 95 %) that holds if the curve is convex: a secant with its noise
+        subtracted, see `secant_limit`. None unless the measured curve supports convexity, see
+        `ShapeCheck.supports_convexity`.
     losses : tuple of float
         e_j at each of `leaked`.
     leaked : tuple of int
@@ -58,7 +60,7 @@ class Estimate(Result):
 
     e0: float
     interval: tuple[float, float]
-    guaranteed: float | None
+    secant: float | None
     losses: tuple[float, ...]
     leaked: tuple[int, ...]
     residual: float
@@ -144,7 +146,7 @@ def estimate_range(
     if low == high:
         return middle
     ends = [solve(problem(end), shares, method=method, bound=bound) for end in (low, high)]
-    guaranteed = [end.guaranteed for end in ends]
+    secants = [end.secant for end in ends if end.secant is not None]
     return Estimate(
         **{
             **vars(middle),
@@ -152,9 +154,7 @@ def estimate_range(
                 min(part.interval[0] for part in (*ends, middle)),
                 max(part.interval[1] for part in (*ends, middle)),
             ),
-            "guaranteed": None
-            if None in guaranteed
-            else min(g for g in guaranteed if g is not None),
+            "secant": min(secants) if len(secants) == len(ends) else None,
             "accurate": all(part.accurate for part in (*ends, middle)),
         }
     )
@@ -170,7 +170,6 @@ def solve(
     """Estimate e_0 of one extrapolation problem."""
     fit = fit_curve(problem, method)
     shape = check_shape(problem)
-    trusted = shape.decreasing and shape.convex
     ends, noise = ends_of(fit, problem, shape, bound)
     limit = problem.leakable
     count = min(limit + 1, MOST_LOSSES)
@@ -178,7 +177,7 @@ def solve(
     return Estimate(
         e0=possible(fit.e0, bound),
         interval=ends,
-        guaranteed=possible(guaranteed_bound(problem), bound) if trusted else None,
+        secant=possible(secant_limit(problem), bound) if shape.supports_convexity else None,
         losses=tuple(fit.losses(leaked.astype(float), limit).tolist()),
         leaked=tuple(leaked.tolist()),
         residual=residual_of(fit, problem),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.methods import Method, fit_curve
+from mlflow_b3.estimation.published import PublishedFit
 from mlflow_b3.estimation.unmixing import Extrapolation
 from mlflow_b3.results import Result
 
@@ -117,9 +118,13 @@ def curve_influence(problem: Extrapolation, gradient: Array, units: Array) -> Ar
 def curve_gradient(problem: Extrapolation, method: Method) -> Array:
     """Return ∂e_0/∂ℓ_l for each level l.
 
-    It is a central difference over one standard error of the refits at each level, because the
-    average over curves is not linear in the losses.
+    The papers' methods give it themselves. For `power` it is a central difference over one standard
+    error of the refits at each level, because the average over curves is not linear in the losses.
     """
+    if method.name != "power":
+        fit = fit_curve(problem, method)
+        assert isinstance(fit, PublishedFit)
+        return fit.reads
     slopes = []
     for level, step in enumerate(problem.stderr):
         ends = []

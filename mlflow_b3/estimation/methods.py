@@ -149,10 +149,30 @@ _CHECKS: dict[str, Any] = {
 }
 
 
-def check_size(method: Method, levels: int, leakable: int) -> None:
-    """Raise an `InputError` when a curve has too few levels, or too many losses, for a method."""
+def check_size(
+    method: Method, levels: int, leakable: int, *, largest: int = LARGEST_SYSTEM
+) -> None:
+    """Raise an `InputError` when a curve has too few levels, or too many losses, for a method.
+
+    Parameters
+    ----------
+    method : Method
+    levels : int
+    leakable : int
+        The largest j of e_j.
+    largest : int
+        The most leaked rows for which all losses are solved for.
+    """
     if levels < 2:
         raise InputError("the curve has one level only; measure at least two.")
+    if method.name == "least-squares" and levels <= leakable + 1:
+        raise InputError(
+            f"method 'least-squares' solves for {leakable + 1} losses and needs more levels than "
+            f"that, the curve has {levels}: infinitely many losses would fit it. Use the method "
+            "'power', 'basis' or 'trend4+mono', or measure the curve with at most "
+            f"{max(levels - 2, 1)} training rows in each refit (in an audit: scheme='replace', "
+            f"n_train={max(levels - 2, 1)}, levels={levels})."
+        )
     needed, way_out = _needed_levels(method, leakable)
     if levels < needed:
         raise InputError(
@@ -168,11 +188,12 @@ def check_size(method: Method, levels: int, leakable: int) -> None:
                 f"{leakable} columns leaves levels that no column stands for; use at least "
                 f"groups={fewest}, or grouping='means'."
             )
-    if _solves_in_full(method) and leakable > LARGEST_SYSTEM:
+    if solves_in_full(method) and leakable > largest:
         raise InputError(
-            f"method {method.name!r} would solve for {leakable + 1} losses, of which it can tell "
-            f"at most {LARGEST_SYSTEM + 1} apart; use 'basis', 'sketch' or 'power', whose size does "
-            "not grow with the training set."
+            f"method {method.name!r} would solve for {leakable + 1} losses, more than the "
+            f"{largest + 1} it is allowed here; use 'basis', 'sketch' or 'power', whose size does not "
+            "grow with the training set, or smaller training sets (in an audit: scheme='replace', "
+            "n_train=100)."
         )
 
 
@@ -188,7 +209,8 @@ def _needed_levels(method: Method, leakable: int) -> tuple[int, str]:
     return min(_smoothness_order(method), columns), "the method 'power'"
 
 
-def _solves_in_full(method: Method) -> bool:
+def solves_in_full(method: Method) -> bool:
+    """Return whether a method solves for every loss e_0 … e_m, which takes time for large m."""
     if method.name == "sketch":
         return bool(method.options["grouping"] == "medoids")
     return method.name not in ("power", "basis")

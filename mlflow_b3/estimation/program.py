@@ -93,9 +93,9 @@ def solve_program(
     which changes neither objective's minimiser.
 
     The solver's own tolerance says little about e_0, which hardly moves the objective: at n' =
-    500 and 6 levels it reported success at e_0 = 2.06 where 0.42 is optimal. The answer is
-    therefore a start for `sequences.solve_losses`, which refines and checks it, and an answer
-    that the solver calls inaccurate will do.
+    500 and 6 levels it reported success at e_0 = 2.06 where 0.42 is optimal. It is therefore
+    asked only where `sequences.solve_losses` has no exact solution, and an answer that it calls
+    inaccurate will do.
     """
     reduced, target = matrix, loss
     rest = 0.0

@@ -14,6 +14,8 @@ Array = NDArray[np.float64]
 #: The most leaked rows for which the system is solved in full: beyond, rounding errors are larger
 #: than what the papers' smoothing leaves to see, and decreasing losses take minutes.
 LARGEST_SYSTEM = 1000
+#: The same for an audit, which solves it some fifty times.
+LARGEST_IN_AUDIT = 400
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,14 +152,21 @@ def trace(
     *,
     pattern: str,
     error: Sequence[float] | None,
+    most: int | None = None,
 ) -> Sensitivity:
     """Evaluate an estimator along increasing shares.
+
+    With `most` it is evaluated at that many of them and interpolated in between.
 
     A larger leaked share never means a smaller loss on new clusters when the curve falls, so the
     small wiggles of separate fits are levelled upwards; lower ends stay as they are.
     """
-    points = [point(share) for share in shares]
-    values = np.array([[e0, low, high] for e0, (low, high) in points])
+    nodes = np.array(shares)
+    if most is not None and len(shares) > most:
+        nodes = nodes[np.linspace(0, len(shares) - 1, most).round().astype(int)]
+    points = [point(share) for share in nodes.tolist()]
+    found = np.array([[e0, low, high] for e0, (low, high) in points])
+    values = np.column_stack([_between(np.array(shares), nodes, column) for column in found.T])
     if values[-1, 0] >= values[0, 0]:
         values[:, ::2] = np.maximum.accumulate(values[:, ::2], axis=0)
     e0, low, high = (tuple(column.tolist()) for column in values.T)

@@ -1,7 +1,8 @@
 """Solving for the losses e_0 … e_m themselves: least squares, smoothness and order."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,8 @@ TOLERANCE = 1e-6
 #: ln of the largest and of 1/smallest weight of smoothness that is tried.
 FARTHEST = 35.0
 FIRST_STEP = 0.25
+#: Iterations of non-negative least squares for each unknown; it rarely needs more than two.
+MOST_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +39,14 @@ class Solution:
         held.
     accurate : bool
         False when the solution could not be confirmed.
+    free : numpy.ndarray or None
+        For decreasing losses: which of the steps e_j - e_{j+1} are not held at 0.
     """
 
     losses: Array
     reads: Array
     accurate: bool = True
+    free: NDArray[np.bool_] | None = None
 
 
 def binomial_matrix(leakable: int, share: Array) -> Array:
@@ -80,29 +86,20 @@ def solve_losses(
 
     Notes
     -----
-    Without constraint and with squares the solution has a closed form. Otherwise the convex
-    program is solved, and refined: the minimiser of ‖Ae-b‖ + λ‖De‖ is that of the squares with
-    the weight μ = λ‖Ae-b‖/‖De‖, and decreasing least squares is non-negative least squares in the
-    steps e_j - e_{j+1}, both of which are solved to machine precision. The solution counts as
-    accurate if this is no worse than what the program found.
+    Without constraint and with squares the solution has a closed form. The minimiser of
+    ‖Ae-b‖ + λ‖De‖ is that of the squares with the weight μ = λ‖Ae-b‖/‖De‖, and decreasing least
+    squares is non-negative least squares in the steps e_j - e_{j+1}; both are solved to machine
+    precision. Where that fails, the convex program is solved by an interior-point method, and the
+    better of the two is returned; it counts as accurate unless it is the latter.
     """
     if order >= matrix.shape[1] or smoothing == 0:
         order = 0  # no difference to penalise
     if not order:
         smoothing, objective = 0.0, "squared"
-    if decreasing:
-        exact = partial(_decreasing, matrix, loss, order)
-    elif order:
-        exact = partial(_smooth, matrix, loss, order)
-    else:
+    if not decreasing and not order:
         return _plain(matrix, loss)
     if not decreasing and objective == "squared":
-        return exact(smoothing)
-    found = solve_program(
-        matrix, loss, order=order, smoothing=smoothing, decreasing=decreasing, objective=objective
-    )
-    if decreasing:  # the solver keeps to it within its tolerance only, and gains by that
-        found = np.maximum(np.maximum.accumulate(found[::-1])[::-1], 0.0)
+        return _smooth(matrix, loss, order, smoothing)
 
     def sizes(losses: Array) -> tuple[float, float]:
         rough = np.diff(losses, order) if order else np.zeros(1)
@@ -114,26 +111,53 @@ def solve_losses(
             return misfit + smoothing * rough
         return misfit**2 + smoothing * rough**2
 
+    exact = (
+        _Decreasing(matrix, loss, order) if decreasing else partial(_smooth, matrix, loss, order)
+    )
+    weight, confirmed = smoothing, True
     try:
-        weight = smoothing
         if objective == "norm":
-            weight = _balance(exact, sizes, smoothing, found)
+            start = _smooth(matrix, loss, order, smoothing).losses
+            weight, confirmed = _balance(exact, sizes, smoothing, start)
         refined = exact(weight)
     except RuntimeError:  # non-negative least squares gave up
-        steps = np.cumsum(_stack(matrix, loss, order, weight)[0], axis=1)
-        gaps = found - np.append(found[1:], 0.0)
-        reads = _reads_of_steps(steps, gaps > TOLERANCE * np.abs(found).max(), len(loss))
-        return Solution(losses=found, reads=reads, accurate=False)
+        refined, confirmed = None, False
+    if refined is not None and confirmed:
+        return _with_reads(refined, matrix, loss, order, weight)
+    found = solve_program(
+        matrix, loss, order=order, smoothing=smoothing, decreasing=decreasing, objective=objective
+    )
+    if decreasing:  # the solver keeps to it within its tolerance only, and gains by that
+        found = np.maximum(np.maximum.accumulate(found[::-1])[::-1], 0.0)
+    if refined is None:
+        heights = _heights(found)
+        refined = Solution(
+            losses=found,
+            reads=np.zeros(len(loss)),
+            free=heights > TOLERANCE * np.abs(found).max(),
+            accurate=False,
+        )
+    elif objective == "norm":  # from nearby
+        with suppress(RuntimeError):
+            weight, _ = _balance(exact, sizes, smoothing, found)
+            refined = exact(weight)
     rounding = 1e-12 * float(loss @ loss) ** (0.5 if objective == "norm" else 1.0)
-    if cost(refined.losses) <= cost(found) * (1 + TOLERANCE) + rounding:
-        return refined
-    return Solution(losses=found, reads=refined.reads, accurate=False)
+    if cost(refined.losses) > cost(found) * (1 + TOLERANCE) + rounding:
+        refined = replace(refined, losses=found, accurate=False)
+    return _with_reads(refined, matrix, loss, order, weight)
 
 
 def _plain(matrix: Array, loss: Array) -> Solution:
-    """Return the least-squares solution of smallest norm."""
-    inverse = np.linalg.pinv(matrix, rcond=max(matrix.shape) * np.finfo(float).eps)
-    return Solution(losses=inverse @ loss, reads=inverse[0])
+    """Return the least-squares solution; it is inaccurate where others fit as well.
+
+    Rounding hides most losses of large systems from the levels. The solution of smallest norm is
+    then one of many.
+    """
+    rounding = max(matrix.shape) * np.finfo(float).eps
+    inverse = np.linalg.pinv(matrix, rcond=rounding)
+    sizes = np.linalg.svd(matrix, compute_uv=False)
+    seen = int((sizes > rounding * sizes.max()).sum())
+    return Solution(losses=inverse @ loss, reads=inverse[0], accurate=seen == matrix.shape[1])
 
 
 def _smooth(matrix: Array, loss: Array, order: int, weight: float) -> Solution:
@@ -170,19 +194,63 @@ def _sum_right(matrix: Array, order: int) -> Array:
     return matrix[:, order:]
 
 
-def _decreasing(matrix: Array, loss: Array, order: int, weight: float) -> Solution:
-    """Minimise ‖Ae-b‖² + μ‖De‖² over decreasing, non-negative e."""
-    stacked, padded = _stack(matrix, loss, order, weight)
-    steps = np.cumsum(stacked, axis=1)  # columns of the steps u_k, e_j = Σ_{k ≥ j} u_k
-    scale = np.linalg.norm(steps, axis=0)
-    seen = np.flatnonzero(scale > UNSEEN * scale.max())
-    whole = np.column_stack([steps[:, seen] / scale[seen], padded])
-    small = np.asarray(np.linalg.qr(whole, mode="r"))
-    heights = np.zeros(matrix.shape[1])
-    found, _ = nnls(small[:, :-1], small[:, -1], maxiter=30 * len(scale))
-    heights[seen] = found / scale[seen]
-    losses = np.cumsum(heights[::-1])[::-1]
-    return Solution(losses=losses, reads=_reads_of_steps(steps, heights > 0, len(loss)))
+class _Decreasing:
+    """Minimises ‖Ae-b‖² + μ‖De‖² over decreasing, non-negative e, for one μ after another.
+
+    The steps that are free at one μ are tried first at the next: where they are still optimal, a
+    linear system takes the place of non-negative least squares.
+    """
+
+    def __init__(self, matrix: Array, loss: Array, order: int) -> None:
+        self._matrix, self._loss, self._order = matrix, loss, order
+        self._free: NDArray[np.bool_] | None = None
+
+    def __call__(self, weight: float) -> Solution:
+        """Return the solution for one μ; its `reads` are left to `_with_reads`."""
+        stacked, padded = _stack(self._matrix, self._loss, self._order, weight)
+        steps = np.cumsum(stacked, axis=1)  # columns of the steps u_k, e_j = Σ_{k ≥ j} u_k
+        scale = np.linalg.norm(steps, axis=0)
+        seen = np.flatnonzero(scale > UNSEEN * scale.max())
+        whole = np.column_stack([steps[:, seen] / scale[seen], padded])
+        small = np.asarray(np.linalg.qr(whole, mode="r"))
+        found = self._still_free(small, seen)
+        if found is None:
+            found, _ = nnls(small[:, :-1], small[:, -1], maxiter=MOST_ROUNDS * len(scale))
+        heights = np.zeros(self._matrix.shape[1])
+        heights[seen] = found / scale[seen]
+        self._free = heights > 0
+        losses = np.cumsum(heights[::-1])[::-1]
+        return Solution(losses=losses, reads=np.zeros(len(self._loss)), free=self._free)
+
+    def _still_free(self, small: Array, seen: NDArray[np.intp]) -> Array | None:
+        """Return the solution whose free steps are those of the last one; None unless optimal."""
+        if self._free is None:
+            return None
+        free = self._free[seen]
+        columns, target = small[:, :-1], small[:, -1]
+        found = np.zeros(len(seen))
+        found[free] = np.linalg.lstsq(columns[:, free], target, rcond=None)[0]
+        if (found < 0).any():
+            return None
+        gradient = columns.T @ (target - columns @ found)
+        # the tolerance of scipy's nnls; columns have norm 1
+        tolerance = 10 * max(columns.shape) * np.finfo(float).eps * len(seen)
+        return found if gradient.max() <= tolerance * np.linalg.norm(target) else None
+
+
+def _with_reads(
+    solution: Solution, matrix: Array, loss: Array, order: int, weight: float
+) -> Solution:
+    """Add how e_0 is read from the losses, where that depends on which steps are free."""
+    if solution.free is None:
+        return solution
+    steps = np.cumsum(_stack(matrix, loss, order, weight)[0], axis=1)
+    return replace(solution, reads=_reads_of_steps(steps, solution.free, len(loss)))
+
+
+def _heights(losses: Array) -> Array:
+    """Return the steps u_k of which e_j = Σ_{k ≥ j} u_k consists."""
+    return np.asarray(losses - np.append(losses[1:], 0.0))
 
 
 def _stack(matrix: Array, loss: Array, order: int, weight: float) -> tuple[Array, Array]:
@@ -207,9 +275,9 @@ def _balance(
     exact: Callable[[float], Solution],
     sizes: Callable[[Array], tuple[float, float]],
     smoothing: float,
-    found: Array,
-) -> float:
-    """Return μ = λ‖Ae-b‖/‖De‖ at the minimiser of ‖Ae-b‖ + λ‖De‖.
+    near: Array,
+) -> tuple[float, bool]:
+    """Return μ = λ‖Ae-b‖/‖De‖ at the minimiser of ‖Ae-b‖ + λ‖De‖, and whether it was found.
 
     μ‖De‖/‖Ae-b‖ increases with μ along the solutions of the squared problem, because the
     attainable pairs of the two norms form a convex curve; so there is one root.
@@ -224,13 +292,16 @@ def _balance(
     def excess(weight: float) -> float:
         return weight - logarithm(exact(float(np.exp(weight))).losses)
 
-    start = logarithm(found)
+    start = logarithm(near)
     here = excess(start)
     step = -FIRST_STEP * float(np.sign(here))
     while here * step < 0 and abs(start) < FARTHEST:
         before, start = start, float(np.clip(start + step, -FARTHEST, FARTHEST))
         here = excess(start)
         if here * step >= 0:
-            return float(np.exp(brentq(excess, before, start, xtol=1e-5)))
+            try:
+                return float(np.exp(brentq(excess, before, start, xtol=1e-5))), True
+            except ValueError:  # rounding gave an end another sign: both norms are nearly 0
+                break
         step *= 2
-    return float(np.exp(start))
+    return float(np.exp(start)), here == 0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.noise import noise_of, noise_scale
+from mlflow_b3.estimation.noise import noise_of, noise_scale, smooth_errors
 from mlflow_b3.estimation.shares import refuse_seen
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
@@ -180,15 +180,30 @@ def _stated_or_seen(curve: LossCurve) -> Array:
     exposure, loss = np.array(curve.exposure), np.array(curve.loss)
     if curve.stderr is None:
         return _positive(noise_of(exposure, loss), loss)
-    stderr = _positive(np.array(curve.stderr), loss)
+    stderr = _positive(_smoothed(curve), loss)
     return stderr * max(1.0, noise_scale(exposure, loss, stderr))
+
+
+def _smoothed(curve: LossCurve) -> Array:
+    """Return the stated standard errors, smooth over the levels that have noise."""
+    stderr, exposure, loss = (np.array(v) for v in (curve.stderr, curve.exposure, curve.loss))
+    noisy = stderr > _rounding(loss)
+    if curve.covariance is not None and curve.exhausted_at < 1:
+        noisy[0] = False  # T̂ as it is: what varies there is the learner's own chance only
+    fits = np.ones(len(stderr)) if curve.fits is None else np.array(curve.fits, dtype=float)
+    stderr[noisy] = smooth_errors(exposure[noisy], loss[noisy], stderr[noisy], fits[noisy])
+    return stderr
 
 
 def _positive(stderr: Array, loss: Array) -> Array:
     """Give levels without noise, rounding aside, half the smallest noise of the others."""
-    rounding = 1e-9 * max(1e-3, float(np.abs(loss).max()))
+    rounding = _rounding(loss)
     noisy = stderr[stderr > rounding]
     return np.maximum(stderr, noisy.min() / 2 if noisy.size else rounding)
+
+
+def _rounding(loss: Array) -> float:
+    return 1e-9 * max(1e-3, float(np.abs(loss).max()))
 
 
 def _clusters(curve: LossCurve, own: float, other: float) -> Array:

@@ -1,7 +1,8 @@
 """Finds the evidence of a registered version in MLflow, and checks it against what is there now."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -9,7 +10,16 @@ from typing import Any
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.gating.evidence import FILE, LARGEST, Evidence, SignedEvidence, digest, open_sealed
+from mlflow_b3.gating.evidence import (
+    ENVELOPE,
+    FILE,
+    LARGEST,
+    Evidence,
+    SignedEvidence,
+    digest,
+    open_sealed,
+    open_token,
+)
 from mlflow_b3.gating.verdict import SKEW
 from mlflow_b3.refit.model_files import (
     ModelSource,
@@ -21,8 +31,9 @@ from mlflow_b3.refit.model_files import (
     resolve_source,
 )
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, tried_audits
+from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, audits_among, runs_of
 from mlflow_b3.tracking.metrics import curves_of
+from mlflow_b3.tracking.versions import VERDICT
 from mlflow_b3.tracking.writing import FOLDER
 
 LARGEST_REPORT = 50_000_000
@@ -64,20 +75,35 @@ class Audit:
         The trusted key that signed it; None without a signature.
     report : AuditReport
     tried : int
-        How many audits of the model MLflow knows of, whatever became of them.
+        How many audits of the model count: all signed ones, or, where none is, all that MLflow knows
+        of, failed ones included.
+    unsigned : int
+        How many more MLflow knows of that nobody has signed.
     """
 
     evidence: Evidence
     signed_by: str | None
     report: AuditReport
     tried: int
+    unsigned: int = 0
 
 
-def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> Audit:
+def find_audit_of(
+    archive: Archive, version: Any, trusted: tuple[str, ...], *, signed: bool = True
+) -> Audit:
     """Return the newest confirmed audit of a registered version.
 
-    The audit that MLflow's tags name must be confirmed, and so must every one that was begun later:
-    who could make a failed audit unreadable must not win by it.
+    Of the audits that count, each must be readable and unchanged, however old it is: who could make
+    a failed audit unreadable must not win by it.
+
+    Parameters
+    ----------
+    archive : Archive
+    version : ModelVersion
+    trusted : tuple of str
+        Public keys.
+    signed : bool
+        Only signed audits count, if there is one: all others can be made up by anybody.
 
     Raises
     ------
@@ -86,33 +112,130 @@ def find_audit_of(archive: Archive, version: Any, trusted: tuple[str, ...]) -> A
     """
     client = archive.client
     source = resolve_source(client, _uri(version))
-    tried = tried_audits(client, source.model_id or source.source)
-    named = named_audit(client, version, source)
-    if named is None:
-        raise EvidenceError("there is no audit of it")
+    runs = runs_of(client, source.model_id or source.source)
+    tried = audits_among(runs)
+    counted = signed_audits(archive, runs, trusted)
+    only_signed = signed and bool(counted)
+    if not only_signed:
+        unsigned = [run for run in audits_with_evidence(tried) if run.info.run_id not in counted]
+        for run in unsigned[:MOST_AUDITS]:
+            with _named(run):
+                counted[run.info.run_id] = open_evidence(archive, run, (), trusted)
     present = cache(lambda: archive.digest(source))
-    first = find_run(client, named)
-    confirmed = {named: _confirm(archive, first, source, present, trusted)}
-    complete = [run for run in tried if _claims_evidence(run) and run.info.run_id != named]
-    for run in complete[:MOST_AUDITS]:
-        try:
-            confirmed[run.info.run_id] = _confirm(archive, run, source, present, trusted)
-        except EvidenceError as error:
-            if run.info.start_time >= first.info.start_time:
-                raise EvidenceError(
-                    f"a later audit, of run {run.info.run_id}, cannot be relied on: {error}"
-                ) from error
-    newest = max(confirmed.values(), key=lambda found: _issued(found.evidence))
-    check_version_tags(version, newest.evidence)
+    confirmed: list[SignedEvidence] = []
+    other_files = None
+    for run_id, opened in counted.items():
+        with _named(run_id):
+            run = find_run(client, run_id, deleted=True)  # deleting hides nothing
+            _check_record(run, opened.evidence, source)
+        changes = list(changed_files(opened.evidence.model_files, present()))
+        if changes:  # of files that the model had then, which says nothing about those of today
+            other_files = EvidenceError(
+                f"the model is not the one that was audited: {'; '.join(changes[:5])}"
+            )
+        else:
+            confirmed.append(opened)
+    if not confirmed:
+        raise other_files or EvidenceError("there is no audit of it")
+    newest = max(confirmed, key=lambda found: (measured(found.evidence), issued(found.evidence)))
+    check_version_tags(version, newest.evidence, known=set(counted) if only_signed else None)
     run = find_run(client, newest.evidence.audit_run_id)
-    report = _report(archive, run, newest.evidence)
+    report = read_report(archive, run, newest.evidence)
     _refuse_changes(run, changed_curves(run, report))
     return Audit(
         evidence=newest.evidence,
         signed_by=newest.signed_by,
         report=report,
-        tried=len(tried),
+        tried=len(counted) if only_signed else len(tried),
+        unsigned=len({run.info.run_id for run in tried} - set(counted)) if only_signed else 0,
     )
+
+
+@contextmanager
+def _named(run: Any) -> Iterator[None]:
+    """Name the audit that an error is about."""
+    name = run if isinstance(run, str) else run.info.run_id
+    try:
+        yield
+    except EvidenceError as error:
+        raise EvidenceError(f"the audit of run {name} cannot be relied on: {error}") from error
+
+
+def signed_audits(
+    archive: Archive, runs: Iterable[Any], trusted: tuple[str, ...]
+) -> dict[str, SignedEvidence]:
+    """Return the signed evidence among the runs of a model, by the run of the audit that it is of.
+
+    Parameters
+    ----------
+    archive : Archive
+    runs : iterable of Run
+        All that say what they are about the model.
+    trusted : tuple of str
+        Public keys. Records that none of them has signed are passed over: anybody can make them up.
+
+    Raises
+    ------
+    EvidenceError
+        For a signed record that was removed or changed: it may have been one that fails.
+    """
+    known = list(runs)
+    found: dict[str, SignedEvidence] = {}
+    for run in known:
+        token = open_token(run.data.tags.get("b3.attestation", ""), trusted)
+        own = {"run": run.info.run_id, "subject": run.data.tags.get("b3.subject")}
+        if token is None or {name: token[name] for name in own} != own:
+            continue
+        audit_run_id = token["audit"]
+        with _named(audit_run_id):
+            document = archive.read(run, ENVELOPE, LARGEST)
+            if digest(document) != token["envelope"]:
+                raise EvidenceError("its signed evidence was changed after it was written")
+            opened = open_sealed(document, trusted)
+            if opened.evidence.audit_run_id != audit_run_id:
+                raise EvidenceError(f"it is that of run {opened.evidence.audit_run_id}")
+        before = found.get(audit_run_id)
+        if before is None or attested(opened) > attested(before):
+            found[audit_run_id] = opened
+    for run in audits_with_evidence(known):
+        if run.info.run_id not in found:
+            opened_once = _signed_by_an_earlier_version(archive, run, trusted)
+            if opened_once is not None:
+                found[run.info.run_id] = opened_once
+    return found
+
+
+def _signed_by_an_earlier_version(
+    archive: Archive, run: Any, trusted: tuple[str, ...]
+) -> SignedEvidence | None:
+    """Return evidence that was signed in the audit's own run; None where there is none."""
+    if not trusted:
+        return None
+    try:
+        opened = open_sealed(archive.read(run, FILE, LARGEST), trusted)
+    except EvidenceError:
+        return None
+    copied = opened.evidence.audit_run_id != run.info.run_id
+    return None if opened.signed_by is None or copied else opened
+
+
+def open_evidence(
+    archive: Archive, run: Any, runs: Iterable[Any], trusted: tuple[str, ...]
+) -> SignedEvidence:
+    """Return the evidence of an audit's run: signed, or else as the audit has left it.
+
+    Parameters
+    ----------
+    archive : Archive
+    run : Run
+        That of the audit.
+    runs : iterable of Run
+        Among which its attestation may be.
+    trusted : tuple of str
+    """
+    own = [each for each in runs if each.data.tags.get("b3.attests") == run.info.run_id]
+    signed = signed_audits(archive, own, trusted).get(run.info.run_id)
+    return signed or open_sealed(archive.read(run, FILE, LARGEST), trusted)
 
 
 def confirm_audit(
@@ -121,7 +244,24 @@ def confirm_audit(
     """Return the evidence of one audit of a model or registered version, confirmed as for a verdict."""
     source = resolve_source(archive.client, uri)
     run = find_run(archive.client, audit_run_id)
-    return _confirm(archive, run, source, lambda: archive.digest(source), trusted)
+    runs = runs_of(archive.client, source.model_id or source.source)
+    opened = open_evidence(archive, run, runs, trusted)
+    _check_record(run, opened.evidence, source)
+    # the model's files, which may be large, come last: who has no evidence cannot make a server read
+    changes = list(changed_files(opened.evidence.model_files, archive.digest(source)))
+    if changes:
+        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
+    return opened
+
+
+def _check_record(run: Any, evidence: Evidence, source: ModelSource) -> None:
+    """Refuse evidence that is not of this model, or that the audit's run contradicts."""
+    check_subject(run, evidence, source)
+    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
+    tags = changed_tags(run.data.tags, evidence)
+    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
+    measured(evidence)
+    issued(evidence)
 
 
 def _uri(version: Any) -> str:
@@ -138,53 +278,31 @@ def _claims_evidence(run: Any) -> bool:
     return "b3.audit_run_id" in tags and tags.get("b3.evidence") != NO_EVIDENCE and not future
 
 
+def audits_with_evidence(runs: Iterable[Any]) -> list[Any]:
+    """Return those of a model's runs that are complete audits of the model itself."""
+    return [run for run in audits_among(runs) if _claims_evidence(run)]
+
+
 def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
-    """Return the run of the audit that the version's tags name, or else the model's, or the newest."""
+    """Return the run of the audit that the version's tags name, or else of the newest one."""
     found = version.tags.get("b3.audit_run_id")
-    if found is None and source.model_id is not None:
-        found = client.get_logged_model(source.model_id).tags.get("b3.audit_run_id")
     if found is None:
-        tried = tried_audits(client, source.model_id or source.source)
-        found = next((run.info.run_id for run in tried if _claims_evidence(run)), None)
+        complete = audits_with_evidence(runs_of(client, source.model_id or source.source))
+        found = next((run.info.run_id for run in complete), None)
     return None if found is None else str(found)
 
 
-def find_run(client: Any, run_id: str) -> Any:
-    """Return a run that is there and not deleted."""
+def find_run(client: Any, run_id: str, *, deleted: bool = False) -> Any:
+    """Return a run that is there, and not deleted unless that is allowed."""
     from mlflow.exceptions import MlflowException
 
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
         raise EvidenceError(f"the run {run_id!r} was not found") from error
-    if run.info.lifecycle_stage != "active":
+    if run.info.lifecycle_stage != "active" and not deleted:
         raise EvidenceError(f"the audit's run {run_id} is deleted")
     return run
-
-
-def _confirm(
-    archive: Archive,
-    run: Any,
-    source: ModelSource,
-    present: Callable[[], Mapping[str, str]],
-    trusted: tuple[str, ...],
-) -> SignedEvidence:
-    """Return the evidence of a run, if all of it is of this model and as it was written.
-
-    The model's files, which may be large, are read last: who has no evidence cannot make a server
-    read them.
-    """
-    opened = open_sealed(archive.read(run, FILE, LARGEST), trusted)
-    evidence = opened.evidence
-    check_subject(run, evidence, source)
-    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
-    tags = changed_tags(run.data.tags, evidence)
-    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
-    _issued(evidence)
-    changes = list(changed_files(evidence.model_files, present()))
-    if changes:
-        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
-    return opened
 
 
 def check_subject(run: Any, evidence: Evidence, source: ModelSource) -> None:
@@ -251,18 +369,32 @@ def _refuse_changes(run: Any, changed: Iterable[str]) -> None:
         )
 
 
-def check_version_tags(version: Any, evidence: Evidence) -> None:
-    """Refuse a version whose tags say something else than the evidence."""
+def check_version_tags(
+    version: Any, evidence: Evidence, known: Collection[str] | None = None
+) -> None:
+    """Refuse a version whose tags say something else than the evidence.
+
+    Parameters
+    ----------
+    version : ModelVersion
+    evidence : Evidence
+        That of the newest audit.
+    known : collection of str, optional
+        Runs of the audits that count. Tags of another one are not about any that does.
+    """
     tags = version.tags
-    if tags.get("b3.audit_run_id") not in (None, evidence.audit_run_id):
+    named = tags.get("b3.audit_run_id")
+    if named is not None and known is not None and named not in known:
+        return
+    if named not in (None, evidence.audit_run_id):
         raise EvidenceError(
-            f"the version's tags are those of the audit of run {tags['b3.audit_run_id']}, but there is "
-            f"a later one, of run {evidence.audit_run_id}"
+            f"the version's tags are those of the audit of run {named}, but there is a later one, of "
+            f"run {evidence.audit_run_id}"
         )
     wrong = [
         name
         for name, value in tags.items()
-        if name.startswith("b3.") and evidence.tags.get(name) != value
+        if name.startswith("b3.") and name != VERDICT and evidence.tags.get(name) != value
     ]
     if wrong:
         raise EvidenceError(
@@ -270,7 +402,8 @@ def check_version_tags(version: Any, evidence: Evidence) -> None:
         )
 
 
-def _report(archive: Archive, run: Any, evidence: Evidence) -> AuditReport:
+def read_report(archive: Archive, run: Any, evidence: Evidence) -> AuditReport:
+    """Return the report of an audit from its files, which must be as it wrote them."""
     content = _confirmed_file(archive, run, evidence, "audit.json")
     try:
         report = AuditReport.from_json(content.decode("utf-8"))
@@ -289,10 +422,24 @@ def _confirmed_file(archive: Archive, run: Any, evidence: Evidence, name: str) -
     return content
 
 
-def _issued(evidence: Evidence) -> datetime:
+def issued(evidence: Evidence) -> datetime:
+    """Return when the evidence was written."""
+    return _time(evidence.issued_at)
+
+
+def measured(evidence: Evidence) -> datetime:
+    """Return when the audit's last refit ended."""
+    return _time(evidence.measured_at)
+
+
+def attested(opened: SignedEvidence) -> datetime:
+    """Return when evidence was signed."""
+    return _time(opened.evidence.attested_at or opened.evidence.issued_at)
+
+
+def _time(text: str) -> datetime:
     try:
-        when = datetime.fromisoformat(evidence.issued_at)
+        when = datetime.fromisoformat(text)
     except ValueError as error:
-        text = f"the time of the audit, {evidence.issued_at!r}, cannot be read"
-        raise EvidenceError(text) from error
+        raise EvidenceError(f"the time of the audit, {text!r}, cannot be read") from error
     return when if when.tzinfo else when.replace(tzinfo=UTC)

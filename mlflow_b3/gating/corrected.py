@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from mlflow_b3.correlated.report import CvcReport
-from mlflow_b3.gating.limits import is_known, limit_of, limit_words, unknown_limit
+from mlflow_b3.gating.limits import is_known, limits_of, unknown_limit
 from mlflow_b3.gating.policy import Policy
 from mlflow_b3.gating.reasons import FAIL, INCONCLUSIVE, PASS, Reason
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import number
 
-CHECK = "cvc_high"
+CHECK, CONSTANT_CHECK = "cvc_high", "cvc_constant"
 
 
 def judge_corrected(policy: Policy, report: AuditReport) -> Iterator[Reason]:
@@ -18,25 +18,29 @@ def judge_corrected(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     The two see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so
     that both must stay below.
     """
-    cvc = report.cvc
-    if cvc is None or policy.e0_high is None:
+    if report.cvc is None:
         return
-    limit = limit_of(policy, report)
+    for is_constant, limit, words in limits_of(policy, report):
+        check = CONSTANT_CHECK if is_constant else CHECK
+        yield _judge(check, report, report.cvc, limit, words)
+
+
+def _judge(
+    check: str, report: AuditReport, cvc: CvcReport, limit: float | None, words: str
+) -> Reason:
     if limit is None or not is_known(limit):
-        yield Reason(check=CHECK, outcome=INCONCLUSIVE, text=unknown_limit(report))
-        return
+        return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
     found = (cvc.cvc, *(cvc.interval or ()))
     if not all(value is None or is_known(value) for value in found):
-        yield Reason(check=CHECK, outcome=FAIL, text="CV_c or an end of its interval is no number")
-    elif cvc.cvc is None or cvc.interval is None:
-        yield Reason(check=CHECK, outcome=INCONCLUSIVE, text=_withheld(cvc))
-    elif cvc.lower_quality or report.settings.refit_strength != "full":
+        return Reason(check=check, outcome=FAIL, text="CV_c or an end of its interval is no number")
+    if cvc.cvc is None or cvc.interval is None:
+        return Reason(check=check, outcome=INCONCLUSIVE, text=_withheld(cvc))
+    if cvc.lower_quality or report.settings.refit_strength != "full":
         text = (
             f"CV_c by the engine {cvc.engine!r} is an approximation that may miss part of the bias"
         )
-        yield Reason(check=CHECK, outcome=INCONCLUSIVE, text=text)
-    else:
-        yield _beside(cvc.interval, limit, limit_words(policy, limit))
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    return _beside(check, cvc.interval, limit, words)
 
 
 def _withheld(cvc: CvcReport) -> str:
@@ -46,18 +50,18 @@ def _withheld(cvc: CvcReport) -> str:
     )
 
 
-def _beside(interval: tuple[float, float], limit: float, words: str) -> Reason:
+def _beside(check: str, interval: tuple[float, float], limit: float, words: str) -> Reason:
     low, high = interval
     if high < low:
         text = f"the interval of CV_c ends at {number(high)}, before it begins at {number(low)}"
-        return Reason(check=CHECK, outcome=FAIL, text=text)
+        return Reason(check=check, outcome=FAIL, text=text)
     if low > limit:
         text = f"CV_c is at least {number(low)}, which is above the limit, {words}"
-        return Reason(check=CHECK, outcome=FAIL, text=text)
+        return Reason(check=check, outcome=FAIL, text=text)
     if high > limit:
         text = (
             f"CV_c is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
         )
-        return Reason(check=CHECK, outcome=INCONCLUSIVE, text=text, waivable=True)
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
     text = f"CV_c is at most {number(high)}; the limit is {words}"
-    return Reason(check=CHECK, outcome=PASS, text=text)
+    return Reason(check=check, outcome=PASS, text=text)

@@ -1,5 +1,6 @@
 """`judge_version`: from a registered version and a policy to a verdict."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike, environ
@@ -10,6 +11,7 @@ from mlflow_b3.gating.archive import Archive, find_audit_of
 from mlflow_b3.gating.champion import CHECK, judge_champion
 from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.policy import Policy, folded, load_policy
+from mlflow_b3.gating.policy_values import TRAINING
 from mlflow_b3.gating.verdict import (
     FAIL,
     INCONCLUSIVE,
@@ -23,8 +25,10 @@ from mlflow_b3.gating.verdict import (
     judge_results,
 )
 from mlflow_b3.refit.loading import registered_version
+from mlflow_b3.refit.training_table import training_datasets
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.issuing import POLICY
+from mlflow_b3.tracking.versions import VERDICT
 
 
 def gate(
@@ -34,6 +38,9 @@ def gate(
     promote: str | None = None,
 ) -> Verdict:
     """Judge whether a registered version may be promoted, and promote it if it may.
+
+    The verdict is written to the tag `b3.verdict` of the version and of the run that trained it, with
+    the policy and the time, where the caller may write there.
 
     Parameters
     ----------
@@ -66,11 +73,31 @@ def gate(
         name, version = found
         archive.client.get_model_version(name, version)
         verdict = judge_version(archive, rules, name, version)
-        if promote is None or not verdict.allowed:
-            return verdict
-        return _promote(archive, rules, verdict, promote)
+        if promote is not None and verdict.allowed:
+            verdict = _promote(archive, rules, verdict, promote)
+        _write_down(archive.client, verdict)
+        return verdict
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
+
+
+def _write_down(client: Any, verdict: Verdict) -> None:
+    """Tag the version and its run with a verdict; who may only read gets the verdict all the same."""
+    from mlflow.exceptions import MlflowException
+
+    if verdict.outcome == NOT_APPLICABLE:
+        return
+    text = verdict_tag(verdict)
+    with suppress(MlflowException):
+        client.set_model_version_tag(verdict.model, verdict.version, VERDICT, text)
+        run_id = client.get_model_version(verdict.model, verdict.version).run_id
+        if run_id:
+            client.set_tag(run_id, VERDICT, text)
+
+
+def verdict_tag(verdict: Verdict) -> str:
+    """Return a verdict as a tag: what was decided, by which policy, and when."""
+    return f"{verdict.outcome}, policy {verdict.policy_hash[:12]}, {verdict.judged_at}"
 
 
 def policy_in_force(policy: Policy | str | PathLike[str] | None = None) -> Policy:
@@ -90,13 +117,21 @@ def judge_version(
         return _verdict(NOT_APPLICABLE, True, reasons, name, version, policy, None, when)
     try:
         found = archive.client.get_model_version(name, version)
-        audit = find_audit_of(archive, found, trusted_keys(policy.trusted_keys))
+        trusted = trusted_keys(policy.trusted_keys)
+        audit = find_audit_of(archive, found, trusted, signed=policy.signed)
         audit_run_id = audit.evidence.audit_run_id
         text = f"the evidence of run {audit_run_id} is of this model, and unchanged"
         reasons = (
             Reason(check="evidence", outcome=PASS, text=text),
-            *judge_evidence(policy, audit.evidence, audit.signed_by, audit.tried, when),
-            *judge_results(policy, audit.report),
+            *judge_evidence(
+                policy, audit.evidence, audit.signed_by, audit.tried, when, unsigned=audit.unsigned
+            ),
+            *judge_results(
+                policy,
+                audit.report,
+                model=name,
+                training_digests=_training_digests(archive, policy, name, audit.evidence.run_id),
+            ),
             *_beside_champion(archive, policy, found, audit.report),
         )
     except EvidenceError as error:
@@ -130,6 +165,19 @@ def _verdict(
     )
 
 
+def _training_digests(
+    archive: Archive, policy: Policy, name: str, run_id: str | None
+) -> frozenset[str] | None:
+    """Return the digests of the datasets that a model's run logged, where a pin asks for them."""
+    pin = policy.pin_for(name)
+    if pin is None or TRAINING not in (pin.data or ()):
+        return None
+    if run_id is None:
+        return frozenset()
+    run = archive.client.get_run(run_id)
+    return frozenset(dataset.digest for dataset in training_datasets(run))
+
+
 def _beside_champion(
     archive: Archive, policy: Policy, version: Any, report: AuditReport
 ) -> tuple[Reason, ...]:
@@ -142,7 +190,8 @@ def _beside_champion(
     if str(champion.version) == str(version.version):
         return (Reason(check=CHECK, outcome=PASS, text="it is the champion itself"),)
     try:
-        theirs = find_audit_of(archive, champion, trusted_keys(policy.trusted_keys))
+        trusted = trusted_keys(policy.trusted_keys)
+        theirs = find_audit_of(archive, champion, trusted, signed=policy.signed)
     except EvidenceError as error:
         text = f"the champion, version {champion.version}, has no evidence to compare with: {error}"
         return (Reason(check=CHECK, outcome=INCONCLUSIVE, text=text, waivable=True),)

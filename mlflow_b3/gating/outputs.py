@@ -28,6 +28,7 @@ from mlflow_b3.reporting.tables import Table
 from mlflow_b3.wording import visible
 
 if TYPE_CHECKING:
+    from mlflow_b3.gating.attesting import Attestation
     from mlflow_b3.gating.verifying import Verification
 
 LONGEST_REASON = 1000
@@ -132,6 +133,34 @@ def verification_text(found: "Verification") -> str:
             steps=() if found.holds else remedies(found.checks, uri),
             basis=f"Checked at {found.checked_at}, with the keys and the terms of "
             f"{_policy_name(found.policy_hash)}{_on(found.audit_run_id)}.",
+        )
+    )
+
+
+def attestation_text(found: "Attestation") -> str:
+    """Return what was checked of an audit, and whether it was signed, as text for a terminal."""
+    broken = sum(check.outcome == FAIL for check in found.checks)
+    parts = "one check" if broken == 1 else f"{broken} checks"
+    headline = (
+        f"ATTESTED: the audit of {found.model} was checked and signed with the key {found.key}."
+        if found.attested
+        else f"NOT ATTESTED: {parts} of the audit of {found.model} failed; nothing was signed."
+    )
+    meaning = (
+        "Model files, table and measurements belong together, and the conclusions follow from them. "
+        "The signature does not vouch for what the model's own code did during its refits."
+    )
+    remedy = (
+        "Find out what changed since the audit, then audit the model again: mlflow-b3 audit "
+        f"--model-uri {found.model} …"
+    )
+    return to_text(
+        Summary(
+            headline=headline,
+            reasons=found.checks,
+            steps=() if found.attested else (remedy,),
+            basis=f"Checked at {found.attested_at}, the audit of run {found.audit_run_id}. "
+            + (meaning if found.attested else ""),
         )
     )
 

@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from mlflow_b3.errors import InputError, closest
-from mlflow_b3.gating.policy_values import CHECKS, Problem
+from mlflow_b3.gating.policy_values import CHECKS, Pin, Problem, folded, matches, read_pins
 from mlflow_b3.results import Result
+
+__all__ = ["Pin", "Policy", "default_policy_text", "folded", "load_policy"]
 
 LONGEST_FILE = 100_000
 
@@ -26,9 +26,14 @@ class Policy(Result):
     ----------
     aliases, stages, models : tuple of str
         Patterns of what is guarded, and of the registered models it is guarded on.
+    pins : tuple of Pin
+        What must have been audited, by registered model. The first that matches counts; a model
+        without one is refused.
+    artifact_roots : tuple of str
+        Artifact locations that a server may open and promote from, beside its own.
     e0_high : float, "constant" or None
         Limit on the upper end of e0's interval, and of that of CV_c where there is one; "constant"
-        is the loss of the best constant answer.
+        is the loss of the best constant answer. With a number, the constant must be beaten too.
     inflation : float or None
         Limit on e0 - LOCO.
     tipping_cluster_error, tipping_split_rate : float or None
@@ -36,6 +41,10 @@ class Policy(Result):
     champion : {"not_worse", "better"} or None
         How the version must compare with the one that has `champion_alias`, beyond noise.
     champion_alias : str
+    min_clusters, min_repeated_clusters : int or None
+        The least number of clusters, and of clusters with two rows or more.
+    refuse_findings : tuple of str
+        Codes of the findings that refuse a version.
     signed : bool
         Only evidence signed by one of the trusted keys counts.
     trusted_keys : tuple of str
@@ -54,12 +63,17 @@ class Policy(Result):
     aliases: tuple[str, ...]
     stages: tuple[str, ...]
     models: tuple[str, ...]
+    pins: tuple[Pin, ...]
+    artifact_roots: tuple[str, ...]
     e0_high: float | str | None
     inflation: float | None
     tipping_cluster_error: float | None
     tipping_split_rate: float | None
     champion: str | None
     champion_alias: str
+    min_clusters: int | None
+    min_repeated_clusters: int | None
+    refuse_findings: tuple[str, ...]
     signed: bool
     trusted_keys: tuple[str, ...]
     max_age_days: float | None
@@ -71,21 +85,28 @@ class Policy(Result):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the policy's content; comments and the order of keys do not change it."""
+        """SHA-256 of the policy's content; comments and the order of keys do not change it.
+
+        The order of pins does, because the first one that matches counts.
+        """
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def applies_to(self, model: str) -> bool:
         """Whether a registered model is guarded."""
-        return _matches(model, self.models)
+        return matches(model, self.models)
+
+    def pin_for(self, model: str) -> Pin | None:
+        """Return what must have been audited of a registered model; None if nothing is said."""
+        return next((pin for pin in self.pins if matches(model, [pin.models])), None)
 
     def guards_alias(self, alias: str) -> bool:
         """Whether an alias is guarded, whatever its case."""
-        return _matches(alias, self.aliases)
+        return matches(alias, self.aliases)
 
     def guards_stage(self, stage: str) -> bool:
         """Whether a stage is guarded, whatever its case."""
-        return _matches(stage, self.stages)
+        return matches(stage, self.stages)
 
 
 def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
@@ -152,11 +173,12 @@ def _unique_keys(yaml: Any) -> Any:
 
 
 SECTIONS = {
-    "guard": ("aliases", "stages", "models"),
+    "guard": ("aliases", "stages", "models", "artifact_roots"),
     "limits": (
         *("e0_high", "inflation", "tipping_cluster_error", "tipping_split_rate"),
         *("champion", "champion_alias"),
     ),
+    "audit": ("min_clusters", "min_repeated_clusters", "refuse_findings"),
     "evidence": (
         *("signed", "trusted_keys", "max_age_days", "p0_sources", "refits"),
         *("preregistered", "max_audits"),
@@ -166,7 +188,7 @@ SECTIONS = {
 
 def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder: Path) -> Policy:
     problems: list[str] = []
-    allowed = ("version", *SECTIONS, "inconclusive")
+    allowed = ("version", *SECTIONS, "pins", "inconclusive")
     problems += _unknown("", given, allowed)
     if given.get("version", 1) != 1 or isinstance(given.get("version"), bool):
         problems.append(
@@ -180,6 +202,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
             own = {}
         problems += _unknown(f"{section}.", own, keys)
         values |= {key: own.get(key, basis[section][key]) for key in keys}
+    pins, wrong_pins = read_pins(given.get("pins", basis["pins"]))
     checked = {key: CHECKS[key](value, folder) for key, value in values.items()}
     places = {key: f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys}
     problems += [
@@ -187,6 +210,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
         for key, result in checked.items()
         if isinstance(result, Problem)
     ]
+    problems += wrong_pins
     problems += [
         f"limits.{key}: {values[key]!r} needs limits.e0_high, the loss to reach."
         for key in ("tipping_cluster_error", "tipping_split_rate")
@@ -194,6 +218,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
     ]
     if problems:
         raise InputError.from_problems(name, problems)
+    checked["pins"] = pins
     policy = Policy(**{field.name: checked[field.name] for field in fields(Policy)})
     if policy.champion is not None and not policy.guards_alias(policy.champion_alias):
         raise InputError(
@@ -210,16 +235,3 @@ def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> l
         for key in given
         if key not in allowed
     ]
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(folded(name), folded(pattern)) for pattern in patterns)
-
-
-def folded(text: str) -> str:
-    """Return a text without case, accents and look-alike forms of one letter.
-
-    To the databases behind some MLflow servers `Chámpion` is the alias `champion`.
-    """
-    parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return "".join(part for part in parts if not unicodedata.combining(part))

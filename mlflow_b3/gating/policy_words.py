@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from mlflow_b3.findings import CODES
 from mlflow_b3.gating.keys import key_id
 from mlflow_b3.gating.policy import Policy
-from mlflow_b3.gating.policy_values import CONSTANT
+from mlflow_b3.gating.policy_values import CONSTANT, PINNED, TRAINING, Pin
 from mlflow_b3.wording import number, percent
 
 
@@ -19,7 +20,9 @@ def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
     """
     return [
         *_guard(policy),
+        *_pins(policy),
         *_limits(policy),
+        *_audit(policy),
         *_evidence(policy, environment_keys),
         "What the numbers leave open is "
         + ("refused." if policy.inconclusive == "refuse" else "allowed."),
@@ -40,6 +43,58 @@ def _guard(policy: Policy) -> Iterator[str]:
         yield "It guards nothing: no server refuses any alias or stage because of it."
     else:
         yield f"It guards {' and '.join(guarded)}, whatever their case, on {models}."
+    if policy.artifact_roots:
+        yield (
+            "A server promotes models whose files are in its own artifact roots or in "
+            f"{_listed(policy.artifact_roots, 'or')}."
+        )
+
+
+def _pins(policy: Policy) -> Iterator[str]:
+    for pin in policy.pins:
+        pinned = [_pinned(pin, key) for key in PINNED if getattr(pin, key) is not None]
+        if pinned:
+            yield f"An audit of the models {pin.models!r} must have {', '.join(pinned)}."
+        else:
+            yield (
+                f"For the models {pin.models!r} nothing is pinned: whoever audits chooses the target, "
+                "the clusters, the loss and the table."
+            )
+    if not policy.pins:
+        yield (
+            "It does not say what must be audited, so nothing passes: name target, cluster and loss of "
+            "each model in pins. 'mlflow-b3 policy init models:/name/1' drafts that."
+        )
+    elif not any(pin.models == "*" for pin in policy.pins):
+        yield "Other models are refused, because it does not say what must be audited of them."
+
+
+def _pinned(pin: Pin, key: str) -> str:
+    names = getattr(pin, key)
+    if key != "data":
+        return f"the {key} {_listed(names, 'or')}"
+    tables = ["a table that the training run logged"] if TRAINING in names else []
+    digests = [name for name in names if name != TRAINING]
+    tables += [f"the table with the digest {_listed(digests, 'or')}"] if digests else []
+    return " or ".join(tables)
+
+
+def _audit(policy: Policy) -> Iterator[str]:
+    least = [
+        f"{count} {what}"
+        for count, what in (
+            (policy.min_clusters, "clusters"),
+            (policy.min_repeated_clusters, "clusters with two rows or more"),
+        )
+        if count is not None
+    ]
+    if least:
+        yield f"The table must have at least {' and '.join(least)}."
+    if policy.refuse_findings:
+        named = "; ".join(f"{code}, {CODES[code]}" for code in policy.refuse_findings)
+        yield f"These findings refuse a version: {named}."
+    else:
+        yield "No finding refuses a version."
 
 
 def _limits(policy: Policy) -> Iterator[str]:
@@ -52,6 +107,8 @@ def _limits(policy: Policy) -> Iterator[str]:
             f"The upper end of e0's 95 % interval must be at most {words}. So must that of CV_c, where an "
             "audit has it."
         )
+    if limit not in (None, CONSTANT):
+        yield "Both must also be at most the loss of the best constant answer."
     if policy.inflation is not None:
         yield f"e0 may exceed the score by the ids as they are by at most {number(policy.inflation)}."
     for name, least in (

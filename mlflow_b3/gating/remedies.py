@@ -35,9 +35,16 @@ LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}, with the sa
 BY_CHECK = {
     "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
     "one.",
+    "pins": "Audit what the policy pins. If it pins nothing for this model yet, whoever owns the policy "
+    "writes that down; this drafts it: mlflow-b3 policy init {uri}",
+    "min_clusters": "Audit it again on a table with more clusters; fewer tell too little about new ones.",
+    "min_repeated_clusters": "Check that the cluster column is the right one. Only clusters with two "
+    "rows or more show how much rows of one cluster tell about each other.",
+    "findings": "Do what the finding asks for and audit it again (docs/findings.md). Whoever owns the "
+    "policy may take a code out of audit.refuse_findings.",
     "server": "The server has a policy, or permissions, of its own: ask whoever runs it.",
-    "signed": "Set MLFLOW_B3_SIGNING_KEY where audits are made ('mlflow-b3 keys' makes a pair), and "
-    "audit it again; or let the policy count unsigned audits, with evidence.signed: false.",
+    "signed": "Sign the audit where the signing key is ('mlflow-b3 keys' makes a pair): mlflow-b3 attest "
+    "{uri}. Or let the policy count unsigned audits, with evidence.signed: false.",
     "max_age_days": AUDIT_AGAIN,
     "max_audits": "Tries cannot be taken back: whoever owns the policy may raise evidence.max_audits, or "
     "a model that is trained and registered anew may be audited once.",
@@ -111,9 +118,9 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
     for reason in reasons:
         if reason.outcome not in (FAIL, INCONCLUSIVE):
             continue
-        if reason.check == "e0_high":
+        if reason.check in ("e0_high", "constant"):
             yield E0_HIGH[reason.outcome]
-        elif reason.check == "cvc_high":
+        elif reason.check in ("cvc_high", "cvc_constant"):
             yield CVC_HIGH[reason.outcome]
         elif reason.check == "champion":
             yield _fitting(OF_CHAMPION, reason.text)

@@ -24,13 +24,22 @@ GUARDED = {
     "_delete_registered_model": "model_removal",
     "_upload_artifact": "files",
     "_delete_artifact_mlflow_artifacts": "removal_of_files",
-    "_create_multipart_upload_artifact": "files",
-    "_complete_multipart_upload_artifact": "files",
+    "_create_multipart_upload_artifact": "files_in_parts",
+    "_complete_multipart_upload_artifact": "files_in_parts",
     "_create_presigned_upload_url": "files_by_address",
     "serve_upload_artifact": "files_of_run",
     "_set_tag": "run_tag",
     "_delete_tag": "run_tag_removal",
     "_log_batch": "run_batch",
+    "_log_metric": "run_metric",
+    "_create_run": "new_run",
+    "_delete_run": "run_removal",
+    "_delete_experiment": "experiment_removal",
+    "serve_create_promptlab_run": "files_of_new_run",
+    "_create_logged_model": "new_logged_model",
+    "_set_logged_model_tags": "logged_model_tags",
+    "_delete_logged_model_tag": "logged_model_tag_removal",
+    "_delete_logged_model": "logged_model_removal",
 }
 #: Of these, handlers that the oldest supported MLflow does not have.
 NEWER = frozenset({"_create_presigned_upload_url"})
@@ -63,6 +72,9 @@ READING = frozenset(
         "_get_presigned_download_url",
     }
 )
+#: Of these, the ones by which clients find out what an alias or a stage leads to: what they answer is
+#: checked before it is sent.
+RESOLVING = frozenset({"_get_latest_versions", "_get_model_version_by_alias"})
 KNOWN = GUARDED.keys() | HARMLESS.keys() | READING
 
 #: Routes that FastAPI serves before Flask sees them, by the end of their path.

@@ -1,10 +1,15 @@
-"""Signed JSON: how it is written, and read from a source that nobody vouches for."""
+"""Signed JSON: written, and read from sources that nobody vouches for.
+
+Evidence is signed as a DSSE envelope, which other tools can check too. Commitments, and the evidence of
+earlier versions, are a document of two parts, its content and a signature.
+"""
 
 import base64
 import binascii
 import hashlib
 import json
 import math
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from mlflow_b3.errors import EvidenceError
@@ -62,10 +67,8 @@ def open_content(
     EvidenceError
         For what is no such document, and for a signature that none of the trusted keys has made.
     """
-    if len(document) > largest:
-        raise EvidenceError(f"the {kind} is larger than {largest} bytes")
     try:
-        content, signature = _split(kind, document)
+        content, signature = _split(kind, parse_strictly(kind, document, largest))
         if content.get("format") != form:
             raise EvidenceError(
                 f"the {kind} is of the format {content.get('format')!r}, not {form!r}"
@@ -75,7 +78,75 @@ def open_content(
         raise EvidenceError(f"the {kind} is nested too deeply") from error
 
 
-def _split(kind: str, document: bytes) -> tuple[dict[str, Any], Any]:
+def sign_payload(payload: bytes, payload_type: str, key: "Ed25519PrivateKey") -> str:
+    """Return a payload in a signed DSSE envelope (https://github.com/secure-systems-lab/dsse)."""
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import CryptoSigner, SSlibKey
+
+    public = SSlibKey.from_crypto(key.public_key(), keyid=key_id(encode_public_key(key)))
+    envelope = Envelope(payload, payload_type, {})
+    envelope.sign(CryptoSigner(key, public))
+    return json.dumps(envelope.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def open_envelope(
+    content: dict[str, Any], payload_type: str, trusted: tuple[str, ...]
+) -> tuple[bytes, str]:
+    """Return the payload of a DSSE envelope, and the trusted key that signed it.
+
+    Parameters
+    ----------
+    content : dict
+        The envelope, parsed.
+    payload_type : str
+        The only type that counts.
+    trusted : tuple of str
+        Public keys.
+
+    Raises
+    ------
+    EvidenceError
+        Unless one of the trusted keys has signed the payload.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import Error as LibraryError
+    from securesystemslib.signer import Key, SSlibKey
+
+    if content.get("payloadType") != payload_type:
+        raise EvidenceError(
+            f"the envelope holds {content.get('payloadType')!r}, not {payload_type!r}"
+        )
+    keys = {key_id(key): key for key in trusted}
+    try:
+        envelope = Envelope.from_dict(deepcopy(content))
+        named = sorted(envelope.signatures)
+        known: list[Key] = [
+            SSlibKey.from_crypto(
+                Ed25519PublicKey.from_public_bytes(base64.b64decode(key.removeprefix(PREFIX))), name
+            )
+            for name, key in keys.items()
+            if name in named
+        ]
+        if not known:
+            raise EvidenceError(
+                f"the envelope is signed with the key {', '.join(map(repr, named)) or 'none'}, which "
+                "is not trusted here"
+            )
+        accepted = envelope.verify(known, 1)
+    except EvidenceError:
+        raise
+    except (LibraryError, KeyError, TypeError, ValueError, AttributeError):
+        raise EvidenceError(
+            "the signature is not of this content: it was changed, or is that of another envelope"
+        ) from None
+    return envelope.payload, keys[next(iter(accepted))]
+
+
+def parse_strictly(kind: str, document: bytes, largest: int) -> dict[str, Any]:
+    """Return the JSON object in a document, if it has no key twice, no NaN and no endless number."""
+    if len(document) > largest:
+        raise EvidenceError(f"the {kind} is larger than {largest} bytes")
     try:
         parsed = json.loads(
             document.decode("utf-8"),
@@ -86,7 +157,15 @@ def _split(kind: str, document: bytes) -> tuple[dict[str, Any], Any]:
         )
     except ValueError as error:
         raise EvidenceError(f"the {kind} is not JSON: {error}") from error
-    if not isinstance(parsed, dict) or set(parsed) != {kind, "signature"}:
+    except RecursionError as error:
+        raise EvidenceError(f"the {kind} is nested too deeply") from error
+    if not isinstance(parsed, dict):
+        raise EvidenceError(f"the {kind} is not a JSON object")
+    return parsed
+
+
+def _split(kind: str, parsed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    if set(parsed) != {kind, "signature"}:
         raise EvidenceError(f"the {kind} must have the parts {kind!r} and 'signature'")
     if not isinstance(parsed[kind], dict):
         raise EvidenceError(f"the part {kind!r} must be an object")

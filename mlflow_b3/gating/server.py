@@ -96,7 +96,9 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
             f"this version of MLflow has no {', '.join(missing)}, so that the gate would not hold; "
             "use a newer mlflow-b3, or an older MLflow."
         )
-    gate = Gate(policy=read_rules(), archive=server_archive(), with_users=with_users)
+    policy = read_rules()
+    archive = server_archive(policy.artifact_roots)
+    gate = Gate(policy=policy, archive=archive, with_users=with_users)
     log_to_stderr()
     if gate.policy.signed and not trusted_keys(gate.policy.trusted_keys):
         LOGGER.warning(
@@ -115,6 +117,7 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
 def _hook(app: Flask, gate: Gate) -> None:
     """Check requests before MLflow's handlers, and once more after them."""
     mutations = routes.unclassified_mutations()
+    resolutions = server_files.Resolutions(gate)
 
     def before() -> None:
         check = CHECKS.get(asked.endpoint or "")
@@ -128,11 +131,21 @@ def _hook(app: Flask, gate: Gate) -> None:
 
     def after(response: Response) -> Response:
         pending = g.pop("b3_after", None)
-        if pending is None:
-            return response
-        request, check = pending
-        refused: Response | None = answered(closed)(gate, request, check)
+        refused: Response | None = None
+        if pending is not None:
+            request, check = pending
+            refused = answered(closed)(gate, request, check)
+        elif asked.endpoint in routes.RESOLVING and response.status_code == 200:
+            refused = answered(resolved)(response)
         return refused or response
+
+    def resolved(response: Response) -> None:
+        content = response.get_json(force=True)
+        found = content.get("model_versions") or [content.get("model_version")]
+        request = _request(gate)
+        for version in filter(None, found):
+            name, number = version["name"], str(version["version"])
+            closed(gate, request, resolutions.check, request, name, number)
 
     answered = handlers.catch_mlflow_exception  # makes the responses of MLflow's errors
     app.before_request(answered(before))

@@ -4,7 +4,7 @@ Each is called before MLflow's handler, with the gate and the request. It raises
 returns what must still be looked at once the handler has done its work, or nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mlflow.exceptions import MlflowException
@@ -21,8 +21,12 @@ from mlflow_b3.gating.server_stores import (
     exists,
     guarded_versions,
     is_only_prompts,
+    is_plain,
+    registry_is_exact,
     versions_of,
 )
+from mlflow_b3.gating.verdict import Verdict
+from mlflow_b3.tracking.versions import VERDICT
 
 #: What is done after MLflow's handler, which may have changed something before it failed; it raises
 #: to refuse after all.
@@ -38,10 +42,11 @@ def _parsed(message: Any) -> Any:
 def check_alias(gate: Gate, request: Request) -> After | None:
     """Let a guarded alias be given to a version that passes, and only while it does."""
     asked = _parsed(messages.SetRegisteredModelAlias())
+    _check_alias_letters(gate, request, asked.name, asked.alias)
     if not gate.policy.guards_alias(asked.alias):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
-    if not gate.policy.applies_to(version.name) or is_only_prompts(gate.stores, version):
+    if not gate.applies_to(version.name) or is_only_prompts(gate.stores, version):
         return None
     name, number, alias = version.name, str(version.version), asked.alias
     before = gate.stores.get_registered_model(name).aliases.get(alias)
@@ -54,6 +59,17 @@ def check_alias(gate: Gate, request: Request) -> After | None:
             gate.take_back(request, "alias", alias, verdict)
 
     return after
+
+
+def _check_alias_letters(gate: Gate, request: Request, name: str, alias: str) -> None:
+    """Refuse an alias that a database with a collation may take for a guarded one."""
+    if is_plain(alias) or registry_is_exact() or not gate.applies_to(_name(gate, name)):
+        return
+    text = (
+        f"the alias {alias!r} of {name!r} has letters that this server's database may take for "
+        "others, and so for a guarded alias; write it in ASCII letters, digits, '-' and '_'."
+    )
+    raise gate.refuse(request, "alias", alias, text, model=name)
 
 
 def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) -> None:
@@ -85,7 +101,7 @@ def check_stage(gate: Gate, request: Request) -> After | None:
     if not gate.policy.guards_stage(asked.stage):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
-    if not gate.policy.applies_to(version.name) or is_only_prompts(gate.stores, version):
+    if not gate.applies_to(version.name) or is_only_prompts(gate.stores, version):
         return None
     name, number, stage = version.name, str(version.version), asked.stage
     before = {str(found.version): found.current_stage for found in versions_of(gate.stores, name)}
@@ -112,10 +128,10 @@ def check_rename(gate: Gate, request: Request) -> After | None:
     old, new = model.name, asked.new_name
     if old != new:
         _keep_champion(gate, request, old, renamed=True)
-    if not gate.policy.applies_to(new):
+    if not gate.applies_to(new):
         return None
     carried = [found.number for found in guarded_versions(gate.stores, gate.policy, old)]
-    if not gate.policy.applies_to(old):
+    if not gate.applies_to(old):
         _check_carried_tags(gate, request, model, new)
     for number in carried:
         gate.admit(request, "rename", new, gate.judge(old, number, new))
@@ -151,30 +167,42 @@ def _check_carried_tags(gate: Gate, request: Request, model: Any, new: str) -> N
         version = gate.stores.get_model_version(model.name, str(found.version))
         tags = {key: value for key, value in version.tags.items() if is_ours(key)}
         uri = f"models:/{version.name}/{version.version}"
-        _check_tags(gate, request, "rename", new, uri, tags, None, version.name, version.version)
+
+        def judged(name: str = version.name, number: Any = version.version) -> Verdict:
+            return gate.judge(name, number, new)
+
+        _check_tags(
+            *(gate, request, "rename", new, uri, tags, None, version.name, version.version),
+            judged=judged,
+        )
 
 
 def check_new_version(gate: Gate, request: Request) -> After | None:
     """Let a version begin with an audit's tags if they are what its evidence says, as in a copy."""
     asked = _parsed(messages.CreateModelVersion())
     tags = ours(asked.tags)
-    if tags and gate.policy.applies_to(_name(gate, asked.name)):
-        shown = _shown_by_source(gate, asked.source)
-        _check_tags(gate, request, "new version", None, asked.source, tags, shown, asked.name)
+    if tags and gate.applies_to(_name(gate, asked.name)):
+        copied = _copied_version(gate, asked.source)
+        shown = None if copied is None else copied.tags.get("b3.audit_run_id")
+
+        def judged() -> Verdict | None:
+            return None if copied is None else gate.judge(copied.name, copied.version, asked.name)
+
+        _check_tags(
+            *(gate, request, "new version", None, asked.source, tags, shown, asked.name),
+            judged=judged,
+        )
     return None
 
 
-def _shown_by_source(gate: Gate, source: str) -> str | None:
-    """Return the audit that the version shows which is being copied."""
+def _copied_version(gate: Gate, source: str) -> Any:
+    """Return the version that is being copied; None if the source is no version."""
     from mlflow.store.artifact.utils.models import get_model_name_and_version
 
     if not source.startswith("models:/"):
         return None
     found = get_model_name_and_version(gate.stores, source)
-    if len(found) == 1:
-        return None
-    tags = gate.stores.get_model_version(*map(str, found)).tags
-    return None if "b3.audit_run_id" not in tags else str(tags["b3.audit_run_id"])
+    return None if len(found) == 1 else gate.stores.get_model_version(*map(str, found))
 
 
 def check_version_tag(gate: Gate, request: Request) -> After | None:
@@ -183,15 +211,18 @@ def check_version_tag(gate: Gate, request: Request) -> After | None:
     if not is_ours(asked.key):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
-    if not gate.policy.applies_to(version.name):
+    if not gate.applies_to(version.name):
         return None
     shown = version.tags.get("b3.audit_run_id")
     tags = {asked.key: asked.value}
-    if asked.key != "b3.audit_run_id" and shown is not None:
+    if asked.key not in ("b3.audit_run_id", VERDICT) and shown is not None:
         tags["b3.audit_run_id"] = shown
     uri = f"models:/{version.name}/{version.version}"
     number = version.version
-    _check_tags(gate, request, "tag", asked.key, uri, tags, shown, version.name, number)
+    _check_tags(
+        *(gate, request, "tag", asked.key, uri, tags, shown, version.name, number),
+        judged=lambda: gate.judge(version.name, number),
+    )
     return None
 
 
@@ -205,24 +236,37 @@ def _check_tags(
     shown: str | None,
     model: str,
     version: Any = None,
+    *,
+    judged: Callable[[], Verdict | None],
 ) -> None:
+    """Refuse tags that are not what an audit, or in `b3.verdict` this gate, has found."""
     if not tags:
         return
+    odd = _letters_of(tags)
+    if odd is not None:
+        raise gate.refuse(request, event, target, odd, model=model, version=version)
     try:
         gate.check_tags(uri, tags, shown)
+        if VERDICT in tags:
+            verdict = judged()
+            if verdict is None:
+                raise EvidenceError(f"{VERDICT!r} is of a version, and this one is not judged yet")
+            gate.check_verdict(tags[VERDICT], verdict)
     except EvidenceError as error:
         text = (
-            f"the tags {', '.join(sorted(tags))} of {model!r} are written by audits, and are "
-            f"refused: {error}."
+            f"the tags {', '.join(sorted(tags))} of {model!r} are written by audits and gates, and "
+            f"are refused: {error}."
         )
         raise gate.refuse(request, event, target, text, model=model, version=version) from error
 
 
 def check_version_tag_removal(gate: Gate, request: Request) -> After | None:
-    """Keep an audit's tags."""
+    """Keep an audit's tags; what a gate said once may be removed."""
     asked = _parsed(messages.DeleteModelVersionTag())
-    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
-        text = (
+    if asked.key == VERDICT:
+        return None
+    if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
+        text = _letters_of([asked.key]) or (
             f"the tag {asked.key!r} of {asked.name!r} version {asked.version} is an audit's, and is "
             "kept; a new audit replaces it, and another registration of the model has none."
         )
@@ -233,7 +277,7 @@ def check_version_tag_removal(gate: Gate, request: Request) -> After | None:
 def check_model_tag(gate: Gate, request: Request) -> After | None:
     """Keep tags that look like an audit's off registered models, of which there are no audits."""
     asked = _parsed(messages.SetRegisteredModelTag())
-    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
+    if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
         raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
     return None
 
@@ -241,7 +285,7 @@ def check_model_tag(gate: Gate, request: Request) -> After | None:
 def check_model_tag_removal(gate: Gate, request: Request) -> After | None:
     """Keep such tags as they are."""
     asked = _parsed(messages.DeleteRegisteredModelTag())
-    if is_ours(asked.key) and gate.policy.applies_to(_name(gate, asked.name)):
+    if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
         raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
     return None
 
@@ -250,21 +294,33 @@ def check_new_model(gate: Gate, request: Request) -> After | None:
     """Keep such tags off new registered models too."""
     asked = _parsed(messages.CreateRegisteredModel())
     wrong = sorted(ours(asked.tags))
-    if wrong and gate.policy.applies_to(asked.name):
+    if wrong and gate.applies_to(asked.name):
         raise gate.refuse(request, "tag", ", ".join(wrong), _model_tags(wrong), model=asked.name)
     return None
 
 
 def _model_tags(keys: list[str]) -> str:
-    return (
+    return _letters_of(keys) or (
         f"the tags {', '.join(keys)} are those of audits, which are of versions and not of "
         "registered models."
+    )
+
+
+def _letters_of(keys: Iterable[str]) -> str | None:
+    """Return why keys are refused that the database may take for others; None if all are ASCII."""
+    odd = sorted(key for key in keys if not is_plain(key) and not registry_is_exact())
+    if not odd:
+        return None
+    return (
+        f"the tag keys {', '.join(map(repr, odd))} have letters that this server's database may "
+        "take for others, and so for the key of an audit; write them in ASCII."
     )
 
 
 def check_alias_removal(gate: Gate, request: Request) -> After | None:
     """Keep the champion while new ones must be held against it."""
     asked = _parsed(messages.DeleteRegisteredModelAlias())
+    _check_alias_letters(gate, request, asked.name, asked.alias)
     _keep_champion(gate, request, asked.name, alias=asked.alias)
     return None
 
@@ -294,7 +350,7 @@ def _keep_champion(
 ) -> None:
     """Refuse to take the champion away, after which any version could become one."""
     policy = gate.policy
-    if policy.champion is None or not policy.applies_to(_name(gate, name)):
+    if policy.champion is None or not gate.applies_to(_name(gate, name)):
         return
     if alias is not None and folded(alias) != folded(policy.champion_alias):
         return

@@ -1,10 +1,17 @@
-"""The checks of routes that write or remove files: those of a guarded version are kept as they are."""
+"""The checks of routes that write, remove or resolve files: those of a guarded version are kept.
 
+A write is judged by the final path that MLflow writes, whatever run, model or route it is addressed
+to. A guarded alias or stage is resolved only while the files are those that were audited.
+"""
+
+import os
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from anyio import CancelScope
 from anyio.to_thread import run_sync
@@ -12,32 +19,60 @@ from mlflow.exceptions import MlflowException
 from mlflow.server import handlers
 from mlflow.utils.uri import validate_path_is_safe
 
-from mlflow_b3.gating.decisions import Request
+from mlflow_b3.errors import EvidenceError
+from mlflow_b3.gating.archive import (
+    changed_files,
+    find_run,
+    measured,
+    named_audit,
+    open_evidence,
+    signed_audits,
+)
+from mlflow_b3.gating.decisions import LOGGER, Request
+from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.routes import SAFE_METHODS
 from mlflow_b3.gating.server_checks import After, withdraw
 from mlflow_b3.gating.server_gate import Gate, closed, unknown_route
-from mlflow_b3.gating.server_stores import (
-    Guarded,
-    all_guarded,
-    exists,
-    guarded_users_of,
-    model_ids,
+from mlflow_b3.gating.server_locations import (
+    below,
+    local_folder,
+    places_of,
+    served_location,
 )
+from mlflow_b3.gating.server_runs import check_record_files, names_record
+from mlflow_b3.gating.server_stores import Guarded, exists
+from mlflow_b3.refit.model_files import ModelSource, resolve_source
+from mlflow_b3.tracking.audits import runs_of
 
 #: In the path of the routes by which clients write and remove files.
 FILES = "/mlflow-artifacts/artifacts/"
-#: How often MLflow decodes at most.
-DECODED = 11
+#: MLflow writes a file under such a name first, and lists none of them.
+UPLOADING = ".artifact.uploading."
+#: A file that changed less than this many seconds ago may change again without a new timestamp.
+SETTLED = 2.0
 
 
 def check_files(gate: Gate, request: Request) -> After | None:
     """Keep the files of a guarded version from being replaced."""
-    return _check_path(gate, request, _path_in_request())
+    return _check_write(gate, request, *_served(_path_in_request()))
+
+
+def check_files_in_parts(gate: Gate, request: Request) -> After | None:
+    """Keep the files of a guarded version from being replaced by an upload in parts."""
+    from flask import request as asked
+    from mlflow.protos.mlflow_artifacts_pb2 import CompleteMultipartUpload, CreateMultipartUpload
+
+    completes = (asked.endpoint or "").startswith("_complete")
+    message = CompleteMultipartUpload() if completes else CreateMultipartUpload()
+    name, folder = handlers._get_request_message(message).path, _path_in_request()
+    # MLflow's stores take the last part of the name; others may take all of it.
+    paths = [posixpath.join(folder, part) for part in (posixpath.basename(name), name.lstrip("/"))]
+    return _check_write(gate, request, *_served(*paths))
 
 
 def check_removal_of_files(gate: Gate, request: Request) -> After | None:
     """Keep the files of a guarded version, and the folders above them, from being removed."""
-    return _check_removal(gate, request, _path_in_request())
+    return _check_write(gate, request, *_served(_path_in_request()), removes=True)
 
 
 def check_files_by_address(gate: Gate, request: Request) -> After | None:
@@ -47,22 +82,42 @@ def check_files_by_address(gate: Gate, request: Request) -> After | None:
     asked = handlers._get_request_message(CreatePresignedUploadUrl())
     if asked.model_id:
         model = exists(gate.stores.get_logged_model, asked.model_id)
-        place = "" if model is None else model.artifact_location
+        place = None if model is None else model.artifact_location
     else:
-        place = _place_of_run(gate, asked.run_id)
-    return _check_location(gate, request, f"{place}/{asked.path}")
+        run = _run(gate, asked.run_id)
+        place = None if run is None else run.info.artifact_uri
+    if place is None:
+        return None
+    return _check_write(gate, request, asked.path, _locations(place, asked.path))
 
 
 def check_files_of_run(gate: Gate, request: Request) -> After | None:
     """Keep a run from writing into the folder of a guarded version."""
     from flask import request as asked
 
-    return _check_location(gate, request, _place_of_run(gate, asked.args.get("run_uuid", "")))
+    path = asked.args.get("path", "")
+    run = _run(gate, asked.args.get("run_uuid", ""))
+    if run is None:
+        return None
+    locations = _locations(run.info.artifact_uri, path)
+    # Where artifacts are proxied, MLflow does not write to the run's own location.
+    served = posixpath.join(run.info.experiment_id, run.info.run_id, "artifacts", path)
+    locations += _served(served)[1]
+    return _check_write(gate, request, path, locations)
 
 
-def _place_of_run(gate: Gate, run_id: str) -> str:
-    run = exists(gate.stores.get_run, run_id) if run_id else None
-    return "" if run is None else str(run.info.artifact_uri)
+def check_files_of_new_run(gate: Gate, request: Request) -> After | None:
+    """Keep the server from making a run, with files, in the folder of a guarded version."""
+    experiment = handlers._get_request_json().get("experiment_id")
+    found = exists(gate.stores.get_experiment, str(experiment)) if experiment else None
+    if found is None:
+        return None
+    location = below(found.artifact_location, "new-run")
+    return _check_write(gate, request, found.artifact_location, [location])
+
+
+def _run(gate: Gate, run_id: str) -> Any:
+    return exists(gate.stores.get_run, run_id) if run_id else None
 
 
 def _path_in_request() -> str:
@@ -71,83 +126,35 @@ def _path_in_request() -> str:
     return str((asked.view_args or {}).get("artifact_path", ""))
 
 
-def _check_path(gate: Gate, request: Request, path: str) -> After | None:
-    """Refuse to change the files of a guarded version, by a path in the server's own store."""
-    return _check_models(gate, request, path, model_ids(_as_mlflow_reads_it(path)))
+def _served(path: str, *more: str) -> tuple[str, list[str]]:
+    """Return a path of the artifact routes, and the locations that MLflow may write for it."""
+    found = [served_location(each) for each in (path, *more)]
+    return path, [location for location in found if location is not None]
 
 
-def _check_location(gate: Gate, request: Request, location: str) -> After | None:
-    """Refuse to change the files of a guarded version, by where a run or a model keeps its own."""
-    found = [each for form in _forms_of(location) for each in model_ids(form)]
-    return _check_models(gate, request, location, list(dict.fromkeys(found)))
-
-
-def _check_models(gate: Gate, request: Request, path: str, found: list[str]) -> After | None:
-    """Refuse to change the files of guarded versions; look again once the change is complete.
-
-    Only a path through the folder of a LoggedModel costs a look into the registry.
-    """
-    for model_id in found:
-        for guarded in guarded_users_of(gate.stores, gate.policy, model_id):
-            raise _kept(gate, request, path, guarded)
-    if not found:
-        return None
-    return lambda: _withdraw(gate, request, path, found)
-
-
-def _check_removal(gate: Gate, request: Request, path: str) -> After | None:
-    """Refuse to remove the files of a guarded version, also by a folder that they are in."""
-    below = _check_path(gate, request, path)
-    removed = posixpath.normpath(_in_workspace(_as_mlflow_reads_it(path))).strip("/")
-    for guarded in _stored_in(gate, removed):
-        raise _kept(gate, request, path, guarded)
-
-    def after() -> None:
-        _judge_again(gate, request, path, list(_stored_in(gate, removed)))
-        if below is not None:
-            below()
-
-    return after
-
-
-def _in_workspace(path: str) -> str:
-    """Return a path as the server's store has it, which may keep workspaces apart."""
-    scoped = getattr(handlers, "_get_workspace_scoped_repo_path_if_enabled", lambda given: given)
-    return str(scoped(path))
-
-
-def _stored_in(gate: Gate, removed: str) -> Iterator[Guarded]:
-    """Give the guarded versions with files in a folder, or around it."""
-    for guarded in all_guarded(gate.stores, gate.policy):
-        kept = _own_path(guarded.location)
-        if kept is not None and (
-            removed in ("", ".")
-            or f"{kept}/".startswith(f"{removed}/")
-            or f"{removed}/".startswith(f"{kept}/")
-        ):
-            yield guarded
-
-
-def _own_path(location: str) -> str | None:
-    """Return the path of a location in the store that the server serves; None if it is elsewhere."""
-    if not handlers._is_servable_proxied_run_artifact_root(location):
-        return None
-    return str(handlers._get_proxied_run_artifact_destination_path(location)).strip("/")
-
-
-def _as_mlflow_reads_it(path: str) -> str:
-    """Decode a path as MLflow does; what MLflow refuses leads nowhere."""
+def _locations(folder: str, path: str) -> list[str]:
+    """Return what MLflow may write for a path below a location of a run or model."""
     try:
-        return str(validate_path_is_safe(path))
+        return [below(folder, str(validate_path_is_safe(path))), below(folder, path)]
     except (MlflowException, ValueError):
-        return ""
+        return [below(folder, path)]
 
 
-def _forms_of(location: str) -> Iterator[str]:
-    """Give a location as it is and decoded, as often as it can be: stores differ in this."""
-    for _ in range(DECODED):
-        yield location
-        location = unquote(location)
+def _places(locations: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*map(places_of, locations))
+
+
+def _check_write(
+    gate: Gate, request: Request, path: str, locations: list[str], *, removes: bool = False
+) -> After | None:
+    """Refuse to change the files of a guarded version or of a record; look again afterwards."""
+    if not locations:
+        return None  # MLflow refuses the path
+    places = _places(locations)
+    for guarded in gate.guards.overlapping(places):
+        raise _kept(gate, request, path, guarded)
+    check_record_files(gate, request, path, places, removes=removes)
+    return lambda: _judge_again(gate, request, path, gate.guards.overlapping(places))
 
 
 def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowException:
@@ -158,15 +165,11 @@ def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowEx
     return gate.refuse(request, "files", path, text, model=guarded.name, version=guarded.number)
 
 
-def _withdraw(gate: Gate, request: Request, path: str, changed: list[str]) -> None:
-    """Take guarded aliases and stages from versions that were promoted while a file was written."""
-    for model_id in changed:
-        users = list(guarded_users_of(gate.stores, gate.policy, model_id))
-        _judge_again(gate, request, path, users)
-
-
 def _judge_again(gate: Gate, request: Request, path: str, promoted: list[Guarded]) -> None:
-    """Take guarded aliases and stages from those that do not pass any more."""
+    """Take guarded aliases and stages from versions that were promoted while files were written.
+
+    Those that still pass keep them.
+    """
     refused = None
     for guarded in promoted:
         verdict = gate.judge(guarded.name, guarded.number)
@@ -178,6 +181,116 @@ def _judge_again(gate: Gate, request: Request, path: str, promoted: list[Guarded
                 refused = error
     if refused is not None:
         raise refused
+
+
+# --- resolving a guarded alias or stage -------------------------------------------------------------
+
+Fingerprint = frozenset[tuple[str, int, int, int, int]]
+
+
+@dataclass
+class Resolutions:
+    """Checks that what a guarded alias or stage leads to is what was audited.
+
+    The digests of a version's files are confirmed once in a process. After that a fingerprint of
+    the files, which takes no reading, says whether they have to be confirmed again.
+    """
+
+    gate: Gate
+    _confirmed: dict[tuple[str, str, str], Fingerprint] = field(default_factory=dict)
+
+    def check(self, request: Request, name: str, number: str) -> None:
+        """Refuse to resolve a guarded version whose files are not those that were audited."""
+        guarded = self.gate.guards.find(name, number)
+        folder = None if guarded is None else local_folder(guarded.location)
+        if guarded is None or folder is None:
+            return
+        key = guarded.name, guarded.number, folder
+        before = fingerprint(folder)
+        if before is not None and self._confirmed.get(key) == before:
+            return
+        self._confirmed.pop(key, None)
+        changes = self._changes(guarded)
+        if changes:
+            text = (
+                f"{guarded.name!r} version {guarded.number}, under {guarded.words}, is not given out: "
+                f"its files are not those that were audited ({'; '.join(changes[:5])}). Restore the "
+                "files, or take the alias or stage away and promote a version that passes."
+            )
+            raise self.gate.refuse(request, "resolution", folder, text, model=name, version=number)
+        if before is not None and before == fingerprint(folder) and _is_settled(before):
+            self._confirmed[key] = before
+
+    def _changes(self, guarded: Guarded) -> list[str]:
+        """Return what has changed since the audit; nothing where no evidence can be read."""
+        archive = self.gate.archive
+        try:
+            version = archive.client.get_model_version(guarded.name, guarded.number)
+            source = resolve_source(archive.client, f"models:/{guarded.name}/{guarded.number}")
+            audited = audited_files(self.gate, version, source)
+        except EvidenceError as error:
+            LOGGER.warning(
+                "mlflow-b3 gate: the files of %r version %s were not compared with its evidence: %s",
+                guarded.name,
+                guarded.number,
+                error,
+            )
+            return []
+        if audited is None:
+            return []
+        try:
+            return list(changed_files(audited, archive.digest(source)))
+        except EvidenceError as error:
+            return [str(error)]
+
+
+def audited_files(gate: Gate, version: Any, source: ModelSource) -> dict[str, str] | None:
+    """Return the digests of a version's files in its evidence; None if it was never audited.
+
+    Whether the evidence passes the policy today does not matter here.
+    """
+    archive, trusted = gate.archive, trusted_keys(gate.policy.trusted_keys)
+    runs = runs_of(archive.client, source.model_id or source.source)
+    signed = signed_audits(archive, runs, trusted)
+    if signed:
+        newest = max(signed.values(), key=lambda opened: measured(opened.evidence))
+        return dict(newest.evidence.model_files)
+    audit = named_audit(archive.client, version, source)
+    if audit is None:
+        return None
+    if gate.policy.signed:
+        raise EvidenceError("its evidence is not signed")
+    opened = open_evidence(archive, find_run(archive.client, audit), (), trusted)
+    return dict(opened.evidence.model_files)
+
+
+def fingerprint(folder: str) -> Fingerprint | None:
+    """Return name, size, times and inode of all files in a folder; None if it cannot be read.
+
+    The time of the last change of an inode cannot be set by a program.
+    """
+    found = set()
+    waiting = [folder]
+    try:
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.name.startswith(UPLOADING):
+                        continue
+                    info = entry.stat()  # of what a link leads to, as it is read
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append(entry.path)
+                    else:
+                        times = info.st_mtime_ns, info.st_ctime_ns
+                        found.add((entry.path, info.st_size, *times, info.st_ino))
+    except OSError:
+        return None
+    return frozenset(found)
+
+
+def _is_settled(files: Fingerprint) -> bool:
+    newest = max((changed for _, _, _, changed, _ in files), default=0)
+    return newest / 1e9 < time.time() - SETTLED
 
 
 Message = MutableMapping[str, Any]
@@ -218,15 +331,12 @@ class NativeRoutes:
             await self.app(scope, receive, send)
 
     async def _files(self, scope: Message, receive: Any, send: Send) -> None:
-        """Check an upload before it begins, and where it concerns a model once it is complete."""
-        path, removes = str(scope["path"]).partition(FILES)[2], scope["method"] == "DELETE"
-        if not removes and not model_ids(_as_mlflow_reads_it(path)):
-            await self.app(scope, receive, send)
-            return
-        check = _check_removal if removes else _check_path
-        request = _request_of(scope)
+        """Check an upload before it begins, and once it is complete."""
+        request, path = _request_of(scope), str(scope["path"]).partition(FILES)[2]
+        check = _Upload(self.gate, request, path, removes=scope["method"] == "DELETE")
         try:
-            after = await run_sync(closed, self.gate, request, check, self.gate, request, path)
+            if not check.is_free_at_once():
+                await run_sync(closed, self.gate, request, check.before)
         except MlflowException as error:
             await _send(send, error)
             return
@@ -235,14 +345,48 @@ class NativeRoutes:
         try:
             await self.app(scope, receive, _collected(answer))
         finally:  # who ends the connection at the right moment must not be spared
-            if after is not None:
+            if not check.is_free_at_once(again=True):
                 with CancelScope(shield=True):
-                    refused = await run_sync(_refused, self.gate, request, after)
+                    refused = await run_sync(_refused, self.gate, request, check.after)
         if refused is not None:
             await _send(send, refused)
             return
         for message in answer:
             await send(message)
+
+
+class _Upload:
+    """The check of one request that writes or removes files, before it and after it.
+
+    Most uploads meet nothing that is guarded, which is often known without waiting. Then the request
+    does not have to change to another thread, which would take longer than the check.
+    """
+
+    def __init__(self, gate: Gate, request: Request, path: str, *, removes: bool) -> None:
+        self.gate, self.request, self.path, self.removes = gate, request, path, removes
+        self._places: frozenset[str] | None = None
+
+    def is_free_at_once(self, *, again: bool = False) -> bool:
+        """Whether it is known without waiting that nothing is in the way."""
+        try:
+            if self._places is None:
+                self._places = _places(_served(self.path)[1])
+            if not again and (self.removes or names_record(self._places)):
+                return False
+            return self.gate.guards.overlapping_at_once(self._places) == []
+        except Exception:  # is said by the check itself
+            return False
+
+    def before(self) -> None:
+        """Raise for a request that is refused."""
+        path, locations = _served(self.path)
+        _check_write(self.gate, self.request, path, locations, removes=self.removes)
+
+    def after(self) -> None:
+        """Raise for a request that met a promotion."""
+        places = self._places or _places(_served(self.path)[1])
+        found = self.gate.guards.overlapping(places) if places else []
+        _judge_again(self.gate, self.request, self.path, found)
 
 
 def _refused(gate: Gate, request: Request, after: After) -> MlflowException | None:

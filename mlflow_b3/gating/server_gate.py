@@ -1,10 +1,12 @@
 """The gate inside of a server: its rules, its view of MLflow, and how it refuses."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from mlflow.exceptions import MlflowException
@@ -18,10 +20,14 @@ from mlflow_b3.gating.judging import judge_version
 from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.policy import Policy, folded
 from mlflow_b3.gating.remedies import next_steps
-from mlflow_b3.gating.verdict import FAIL, Reason, Verdict
+from mlflow_b3.gating.server_stores import Guards, is_plain, registry_is_exact
+from mlflow_b3.gating.verdict import FAIL, SKEW, Reason, Verdict
+from mlflow_b3.tracking.versions import VERDICT
 
 LOG = logging.getLogger(__name__)
 REFUSED = "REFUSED"
+#: How the value of the tag is made that says what a gate decided.
+_VERDICT = re.compile(r"(?P<outcome>[A-Z_]+), policy (?P<policy>[0-9a-f]{12}), (?P<time>\S+)")
 #: How long confirmed evidence is remembered for the tags of one audit, which come one by one.
 #: Promotions read everything anew.
 SECONDS = 60.0
@@ -51,10 +57,28 @@ class Gate:
         """The server's stores, by the names of a client's methods."""
         return self.archive.client
 
+    @cached_property
+    def guards(self) -> Guards:
+        """The versions under guarded aliases or stages."""
+        return Guards(self.policy, self.applies_to)
+
+    def applies_to(self, name: str) -> bool:
+        """Whether a registered model is guarded.
+
+        A database that compares by collation may take a name that is not ASCII, or that ends in
+        blanks, for another one. Such a name is guarded if any name is.
+        """
+        if self.policy.applies_to(name):
+            return True
+        if not self.policy.models or registry_is_exact():
+            return False
+        return not is_plain(name) or self.policy.applies_to(name.strip())
+
     def judge(self, name: str, version: Any, new_name: str | None = None) -> Verdict:
         """Judge a registered version, by the rules for a name that it does not have yet if given."""
         rules = self.policy
-        if new_name is not None and rules.applies_to(new_name):
+        judged_as = name if new_name is None else new_name
+        if self.applies_to(judged_as) and not rules.applies_to(name):
             rules = replace(rules, models=("*",))
         try:
             verdict = judge_version(self.archive, rules, name, str(version))
@@ -146,6 +170,9 @@ class Gate:
         shown : str or None
             The run of the audit that was shown before.
         """
+        tags = {key: value for key, value in tags.items() if key != VERDICT}
+        if not tags:
+            return
         audit_run_id = tags.get("b3.audit_run_id")
         if audit_run_id is None:
             raise EvidenceError("the tag 'b3.audit_run_id' must say which audit they are of")
@@ -160,6 +187,33 @@ class Gate:
                 return
             if _issued(before) > _issued(found):
                 raise EvidenceError(f"a later audit is shown already, that of run {shown}")
+
+    def check_verdict(self, value: str, verdict: Verdict) -> None:
+        """Raise an `EvidenceError` for a tag `b3.verdict` that is not what this gate says now.
+
+        Parameters
+        ----------
+        value : str
+            "PASS, policy 0123456789ab, 2026-03-02T09:14:07+00:00": outcome, policy, and time.
+        verdict : Verdict
+            That of this gate.
+        """
+        form = "'OUTCOME, policy <first 12 digits of its hash>, <ISO time>'"
+        match = _VERDICT.fullmatch(value)
+        if match is None:
+            raise EvidenceError(f"the tag {VERDICT!r} has the form {form}, not {value[:80]!r}")
+        if match["policy"] != self.policy.hash[:12]:
+            raise EvidenceError(
+                f"the policy of this server is {self.policy.hash[:12]}, not {match['policy']}"
+            )
+        if match["outcome"] != verdict.outcome:
+            raise EvidenceError(f"the gate of this server says {words_of(verdict)}")
+        try:
+            when = datetime.fromisoformat(match["time"])
+        except ValueError as error:
+            raise EvidenceError(f"the tag {VERDICT!r} has the form {form}") from error
+        if _aware(when) > datetime.now(UTC) + SKEW:
+            raise EvidenceError(f"the time {match['time']} has not come yet")
 
     def _confirm(self, uri: str, audit_run_id: str) -> SignedEvidence:
         now = time.monotonic()
@@ -178,7 +232,10 @@ class Gate:
 
 
 def _issued(found: SignedEvidence) -> datetime:
-    when = datetime.fromisoformat(found.evidence.issued_at)
+    return _aware(datetime.fromisoformat(found.evidence.issued_at))
+
+
+def _aware(when: datetime) -> datetime:
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
@@ -217,8 +274,13 @@ def unknown_route(gate: Gate, request: Request) -> MlflowException:
 
 
 def is_ours(key: str) -> bool:
-    """Whether a tag is one of an audit's, in whatever form a database takes for the same."""
-    return folded(key).strip().startswith("b3.")
+    """Whether a tag of a version or registered model is an audit's, by all that a database may see.
+
+    Where texts are compared by collation, a key that is not ASCII may be any other one.
+    """
+    if folded(key).strip().startswith("b3."):
+        return True
+    return not is_plain(key) and not registry_is_exact()
 
 
 def ours(tags: Sequence[Any]) -> dict[str, str]:

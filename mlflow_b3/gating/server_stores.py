@@ -1,23 +1,27 @@
 """What the server gate reads: the server's own stores, never the server itself over HTTP."""
 
 import os
-import posixpath
-import re
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
+from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from mlflow.exceptions import MlflowException
-from mlflow.server import constants, handlers
+from mlflow.server import handlers
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.gating.archive import Archive
 from mlflow_b3.gating.policy import Policy
+from mlflow_b3.gating.server_locations import PlaceIndex, open_own, places_of
+from mlflow_b3.refit.model_files import resolve_source
 
-#: Where the files of a LoggedModel are, in every artifact store.
-MODEL_ID = re.compile(r"(?:^|/)models/(m-[0-9a-f]{32})", re.IGNORECASE)
+#: Databases that compare texts exactly. All others go by a collation, to which `champıon` may be
+#: `champion`.
+EXACT = ("sqlite", "postgresql")
 
 
 class Stores:
@@ -46,39 +50,49 @@ class Stores:
         return store.search_runs(experiment_ids, filter_string, run_view_type, **more)
 
 
-def server_archive() -> Archive:
-    """Return MLflow as a gate reads it, from inside of the server."""
-    return Archive(client=Stores(), opener=open_own)
+def server_archive(roots: Sequence[str] = ()) -> Archive:
+    """Return MLflow as a gate reads it, from inside of the server.
 
-
-def open_own(uri: str) -> tuple[Any, str]:
-    """Return the repository of an artifact location, and the path in it.
-
-    What the server serves itself is read where it keeps it. Another host could show the gate other
-    files than everybody else, and is not asked.
+    Parameters
+    ----------
+    roots : sequence of str
+        Artifact roots that may be opened beside the server's own.
     """
-    parts = urlsplit(uri)
-    if parts.scheme in ("http", "https", "mlflow-artifacts"):
-        if parts.netloc not in _own_hosts() or not handlers._is_serving_proxied_artifacts():
-            raise EvidenceError(f"the files at {uri!r} are not kept by this server")
-        path = handlers._get_proxied_run_artifact_destination_path(uri)
-        scoped = getattr(
-            handlers, "_get_workspace_scoped_repo_path_if_enabled", lambda given: given
-        )
-        return handlers._get_artifact_repo_mlflow_artifacts(), str(scoped(path)).rstrip("/")
-    return _direct_repository(uri), ""
+    return Archive(client=Stores(), opener=partial(open_own, further=tuple(roots)))
 
 
-def _own_hosts() -> set[str]:
-    """Return the hosts that mean this server: none at all, or the one that it was started with."""
-    return {"", urlsplit(os.environ.get(constants.ARTIFACT_ROOT_ENV_VAR, "")).netloc}
+def registry_is_exact() -> bool:
+    """Whether the registry's database takes two texts for the same only if they are."""
+    return _is_exact(handlers._get_model_registry_store())
 
 
-def _direct_repository(uri: str) -> Any:
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+def tracking_is_exact() -> bool:
+    """Whether the database of runs takes two texts for the same only if they are."""
+    return _is_exact(handlers._get_tracking_store())
 
-    opened = getattr(handlers, "_get_artifact_repository_for_uri", get_artifact_repository)
-    return opened(uri)
+
+def _is_exact(store: Any) -> bool:
+    engine = getattr(store, "engine", None)
+    return engine is None or engine.dialect.name in EXACT
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is printable ASCII, which every collation tells apart but for case and blanks."""
+    return text.isascii() and text.isprintable()
+
+
+def equal_tag_key(key: str, names: Sequence[str]) -> str | None:
+    """Return which of some tag keys the database of runs takes a key for, by its collation."""
+    from mlflow.store.tracking.dbmodels.models import SqlTag
+    from sqlalchemy import false, literal, select, union_all
+
+    # The empty part gives the others the collation of the column.
+    column = select(SqlTag.key.label("name")).where(false())
+    known = union_all(column, *(select(literal(name)) for name in names)).subquery()
+    query = select(known.c.name).where(known.c.name == key)
+    with handlers._get_tracking_store().engine.connect() as connection:
+        found = connection.execute(query).first()
+    return None if found is None else str(found[0])
 
 
 def is_prompt_version(version: Any) -> bool:
@@ -86,10 +100,15 @@ def is_prompt_version(version: Any) -> bool:
 
     Its source says so, which nobody can change; tags can be set by anybody.
     """
+    return version.source in _prompt_sources()
+
+
+@cache
+def _prompt_sources() -> frozenset[str]:
     from mlflow.prompt import constants as prompts
 
-    known = getattr(prompts, "_PROMPT_SOURCE_PLACEHOLDERS", {"dummy-source", "prompt-template"})
-    return version.source in known
+    known = {"dummy-source", "prompt-template"}
+    return frozenset(getattr(prompts, "_PROMPT_SOURCE_PLACEHOLDERS", known))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +122,9 @@ class Guarded:
     stage : str or None
     location : str
         Where MLflow loads it from.
+    source : str
+        What it was made from.
+    workspace : str
     """
 
     name: str
@@ -110,6 +132,8 @@ class Guarded:
     aliases: tuple[str, ...]
     stage: str | None
     location: str
+    source: str = ""
+    workspace: str = ""
 
     @property
     def words(self) -> str:
@@ -174,56 +198,172 @@ def versions_of(_: Stores, name: str) -> list[Any]:
         return list(connection.execute(query).all())
 
 
-def all_guarded(stores: Stores, policy: Policy) -> Iterator[Guarded]:
-    """Give every version under a guarded alias or stage, of all workspaces."""
-    from sqlalchemy import or_
+@dataclass(frozen=True, kw_only=True)
+class _Snapshot:
+    """The guarded versions at one moment, to be found by place and by name."""
 
-    store = handlers._get_model_registry_store()
-    engine = getattr(store, "engine", None)
-    if engine is None:
-        for path in store._get_all_registered_model_paths():
-            name = store._get_registered_model_from_path(path).name
-            if policy.applies_to(name):
-                yield from guarded_versions(stores, policy, name)
-        return
-    row, alias = _tables()
-    query = _with_aliases().where(or_(alias.alias.is_not(None), row.current_stage != "None"))
-    with engine.connect() as connection:
-        found = connection.execute(query).all()
-    yield from _guarded_rows(policy, found)
+    rows: Sequence[Any]
+    index: PlaceIndex[Guarded]
+    by_name: dict[tuple[str, str], list[Guarded]]
 
 
-def model_ids(path: str) -> list[str]:
-    """Return the LoggedModels whose folders a path or URI runs through."""
-    return [found.lower() for found in MODEL_ID.findall(posixpath.normpath(path))]
+class Guards:
+    """The versions under guarded aliases or stages, of all workspaces, as the database has them now.
 
+    What was read is used again while SQLite says that nothing has been committed since. Other
+    databases have no such mark, and are asked each time. Several processes may share the database,
+    so nothing is used again without asking it.
 
-def guarded_users_of(stores: Stores, policy: Policy, model_id: str) -> Iterator[Guarded]:
-    """Give the versions under guarded aliases or stages that are loaded from a LoggedModel's files.
-
-    A copy names the version it was made from, which may have been renamed or deleted since, so that
-    only the location helps. It can be searched for in the database only, by one query.
+    Parameters
+    ----------
+    policy : Policy
+    applies_to : callable
+        Whether a registered model is guarded.
     """
-    engine = getattr(handlers._get_model_registry_store(), "engine", None)
-    if engine is None:
-        yield from (g for g in all_guarded(stores, policy) if model_id in g.location)
-        return
-    with engine.connect() as connection:  # a session of MLflow's would take three times as long
-        found = connection.execute(_users_query(), {"used": f"%{model_id}%"}).all()
-    yield from _guarded_rows(policy, found)
+
+    def __init__(self, policy: Policy, applies_to: Callable[[str], bool]) -> None:
+        self._policy, self._applies_to = policy, applies_to
+        self._lock = Lock()
+        self._sqlite: tuple[Any, sqlite3.Connection] | None = None
+        self._version: int | None = None
+        self._last = _Snapshot(rows=(), index=PlaceIndex([]), by_name={})
+        self._confirmed = self._last  # of that version of a SQLite file
+
+    def overlapping(self, places: frozenset[str]) -> list[Guarded]:
+        """Return the versions with files in, above or below some places; see `places_of`."""
+        return self._read().index.overlapping(places)
+
+    def overlapping_at_once(self, places: frozenset[str]) -> list[Guarded] | None:
+        """Return the same if that is known without waiting for a database, else None."""
+        found = self._read_sqlite()
+        return None if found is None else found.index.overlapping(places)
+
+    def find(self, name: str, number: str) -> Guarded | None:
+        """Return a version of the active workspace if it is guarded."""
+        found = self._read().by_name.get((name, number), [])
+        if len(found) > 1 or (found and found[0].workspace):
+            active = getattr(handlers._get_model_registry_store(), "_get_active_workspace", str)()
+            found = [guarded for guarded in found if guarded.workspace == active]
+        return found[0] if found else None
+
+    def made_of(self, model_id: str) -> list[Guarded]:
+        """Return the versions that are made of a LoggedModel, copies among them."""
+        model = exists(handlers._get_tracking_store().get_logged_model, model_id)
+        if model is None:
+            return []
+        return self.overlapping(places_of(model.artifact_location))
+
+    def _read(self) -> _Snapshot:
+        found = self._read_sqlite()
+        if found is not None:
+            return found
+        store = handlers._get_model_registry_store()
+        engine = getattr(store, "engine", None)
+        if engine is None:
+            return self._snapshot(list(_rows_of_file_store(store)))
+        with engine.connect() as connection:
+            return self._snapshot(connection.exec_driver_sql(self._query(engine)).all())
+
+    def _read_sqlite(self) -> _Snapshot | None:
+        """Read a SQLite file if it changed; return None if that is not possible at once."""
+        engine = getattr(handlers._get_model_registry_store(), "engine", None)
+        if engine is None or engine.dialect.name != "sqlite":
+            return None
+        with self._lock:
+            try:
+                connection = self._connection(engine)
+                if connection is None:
+                    return None
+                ((version,),) = connection.execute("PRAGMA data_version").fetchall()
+                if version != self._version:
+                    rows = connection.execute(self._query(engine)).fetchall()
+                    self._version, self._confirmed = version, self._snapshot(rows)
+            except sqlite3.Error as error:
+                if "locked" not in str(error):  # by somebody who writes, for a moment
+                    self._close()
+                return None
+            return self._confirmed
+
+    def _connection(self, engine: Any) -> sqlite3.Connection | None:
+        """Return a connection of our own: `data_version` is about commits of all others."""
+        owner = engine, os.getpid()
+        if self._sqlite is not None and self._sqlite[0] == owner:
+            return self._sqlite[1]
+        self._close()
+        path = engine.url.database
+        if not path or path == ":memory:" or path.startswith("file:"):
+            return None
+        connection = sqlite3.connect(
+            f"file:{quote(path)}?mode=ro",
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        self._sqlite = owner, connection
+        return connection
+
+    def _close(self) -> None:
+        if self._sqlite is not None:
+            with suppress(sqlite3.Error):
+                self._sqlite[1].close()
+        self._sqlite, self._version = None, None
+
+    def _query(self, engine: Any) -> str:
+        return _guarded_query(engine.dialect, self._stages)
+
+    @cached_property
+    def _stages(self) -> tuple[str, ...]:
+        from mlflow.entities.model_registry.model_version_stages import ALL_STAGES
+
+        return tuple(filter(self._policy.guards_stage, ALL_STAGES))
+
+    def _snapshot(self, rows: Sequence[Any]) -> _Snapshot:
+        last = self._last
+        if rows == last.rows:
+            return last
+        by_name: dict[tuple[str, str], list[Guarded]] = {}
+        found = list(self._guarded(rows))
+        for guarded in found:
+            by_name.setdefault((guarded.name, guarded.number), []).append(guarded)
+        index = PlaceIndex((guarded.location, guarded) for guarded in found)
+        made = self._last = _Snapshot(rows=rows, index=index, by_name=by_name)
+        return made
+
+    def _guarded(self, rows: Sequence[Any]) -> Iterator[Guarded]:
+        for (workspace, name, number, stage, location, source), aliases in _grouped(rows).items():
+            under = _under(self._policy, aliases, stage) if self._applies_to(name) else None
+            if under is not None and source not in _prompt_sources():
+                yield Guarded(
+                    name=name,
+                    number=str(number),
+                    aliases=under[0],
+                    stage=under[1],
+                    location=_location(location or source or ""),
+                    source=source or "",
+                    workspace=workspace,
+                )
 
 
-def _guarded_rows(policy: Policy, rows: Sequence[Any]) -> Iterator[Guarded]:
-    for (_, name, number, stage, location, source), aliases in _grouped(rows).items():
-        under = _under(policy, aliases, stage) if policy.applies_to(name) else None
-        if under is not None:
-            yield Guarded(
-                name=name,
-                number=str(number),
-                aliases=under[0],
-                stage=under[1],
-                location=location or source or "",
-            )
+def _location(location: str) -> str:
+    """Return where a location leads that names a run or another version instead of files."""
+    if location.startswith(("runs:/", "models:/")):
+        with suppress(MlflowException, EvidenceError):  # what cannot be found cannot be loaded
+            return resolve_source(Stores(), location).location
+    return location
+
+
+def _rows_of_file_store(store: Any) -> Iterator[tuple[Any, ...]]:
+    for path in store._get_all_registered_model_paths():
+        model = store._get_registered_model_from_path(path)
+        aliases: dict[str, list[str]] = {}
+        for alias, number in store.get_registered_model(model.name).aliases.items():
+            aliases.setdefault(str(number), []).append(alias)
+        for version in store._list_file_model_versions_under_path(path):
+            location = store.get_model_version_download_uri(model.name, version.version)
+            row = ("", model.name, version.version, version.current_stage, location, version.source)
+            for alias in [None, *aliases.get(str(version.version), [])]:
+                yield (*row, alias)
 
 
 def _tables() -> tuple[Any, Any]:
@@ -243,9 +383,13 @@ def _versions(*columns: Any) -> Any:
 
 
 @cache
-def _with_aliases() -> Any:
-    """Return the query for versions with their aliases, one of them a row."""
-    from sqlalchemy import literal
+def _guarded_query(dialect: Any, stages: tuple[str, ...]) -> str:
+    """Return SQL for the versions with aliases, an alias a row, and for those in some stages.
+
+    It is plain text because it runs with every upload: SQLAlchemy would take longer to prepare it
+    than the database to answer.
+    """
+    from sqlalchemy import literal, null, union_all
 
     row, alias = _tables()
     same = (alias.name == row.name) & (alias.version == row.version)
@@ -254,17 +398,11 @@ def _with_aliases() -> Any:
         same &= alias.workspace == row.workspace
         workspace = row.workspace
     columns = (row.name, row.version, row.current_stage, row.storage_location, row.source)
-    return _versions(workspace, *columns, alias.alias).outerjoin(alias, same)
-
-
-@cache
-def _users_query() -> Any:
-    """Return the query for the versions that name a LoggedModel, with their aliases."""
-    from sqlalchemy import bindparam, or_
-
-    row, _ = _tables()
-    used = [column.like(bindparam("used")) for column in (row.storage_location, row.source)]
-    return _with_aliases().where(or_(*used))
+    query: Any = _versions(workspace, *columns, alias.alias).join(alias, same)
+    if stages:
+        staged = _versions(workspace, *columns, null()).where(row.current_stage.in_(stages))
+        query = union_all(query, staged)
+    return str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 
 def _grouped(rows: Sequence[Any]) -> dict[tuple[Any, ...], list[str]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from mlflow_b3.gating.corrected import judge_corrected
 from mlflow_b3.gating.evidence import Evidence
 from mlflow_b3.gating.keys import key_id, trusted_keys
-from mlflow_b3.gating.limits import is_known, limit_of, limit_words, unknown_limit
+from mlflow_b3.gating.limits import is_known, limit_of, limits_of, unknown_limit
 from mlflow_b3.gating.policy import Policy
-from mlflow_b3.gating.policy_values import SOURCES
+from mlflow_b3.gating.policy_values import PINNED, SOURCES, TRAINING, Pin
 from mlflow_b3.gating.reasons import (
     FAIL,
     INCONCLUSIVE,
@@ -41,6 +41,8 @@ __all__ = [
 
 #: Clocks of two machines differ by less.
 SKEW = timedelta(minutes=10)
+#: Findings that audits look for since they count repeated clusters.
+SINCE_N_REPEATED = ("B343", "B344")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +97,28 @@ def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:
     return outcome == PASS
 
 
-def judge_results(policy: Policy, report: AuditReport) -> tuple[Reason, ...]:
-    """Hold what an audit found against the limits of a policy."""
+def judge_results(
+    policy: Policy,
+    report: AuditReport,
+    *,
+    model: str,
+    training_digests: frozenset[str] | None = None,
+) -> tuple[Reason, ...]:
+    """Hold what was audited, and what was found, against a policy.
+
+    Parameters
+    ----------
+    policy : Policy
+    report : AuditReport
+    model : str
+        Name of the registered model, by which pins are found.
+    training_digests : frozenset of str, optional
+        MLflow's digests of the datasets that the training run logged; None where they are not known.
+    """
     return (
+        _pins(policy, report, model, training_digests),
+        *_numbers(policy, report),
+        *_findings(policy, report),
         *_sources(policy, report),
         *_e0_high(policy, report),
         *judge_corrected(policy, report),
@@ -108,13 +129,32 @@ def judge_results(policy: Policy, report: AuditReport) -> tuple[Reason, ...]:
 
 
 def judge_evidence(
-    policy: Policy, evidence: Evidence, signed_by: str | None, audits: int, now: datetime
+    policy: Policy,
+    evidence: Evidence,
+    signed_by: str | None,
+    audits: int,
+    now: datetime,
+    *,
+    unsigned: int = 0,
 ) -> tuple[Reason, ...]:
-    """Hold the evidence itself against a policy: who signed it, when, and after how many tries."""
+    """Hold the evidence itself against a policy: who signed it, its age, and how many tries it took.
+
+    Parameters
+    ----------
+    policy : Policy
+    evidence : Evidence
+    signed_by : str or None
+        The trusted key that signed it.
+    audits : int
+        How many audits of the model count.
+    now : datetime
+    unsigned : int
+        How many more there are that nobody has signed, and that do not count.
+    """
     return (
         _signature(policy, signed_by),
         _age(policy, evidence, now),
-        _tries(policy, evidence, audits),
+        _tries(policy, evidence, audits, unsigned),
         _preregistered(policy, evidence),
     )
 
@@ -124,20 +164,20 @@ def _signature(policy: Policy, signed_by: str | None) -> Reason:
         text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
         return Reason(check="signed", outcome=PASS, text=text)
     asked = "counts signed evidence only" if policy.signed else "does not ask for that"
-    text = f"the evidence is not signed; the policy {asked}"
+    text = f"the evidence is not signed by a trusted key; the policy {asked}"
     return Reason(check="signed", outcome=FAIL if policy.signed else PASS, text=text)
 
 
 def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
     check = "max_age_days"
     try:
-        issued = datetime.fromisoformat(evidence.issued_at)
-        age = now - (issued if issued.tzinfo else issued.replace(tzinfo=UTC))
+        measured = datetime.fromisoformat(evidence.measured_at)
+        age = now - (measured if measured.tzinfo else measured.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        text = f"the time of the audit, {evidence.issued_at!r}, cannot be read"
+        text = f"the time of the audit, {evidence.measured_at!r}, cannot be read"
         return Reason(check=check, outcome=FAIL, text=text)
     if age < -SKEW:
-        text = f"the audit claims to have been made in the future, at {evidence.issued_at}"
+        text = f"the audit claims to have been made in the future, at {evidence.measured_at}"
         return Reason(check=check, outcome=FAIL, text=text)
     days = max(age.total_seconds(), 0.0) / 86400
     if policy.max_age_days is not None and days > policy.max_age_days:
@@ -147,15 +187,16 @@ def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
     return Reason(check=check, outcome=PASS, text=f"the audit is {days:.1f} days old{limit}")
 
 
-def _tries(policy: Policy, evidence: Evidence, audits: int) -> Reason:
+def _tries(policy: Policy, evidence: Evidence, audits: int, unsigned: int) -> Reason:
     tried = max(audits, len(evidence.earlier_audits) + 1)
+    more = "" if not unsigned else f"; {unsigned} more are not signed, and do not count"
     most = policy.max_audits
     allowed = "" if most is None else f"; {most} are allowed"
     count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
     return Reason(
         check="max_audits",
         outcome=NOT_APPLICABLE if most is None else FAIL if tried > most else PASS,
-        text=f"{count} tried, as far as MLflow knows{allowed}",
+        text=f"{count} tried, as far as MLflow knows{allowed}{more}",
     )
 
 
@@ -178,6 +219,97 @@ def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
         text = f"its settings were committed beforehand, at {committed.get('committed_at')}"
         outcome = PASS
     return Reason(check="preregistered", outcome=outcome, text=f"{text}{shopping}")
+
+
+def _pins(
+    policy: Policy, report: AuditReport, model: str, training_digests: frozenset[str] | None
+) -> Reason:
+    check, pin = "pins", policy.pin_for(model)
+    if pin is None:
+        name = repr(model) if model else "models that are not registered"
+        text = f"the policy does not say which target, cluster and loss count for {name}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    pinned = {key: getattr(pin, key) for key in PINNED if getattr(pin, key) is not None}
+    if not pinned:
+        text = f"nothing is pinned for {pin.models!r}: whoever audited chose what to audit"
+        return Reason(check=check, outcome=PASS, text=text)
+    wrong = [
+        f"the {key} is {getattr(report.settings, key)!r}, not {_either(names)}"
+        for key, names in pinned.items()
+        if key != "data" and getattr(report.settings, key) not in names
+    ]
+    on_table = None if pin.data is None else _table(pin, report, training_digests)
+    if on_table is not None and on_table.outcome == FAIL:
+        wrong.append(on_table.text)
+    if wrong:
+        text = f"the audit is not of what the policy pins for {pin.models!r}: {'; '.join(wrong)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if on_table is not None and on_table.outcome == INCONCLUSIVE:
+        return on_table
+    words = [f"{key} {_either(names)}" for key, names in pinned.items() if key != "data"]
+    words += [] if on_table is None else [on_table.text]
+    return Reason(
+        check=check, outcome=PASS, text=f"the audit is of what the policy pins: {', '.join(words)}"
+    )
+
+
+def _table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | None) -> Reason:
+    """Judge whether the audited table is one that a pin names."""
+    check, digest = "pins", report.settings.data_digest
+    assert pin.data is not None
+    if digest in pin.data:
+        return Reason(check=check, outcome=PASS, text=f"the table {digest[:12]}…")
+    if TRAINING not in pin.data:
+        text = f"the digest of the table is {digest!r}, not {_either(pin.data)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if training_digests is None:
+        text = "which datasets the training run logged is not known here"
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    if not training_digests:
+        text = "the training run logged no dataset to compare the table with"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if report.settings.training_digest not in training_digests:
+        text = "the table is none of the datasets that the training run logged"
+        return Reason(check=check, outcome=FAIL, text=text)
+    return Reason(check=check, outcome=PASS, text="a table that the training run logged")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def _numbers(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    for check, least, found, what in (
+        ("min_clusters", policy.min_clusters, report.settings.n_clusters, "clusters"),
+        (
+            "min_repeated_clusters",
+            policy.min_repeated_clusters,
+            report.settings.n_repeated,
+            "clusters with two rows or more",
+        ),
+    ):
+        if least is None:
+            continue
+        if found is None:
+            text = f"an earlier version made the audit, which did not count {what}"
+            yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+        else:
+            text = f"the table has {found} {what}; at least {least} are asked for"
+            yield Reason(check=check, outcome=FAIL if found < least else PASS, text=text)
+
+
+def _findings(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    check, codes = "findings", policy.refuse_findings
+    refused = [finding for finding in report.findings if finding.code in codes]
+    for finding in refused:
+        yield Reason(check=check, outcome=FAIL, text=str(finding))
+    unseen = [code for code in codes if code in SINCE_N_REPEATED]
+    if unseen and report.settings.n_repeated is None:
+        text = f"an earlier version made the audit, which did not look for {', '.join(unseen)}"
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    elif codes and not refused:
+        text = f"the audit has none of the findings {', '.join(codes)}"
+        yield Reason(check=check, outcome=PASS, text=text)
 
 
 def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
@@ -212,35 +344,34 @@ def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
 
 
 def _e0_high(policy: Policy, report: AuditReport) -> Iterator[Reason]:
-    check = "e0_high"
-    if policy.e0_high is None:
-        return
-    limit = limit_of(policy, report)
+    for is_constant, limit, words in limits_of(policy, report):
+        yield _beside("constant" if is_constant else "e0_high", report, limit, words)
+
+
+def _beside(check: str, report: AuditReport, limit: float | None, words: str) -> Reason:
+    """Hold the interval of e0 against a limit."""
     if limit is None or not is_known(limit):
-        yield Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
-        return
-    words = limit_words(policy, limit)
+        return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
     low, high = report.e0_interval
     if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
         text = "e0 or an end of its interval is no number"
-        yield Reason(check=check, outcome=FAIL, text=text)
-    elif high is not None and high < low:
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high is not None and high < low:
         text = f"the interval of e0 ends at {number(high)}, before it begins at {number(low)}"
-        yield Reason(check=check, outcome=FAIL, text=text)
-    elif low > limit:
+        return Reason(check=check, outcome=FAIL, text=text)
+    if low > limit:
         text = f"e0 is at least {number(low)}, which is above the limit, {words}"
-        yield Reason(check=check, outcome=FAIL, text=text)
-    elif high is None:
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high is None:
         text = f"e0 has no known upper end; the limit is {words}"
-        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
-    elif high > limit:
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    if high > limit:
         text = (
             f"e0 is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
         )
-        yield Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
-    else:
-        text = f"e0 is at most {number(high)}; the limit is {words}"
-        yield Reason(check=check, outcome=PASS, text=text)
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
+    text = f"e0 is at most {number(high)}; the limit is {words}"
+    return Reason(check=check, outcome=PASS, text=text)
 
 
 def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:

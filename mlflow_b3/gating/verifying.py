@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
 
+from mlflow_b3.data import digest_table, read_table
 from mlflow_b3.errors import B3Error, EvidenceError, InputError, TrackingError
 from mlflow_b3.gating.archive import (
     LARGEST_REPORT,
@@ -19,8 +20,10 @@ from mlflow_b3.gating.archive import (
     find_run,
     named_audit,
     names_table,
+    open_evidence,
+    read_report,
 )
-from mlflow_b3.gating.evidence import FILE, LARGEST, Evidence, SignedEvidence, digest, open_sealed
+from mlflow_b3.gating.evidence import FILE, LARGEST, Evidence, SignedEvidence, digest
 from mlflow_b3.gating.judging import policy_in_force
 from mlflow_b3.gating.keys import trusted_keys
 from mlflow_b3.gating.policy import Policy
@@ -28,6 +31,7 @@ from mlflow_b3.gating.verdict import FAIL, PASS, Reason, judge_evidence
 from mlflow_b3.refit.loading import registered_version
 from mlflow_b3.refit.model_files import ModelSource, resolve_source
 from mlflow_b3.results import Result
+from mlflow_b3.tracking.audits import runs_of
 
 #: How many of the things that were changed are named.
 MOST_NAMED = 5
@@ -102,7 +106,9 @@ def verify(
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    rules, table = policy_in_force(policy), _digest_of_table(data)
+    rules = policy_in_force(policy)
+    if data is not None:
+        read_table(data)  # one that cannot be read is an error, not a finding
     archive = _OnceRead(client=MlflowClient())
     when = now or datetime.now(UTC)
     try:
@@ -115,7 +121,7 @@ def verify(
         version = archive.client.get_model_version(*found)
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
-    audit_run_id, checks = _check(archive, rules, version, table, when)
+    audit_run_id, checks = _check(archive, rules, version, data, when)
     return Verification(
         holds=all(check.outcome != FAIL for check in checks),
         checks=checks,
@@ -127,14 +133,8 @@ def verify(
     )
 
 
-def _digest_of_table(data: Any) -> str | None:
-    from mlflow_b3.data import digest_table, read_table
-
-    return None if data is None else digest_table(read_table(data).rename(columns=str))
-
-
 def _check(
-    archive: Archive, policy: Policy, version: Any, table: str | None, now: datetime
+    archive: Archive, policy: Policy, version: Any, data: Any, now: datetime
 ) -> tuple[str | None, tuple[Reason, ...]]:
     """Return the run of the audit that was checked, and what was found."""
     named = None
@@ -145,31 +145,51 @@ def _check(
         if named is None:
             raise EvidenceError("there is no audit of it")
         run = find_run(archive.client, named)
-        document = archive.read(run, FILE, LARGEST)
-        opened = open_sealed(document, trusted)
+        runs = runs_of(archive.client, source.model_id or source.source)
+        opened = open_evidence(archive, run, runs, trusted)
     except InputError:
         raise  # a trusted key that cannot be read is the caller's
     except Exception as error:
         return named, (_failed("evidence", error),)
     evidence = opened.evidence
-    checks: tuple[Reason, ...] = (
-        _ran("evidence", lambda: _belongs(run, evidence, source)),
-        _ran("model_files", lambda: _model_files(archive, source, evidence)),
-        _ran("audit_files", lambda: _audit_files(archive, run, evidence)),
-        _ran("metrics", lambda: _metrics(archive, run, evidence)),
-        _ran("settings", lambda: _settings(run, evidence)),
-        _ran("tags", lambda: _tags(archive, run, version, document, evidence)),
-        _ran("data", lambda: _table(run, evidence, table)),
+    checks = (
+        *record_checks(archive, run, source, evidence),
+        ran("tags", lambda: _tags(archive, run, version, evidence)),
+        ran("data", lambda: _table(archive, run, evidence, data)),
     )
-    tried = len(evidence.earlier_audits) + 1
+    tried, unsigned = len(evidence.earlier_audits) + 1, 0
     if all(check.outcome != FAIL for check in checks):
-        # what a gate does, which looks at later audits too
-        newest, tried = _newest(archive, version, trusted, opened)
+        # what a gate does, which looks at other audits too
+        newest, tried, unsigned = _newest(archive, policy, version, trusted, opened)
         checks = (*checks, newest)
-    return named, (*checks, *judge_evidence(policy, evidence, opened.signed_by, tried, now))
+    judged = judge_evidence(policy, evidence, opened.signed_by, tried, now, unsigned=unsigned)
+    return named, (*checks, *judged)
 
 
-def _ran(check: str, look: Callable[[], str]) -> Reason:
+def record_checks(
+    archive: Archive, run: Any, source: ModelSource, evidence: Evidence
+) -> tuple[Reason, ...]:
+    """Compare the evidence of an audit with its run and with the model's files.
+
+    Parameters
+    ----------
+    archive : Archive
+    run : Run
+        The audit's own.
+    source : ModelSource
+        The model that the evidence should be of.
+    evidence : Evidence
+    """
+    return (
+        ran("evidence", lambda: _belongs(run, evidence, source)),
+        ran("model_files", lambda: _model_files(archive, source, evidence)),
+        ran("audit_files", lambda: _audit_files(archive, run, evidence)),
+        ran("metrics", lambda: _metrics(archive, run, evidence)),
+        ran("settings", lambda: _settings(run, evidence)),
+    )
+
+
+def ran(check: str, look: Callable[[], str]) -> Reason:
     """Make a check; whatever goes wrong is a failure of it."""
     try:
         return Reason(check=check, outcome=PASS, text=look())
@@ -193,7 +213,7 @@ def _refuse(what: str, changes: Iterable[str]) -> None:
 def _belongs(run: Any, evidence: Evidence, source: ModelSource) -> str:
     check_subject(run, evidence, source)
     tool = evidence.packages.get("mlflow-b3", "of an unknown version")
-    return f"it is of this model, issued at {evidence.issued_at} by mlflow-b3 {tool}"
+    return f"it is of this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
 
 
 def _model_files(archive: Archive, source: ModelSource, evidence: Evidence) -> str:
@@ -247,10 +267,10 @@ def _settings(run: Any, evidence: Evidence) -> str:
     return f"all {len(names)} settings are as the audit wrote them"
 
 
-def _tags(archive: Archive, run: Any, version: Any, document: bytes, evidence: Evidence) -> str:
+def _tags(archive: Archive, run: Any, version: Any, evidence: Evidence) -> str:
     check_version_tags(version, evidence)
     _refuse("tags of the audit's run were changed", changed_tags(run.data.tags, evidence))
-    if run.data.tags.get("b3.evidence") != digest(document):
+    if run.data.tags.get("b3.evidence") != digest(archive.read(run, FILE, LARGEST)):
         raise EvidenceError("the tag 'b3.evidence' of the audit's run is not the evidence's digest")
     if evidence.model_id is not None:
         shown = archive.client.get_logged_model(evidence.model_id).tags
@@ -261,11 +281,13 @@ def _tags(archive: Archive, run: Any, version: Any, document: bytes, evidence: E
     )
 
 
-def _table(run: Any, evidence: Evidence, table: str | None) -> str:
+def _table(archive: Archive, run: Any, evidence: Evidence, data: Any) -> str:
     if not names_table(run, evidence):
         raise EvidenceError("the audit's run does not name the audited table as its input")
-    if table is None:
+    if data is None:
         return f"the audit's run names the table that was audited, {evidence.data_digest}"
+    texts = read_report(archive, run, evidence).settings.texts
+    table = digest_table(read_table(data, texts).rename(columns=str))
     if table != evidence.data_digest:
         raise EvidenceError(
             f"the given table has the digest {table}, the audited one {evidence.data_digest}; names, "
@@ -275,15 +297,19 @@ def _table(run: Any, evidence: Evidence, table: str | None) -> str:
 
 
 def _newest(
-    archive: Archive, version: Any, trusted: tuple[str, ...], opened: SignedEvidence
-) -> tuple[Reason, int]:
-    """Return whether a gate would rely on this audit, and how many audits were tried."""
+    archive: Archive,
+    policy: Policy,
+    version: Any,
+    trusted: tuple[str, ...],
+    opened: SignedEvidence,
+) -> tuple[Reason, int, int]:
+    """Return whether a gate would rely on this audit, and how many audits count and do not."""
     tried = len(opened.evidence.earlier_audits) + 1
     try:
-        audit = find_audit_of(archive, version, trusted)
+        audit = find_audit_of(archive, version, trusted, signed=policy.signed)
         if audit.evidence != opened.evidence:
             raise EvidenceError(f"there is a later audit, of run {audit.evidence.audit_run_id}")
     except Exception as error:
-        return _failed("newest", error), tried
+        return _failed("newest", error), tried, 0
     text = "no later audit of this model says anything else"
-    return Reason(check="newest", outcome=PASS, text=text), audit.tried
+    return Reason(check="newest", outcome=PASS, text=text), audit.tried, audit.unsigned

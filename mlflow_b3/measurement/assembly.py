@@ -1,7 +1,9 @@
 """Puts the losses of single refits together: curves, standard errors, covariances."""
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from mlflow_b3.measurement.broken import fragment_losses
 from mlflow_b3.measurement.curve import SHARPNESS, FragmentLosses, LossCurve, pooled
 from mlflow_b3.measurement.fold_losses import FoldLosses, TestLosses, gather_test_losses
 from mlflow_b3.measurement.resampling import Resampler
+from mlflow_b3.results import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,63 @@ class Measurement:
     units: UnitLosses
     tails: tuple[Tail, ...] = ()
 
+    def to_json(self) -> str:
+        """Return strict JSON from which all conclusions can be drawn again; NaN becomes null."""
+        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return json.dumps(values, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Measurement":
+        """Build the measurement from what `to_json` returned."""
+        values = json.loads(text)
+        units, losses = values["units"], values["fragments"]
+        tails = [
+            Tail(
+                threshold=tail["threshold"],
+                curve=LossCurve.from_dict(tail["curve"]),
+                fold_curves=tuple(map(LossCurve.from_dict, tail["fold_curves"])),
+            )
+            for tail in values["tails"]
+        ]
+        read: dict[str, Any] = {
+            "curve": LossCurve.from_dict(values["curve"]),
+            "fold_curves": tuple(map(LossCurve.from_dict, values["fold_curves"])),
+            "weights": tuple(values["weights"]),
+            "fragments": None if losses is None else FragmentLosses.from_dict(losses),
+            "test_losses": tuple(
+                (_numbers(without), _numbers(leaked), np.array(groups, dtype=np.intp))
+                for without, leaked, groups in values["test_losses"]
+            ),
+            "row_losses": tuple(map(_numbers, values["row_losses"])),
+            "units": UnitLosses(
+                unit=units["unit"],
+                ids=np.array(units["ids"], dtype=np.intp),
+                **{name: _numbers(units[name]) for name in ("share", "curve", "fragments")},
+            ),
+            "tails": tuple(tails),
+        }
+        read |= {name: float(values[name]) for name in ("loco", "loco_stderr", "iid")}
+        return cls(**read)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "f" or np.isfinite(value).all():
+            return value.tolist()
+        return np.where(np.isnan(value), np.array(None), value).tolist()
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (Tail, UnitLosses)):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _numbers(values: Any) -> Array:
+    """Return an array of numbers, in which null stands for NaN."""
+    return np.array(values, dtype=float)
+
 
 def assemble(
     folds: Sequence[FoldLosses],
@@ -123,7 +183,7 @@ def assemble(
         fold_curves=parts.fold_curves,
         weights=tuple(float(weight) for weight in parts.weights),
         fragments=fragments,
-        loco=float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds])),
+        loco=_loco(folds, parts, resampler),
         loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
         iid=float(np.mean(np.concatenate(list(iid_losses)))),
         test_losses=(gather_test_losses(folds, clusters),),
@@ -137,6 +197,12 @@ def assemble(
         ),
         tails=tails,
     )
+
+
+def _loco(folds: Sequence[FoldLosses], parts: "Curves", resampler: Resampler) -> float:
+    if resampler.n_train is not None:  # one sample of T̂ a fold is noisy, level 0 has many
+        return parts.curve.loss[0]
+    return float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +280,8 @@ def _held_back_line(fold: FoldLosses, resampler: Resampler) -> tuple[Array, Arra
 
 
 def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler) -> LossCurve:
-    n_train, n_validation = len(fold.fold.training), len(fold.fold.validation)
+    n_train = resampler.n_train or len(fold.fold.training)
+    n_validation = len(fold.fold.validation)
     exhausted = 1.0 if resampler.scheme == "replace" else min(1.0, n_validation / n_train)
     variances = fold.fit_variances
     variances[0] = 0.0 if np.isnan(variances[0]) else variances[0]

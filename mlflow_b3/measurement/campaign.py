@@ -1,5 +1,7 @@
 """All refits of one audit: planned within a budget, run, and put together."""
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.data import AuditData
+from mlflow_b3.errors import InputError
 from mlflow_b3.folds import Fold
 from mlflow_b3.losses import Loss
 from mlflow_b3.measurement.assembly import Measurement
@@ -19,16 +22,16 @@ from mlflow_b3.measurement.fits import Session, interrupted
 from mlflow_b3.measurement.journal import Journal
 from mlflow_b3.measurement.levels import (
     DEFAULT_FITS,
-    SHARES,
     STOCHASTIC_REPEATS,
     FitPlan,
     exposures,
     fits_within,
+    largest_exposure,
     least_fits,
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.outcomes import FitCounts
+from mlflow_b3.measurement.outcomes import FitCounts, Outcome
 from mlflow_b3.measurement.refitting import Refitter
 from mlflow_b3.measurement.resampling import Resampler, Task
 from mlflow_b3.measurement.row_parts import RowParts
@@ -36,6 +39,9 @@ from mlflow_b3.measurement.sessions import Means, open_session
 from mlflow_b3.refit.interface import Learner
 
 MOST_IID_FOLDS = 10
+#: Refits after which their time is known well enough to judge a budget by the fastest of them.
+STEADY = 3
+_LOG = logging.getLogger(__name__)
 #: Refits that a time is used for at the most: beyond that, noise of refits is nothing to that of rows.
 MOST_FITS = 50_000
 
@@ -50,7 +56,9 @@ class Campaign:
     repeats : int
         How many assignments of clusters the folds consist of.
     scheme : {"subset", "replace"}
-    levels : {"optimal", "uniform"}
+    levels : {"optimal", "uniform"} or int
+    n_train : int or None
+        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
     seed : int
     fragments : FragmentSizes
         How clusters are broken on purpose.
@@ -62,6 +70,10 @@ class Campaign:
         Where refits run, how long each may take, and what is shown of them.
     test : {"paired", "welch", "permutation"}
         The form of the leakage test; an audit measures the first of them along with the curve.
+    before_first_refit : callable or None
+        Called once everything that can be refused has been.
+    started : float or None
+        When the time of a budget began, by `time.monotonic`; by default with the first refit.
     preview : callable or None
         Says in a few words what a part of the measurement tells already, for the progress bar.
     """
@@ -72,14 +84,17 @@ class Campaign:
     folds: tuple[Fold, ...]
     repeats: int = 1
     scheme: str = "subset"
-    levels: str = "optimal"
+    levels: str | int = "optimal"
+    n_train: int | None = None
     seed: int = 0
     fragments: FragmentSizes = UNIFORM
     budget: int | str | None = None
     distribution: bool = False
     means: Means = field(default_factory=Means)
     test: str = "paired"
+    started: float | None = None
     preview: Callable[[Measurement], str] | None = None
+    before_first_refit: Callable[[], None] | None = None
 
     def measure(self, journal: Journal | None = None) -> tuple[Measurement, FitCounts]:
         """Run every refit of an audit.
@@ -92,6 +107,8 @@ class Campaign:
         if parse_budget(self.budget)[1] is None:
             self.plan()  # a budget that cannot work shows before the first refit
         check_test(self.tested_folds, self.test, self._test_budget())
+        if self.before_first_refit is not None:
+            self.before_first_refit()
         with self.session(journal) as session:
             collected = Collected(self, session.resampler)
             try:
@@ -110,25 +127,37 @@ class Campaign:
     def _measure_curve(self, session: Session, collected: Collected) -> None:
         # the folds as they are come first: what follows is measured against them
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
-        session.run(self._first_tasks(range(repeats)), collected.add)
+        clock = None if session.deadline is None else _Clock(self, session)
+
+        def collect(outcome: Outcome) -> None:
+            collected.add(outcome)
+            if clock is not None:
+                clock.check(outcome)
+
+        session.run(self._first_tasks(range(repeats)), collect, needed=0)
+        if clock is not None and collected.folds_without_loss and clock.over:
+            raise clock.too_short()
+        again = []
         if collected.folds_without_loss:  # chance may have it that every refit of a fold failed
             again = [Task("loco", fold, 0, repeats) for fold in collected.folds_without_loss]
             session.run(again, collected.add)
         collected.start(session.counts)
-        plan = self._settled_plan(session)
-        tasks, needed = self._later_tasks(plan)
+        plan = self._settled_plan(session, len(again))
+        tasks, _ = self._later_tasks(plan)
         planned = session.counts.planned + len(tasks)
         session.progress.expect(planned, final=self.test == "paired")
-        session.run(tasks, collected.add, needed=needed, look=collected.preview)
+        session.run(tasks, collect, needed=0, look=collected.preview)
+        if clock is not None and clock.over and not collected.complete:
+            raise clock.too_short()
 
-    def _settled_plan(self, session: Session) -> FitPlan:
+    def _settled_plan(self, session: Session, again: int) -> FitPlan:
         """Return the plan; one that follows from the speed of this machine is kept for later."""
         journal, seconds = session.journal, parse_budget(self.budget)[1]
         if seconds is None or journal is None:
-            return self.plan(session)
+            return self.plan(session, again)
         plan = journal.find_plan(seconds)
         if plan is None:
-            plan = self.plan(session)
+            plan = self.plan(session, again)
             journal.keep_plan(seconds, plan)
         return plan
 
@@ -148,6 +177,7 @@ class Campaign:
             self.means,
             journal=journal,
             seconds=seconds,
+            started=self.started,
             most=fits or (DEFAULT_FITS if seconds is None else MOST_FITS),
             expected=fits or DEFAULT_FITS,
         ) as session:
@@ -158,14 +188,14 @@ class Campaign:
         """The folds of the first assignment of clusters, on which a test of its own is made."""
         return self.folds[: len(self.folds) // self.repeats]
 
-    def _test_budget(self) -> int | str | None:
+    def _test_budget(self) -> int | None:
         """Return what the curve leaves for a test of its own."""
-        fits, seconds = parse_budget(self.budget)
-        if fits is not None:
-            plan = self.plan()
-            curve = self._later_tasks(replace(plan, test=0))[0]
-            return max(1, fits - len(self._first_tasks(range(plan.loco))) - len(curve))
-        return None if seconds is None else f"{SHARES['test'] * seconds:.3f}s"
+        fits, _ = parse_budget(self.budget)
+        if fits is None:
+            return None
+        plan = self.plan()
+        curve = self._later_tasks(replace(plan, test=0))[0]
+        return max(1, fits - len(self._first_tasks(range(plan.loco))) - len(curve))
 
     @property
     def iid_count(self) -> int:
@@ -179,21 +209,33 @@ class Campaign:
             folds=self.folds,
             iid_folds=RowParts(self.data.n_rows, self.iid_count, self.seed),
             clusters=self.data.clusters,
-            exposures=exposures(self.levels),
+            exposures=exposures(self.levels, self._largest_exposure),
+            n_train=self.n_train,
             scheme=self.scheme,
             seed=self.seed,
             fragments=self.fragments,
         )
 
-    def plan(self, session: Session | None = None) -> FitPlan:
-        """Return the plan; a time becomes a number of refits by the speed of those done so far."""
+    @property
+    def _largest_exposure(self) -> float:
+        return largest_exposure(self.n_train, min(len(fold.validation) for fold in self.folds))
+
+    def plan(self, session: Session | None = None, again: int = 0) -> FitPlan:
+        """Return the plan; a time becomes a number of refits by the speed of those done so far.
+
+        Refits on whole folds that were made `again` count against the budget, down to the least.
+        """
         fits, seconds = parse_budget(self.budget)
         design: dict[str, Any] = {
             "n_folds": len(self.folds),
             "stochastic": self.learner.stochastic,
-            "design": self.levels,
+            "levels": self.levels,
             "from_zero": self.scheme == "replace",
+            # the plan has one fold of rows for each of clusters; given folds may need more
+            "others": max(0, self.iid_count - len(self.folds)),
         }
+        if fits is not None and again:
+            fits = max(fits - again, least_fits(**design))
         if seconds is not None and session is not None and session.counts.done:
             counts = session.counts
             left = seconds - (time.monotonic() - session.started)
@@ -201,6 +243,18 @@ class Campaign:
             fits = counts.done + fits_within(left, per_fit=speed, workers=session.workers.count)
             fits = max(min(fits, MOST_FITS), least_fits(**design))
         return plan_fits(fits, **design)
+
+    def least_tasks(self) -> int:
+        """Return how many refits of the curve an answer needs, those of the test left aside."""
+        plan = plan_fits(
+            None,
+            n_folds=len(self.folds),
+            stochastic=self.learner.stochastic,
+            levels=self.levels,
+            from_zero=self.scheme == "replace",
+        )
+        _, needed = self._later_tasks(replace(plan, test=0))
+        return len(self._first_tasks(range(plan.loco))) + needed
 
     def _first_tasks(self, replicates: range) -> list[Task]:
         loco = [
@@ -225,7 +279,8 @@ class Campaign:
                     (replicate >= 2, replicate / count, Task("rows", number, level, replicate))
                     for replicate in range(count)
                 ]
-            if len(breakable(self.data.clusters[fold.validation], self.fragments)):
+            breaks = self.n_train is None  # parts of clusters belong to training sets of full size
+            if breaks and len(breakable(self.data.clusters[fold.validation], self.fragments)):
                 placed += [
                     (
                         replicate >= 2,
@@ -239,3 +294,83 @@ class Campaign:
             placed.append((task.replicate >= 1, task.replicate / rounds, task))
         placed.sort(key=lambda place: place[:2])  # stable: folds and levels stay in their order
         return [task for *_, task in placed], sum(not late for late, *_ in placed)
+
+
+def check_timed_test(test: str, budget: int | str | None) -> None:
+    """Raise an `InputError` for a time where the test cannot be cut short when it is over."""
+    if test != "paired" and parse_budget(budget)[1] is not None:
+        raise InputError(
+            f"budget={budget!r} is a time, which test={test!r} cannot keep: it needs all of its "
+            "refits. Give a number of refits, leave the budget out, or use test='paired'."
+        )
+
+
+class _Clock:
+    """Tells as early as possible that a budget in time does not suffice.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    session : Session
+        With a deadline.
+    """
+
+    def __init__(self, campaign: Campaign, session: Session) -> None:
+        self._budget, self._session = campaign.budget, session
+        self._least = campaign.least_tasks()
+        self._fastest = math.inf
+        self._seen = 0
+        self._warned = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self._left() <= 0
+
+    def check(self, outcome: Outcome) -> None:
+        """Take note of a refit; raise an `InputError` where the least number takes too long.
+
+        The refits that are left are taken for as fast as the fastest so far, and for twice as fast
+        after one or two, which may have been slow to start. Where the mean says otherwise, that is
+        logged once.
+        """
+        counts = self._session.counts
+        if outcome.error is None and counts.done > counts.replayed:
+            self._seen += 1
+            self._fastest = min(self._fastest, outcome.seconds)
+        missing = self._least - counts.done
+        if missing <= 0 or not self._seen:
+            return
+        fastest = self._fastest * (1.0 if self._seen >= STEADY else 0.5)
+        if self._time_for(missing, fastest) > self._left():
+            raise self.too_short()
+        if not self._warned and self._seen >= STEADY:
+            expected = self._time_for(missing, counts.seconds / counts.done)
+            if expected > self._left():
+                self._warned = True
+                _LOG.warning(
+                    "budget=%r may not suffice: the least number of refits would take %.0f s more, and "
+                    "%.0f s are left. The audit stops when they are over.",
+                    *(self._budget, expected, self._left()),
+                )
+
+    def too_short(self) -> InputError:
+        """Return the error of a budget in time that does not suffice."""
+        counts, workers = self._session.counts, self._session.workers.count
+        speed = counts.seconds / max(1, counts.done)
+        spent = time.monotonic() - self._session.started
+        needed = spent + 1.2 * self._time_for(max(1, self._least - counts.done), speed)
+        kept = "" if self._session.journal is None else " Those done are in the journal."
+        return InputError(
+            f"budget={self._budget!r} is too short: a refit takes about {speed:.2g} s, {workers} at a "
+            f"time, and at least {self._least} are needed; {counts.done} are done after {spent:.0f} "
+            f"s. Give budget='{math.ceil(needed / 60)}m' or more, fewer folds, or more workers "
+            f"(n_jobs).{kept}"
+        )
+
+    def _left(self) -> float:
+        assert self._session.deadline is not None
+        return self._session.deadline - time.monotonic()
+
+    def _time_for(self, fits: int, seconds: float) -> float:
+        return fits * seconds / self._session.workers.count

@@ -78,9 +78,17 @@ class FoldLosses:
 
 
 def gather_test_losses(folds: Sequence[FoldLosses], clusters: NDArray[np.intp]) -> TestLosses:
-    """Return the losses of the leakage test, row by row, with the row's cluster."""
+    """Return the losses of the leakage test, row by row, with the row's cluster.
+
+    A row that several folds validate on counts once, with its mean losses.
+    """
+    rows = np.concatenate([fold.fold.validation for fold in folds])
     without = np.concatenate([fold.without.means[:, 0] for fold in folds])
     with_leak = np.concatenate([fold.with_leak.means[:, 0] for fold in folds])
-    owners = np.concatenate([clusters[fold.fold.validation] for fold in folds])
     scored = np.isfinite(without) & np.isfinite(with_leak)
-    return without[scored], with_leak[scored], owners[scored]
+    used, where, times = np.unique(rows[scored], return_inverse=True, return_counts=True)
+    without, with_leak = (
+        np.bincount(where, losses[scored], minlength=len(used)) / times
+        for losses in (without, with_leak)
+    )
+    return without, with_leak, clusters[used]

@@ -14,6 +14,8 @@ DESIGNS = {"optimal": 6, "uniform": 11}
 #: -x* at a cluster error of about a tenth.
 USUAL_DISTANCE = 0.1
 LARGEST_EXPOSURE = 0.6
+#: Numbers of levels that can be asked for.
+FEWEST_LEVELS, MOST_LEVELS = 3, 1000
 TEST_PARTS = 5
 #: Refits of the leakage test when it is run alone.
 TEST_FITS = 150
@@ -26,22 +28,59 @@ SHARES = {"fragments": 0.14, "test": 0.2}
 STOCHASTIC_REPEATS = 4
 
 
-def exposures(design: str = "optimal") -> tuple[float, ...]:
-    """Return the exposures at which an audit measures the loss, from 0 to 0.6.
+def exposures(
+    levels: str | int = "optimal", largest: float = LARGEST_EXPOSURE
+) -> tuple[float, ...]:
+    """Return the exposures at which an audit measures the loss, from 0 to the largest.
 
     The exposure is the injected share π of the training rows as a multiple of the largest
     possible one, so it is the share of V̂ that is in T' when V̂ is the smaller side. Levels stop
     at 0.6, because the rows of V̂ that are not injected are needed for scoring. The levels of the
     design "optimal" are 0.6·(i/5)², i = 0 … 5: they crowd at 0, where the curve is extrapolated
-    from. Those of "uniform" are eleven at equal distances.
+    from. Those of "uniform" are eleven at equal distances; a number is as many of these.
 
     Notes
     -----
     The papers use a uniform grid on [p0, 1] and draw with replacement; with V̂ of a few hundred
     rows that curve turns up near π = 1, because the same few rows are drawn again and again.
     """
-    count = DESIGNS[choose("levels", design, tuple(DESIGNS))]
-    return _grid(count, LARGEST_EXPOSURE, design)
+    return _grid(count_levels(levels), largest, _design(levels))
+
+
+def parse_levels(levels: object) -> str | int:
+    """Return a design of levels by its name, or the number of uniform levels."""
+    text = levels.strip() if isinstance(levels, str) else levels
+    if isinstance(text, str) and re.fullmatch(r"\d+", text):
+        text = int(text)
+    if isinstance(text, Integral) and not isinstance(text, bool):
+        if FEWEST_LEVELS <= int(text) <= MOST_LEVELS:
+            return int(text)
+    elif isinstance(text, str) and text in DESIGNS:
+        return text
+    raise InputError(
+        f"levels={levels!r} is not known; use one of {', '.join(map(repr, DESIGNS))}, or a whole "
+        f"number from {FEWEST_LEVELS} to {MOST_LEVELS} for as many levels at equal distances."
+    )
+
+
+def count_levels(levels: str | int) -> int:
+    """Return how many levels a design has."""
+    return DESIGNS[levels] if isinstance(levels, str) else levels
+
+
+def _design(levels: str | int) -> str:
+    return levels if isinstance(levels, str) else "uniform"
+
+
+def largest_exposure(n_train: int | None, n_validation: int) -> float:
+    """Return the largest exposure for training sets of a chosen size, drawn with replacement.
+
+    It is 1, as in the papers, where V̂ is large enough that at most 0.6·|V̂| rows are drawn from
+    it, and less where it is not; but 0.6 at least.
+    """
+    if n_train is None:
+        return LARGEST_EXPOSURE
+    return min(1.0, LARGEST_EXPOSURE * max(1.0, n_validation / n_train))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +178,19 @@ class FitPlan:
 
 
 def least_fits(
-    *, n_folds: int, stochastic: bool, design: str = "optimal", from_zero: bool = False
+    *,
+    n_folds: int,
+    stochastic: bool,
+    levels: str | int = "optimal",
+    from_zero: bool = False,
+    others: int = 0,
 ) -> int:
-    """Return the smallest number of refits that an audit needs."""
-    return n_folds * _least_plan(stochastic, design, from_zero).fits_per_fold
+    """Return the smallest number of refits that an audit needs, `others` beside the plan's."""
+    return n_folds * _least_plan(stochastic, levels, from_zero).fits_per_fold + others
 
 
-def _least_plan(stochastic: bool, design: str, from_zero: bool) -> FitPlan:
-    rows = (2,) * (len(exposures(design)) - (0 if from_zero else 1))
+def _least_plan(stochastic: bool, levels: str | int, from_zero: bool) -> FitPlan:
+    rows = (2,) * (count_levels(levels) - (0 if from_zero else 1))
     return FitPlan(loco=STOCHASTIC_REPEATS if stochastic else 1, rows=rows, fragments=2, test=1)
 
 
@@ -155,38 +199,40 @@ def plan_fits(
     *,
     n_folds: int,
     stochastic: bool,
-    design: str = "optimal",
+    levels: str | int = "optimal",
     from_zero: bool = False,
+    others: int = 0,
 ) -> FitPlan:
     """Spread at most this many refits over an audit; None takes 480, or what is needed.
 
     The refits of the loss curve go to its levels in proportion to 1/(exposure + 0.1) with the
     optimal design, where 0.1 is about how far away the point without leakage is. `from_zero` plans
-    for level 0 too, where T' is drawn with replacement and varies.
+    for level 0 too, where T' is drawn with replacement and varies. `others` are refits that are made
+    beside the plan, and count against the budget.
 
     Raises
     ------
     InputError
         When the refits do not suffice for two at each level and one round of the test.
     """
-    least = _least_plan(stochastic, design, from_zero)
+    least = _least_plan(stochastic, levels, from_zero)
     loco = least.loco
-    needed = n_folds * least.fits_per_fold
+    needed = n_folds * least.fits_per_fold + others
     if fits is None:
-        fits = max(DEFAULT_FITS, needed)
+        fits = max(DEFAULT_FITS, needed) + others
     if fits < needed:
         raise InputError(
             f"budget={fits} refits is too little for {n_folds} folds, which need at least {needed}"
             + (" for a learner that draws at random; " if stochastic else "; ")
             + "give more, or use fewer folds."
         )
-    extra = fits // n_folds - loco - 1
+    extra = (fits - others) // n_folds - loco - 1
     test = max(least.test, math.floor(extra * SHARES["test"] / (1 + TEST_PARTS)))
     fragments = max(least.fragments, math.floor(extra * SHARES["fragments"]))
     rows = max(sum(least.rows), extra - test * (1 + TEST_PARTS) - fragments)
     fragments = min(fragments, extra - rows - test * (1 + TEST_PARTS))
-    measured = exposures(design)[0 if from_zero else 1 :]
-    weights = _weights(measured, USUAL_DISTANCE, design)
+    measured = exposures(levels)[0 if from_zero else 1 :]
+    weights = _weights(measured, USUAL_DISTANCE, _design(levels))
     return FitPlan(loco=loco, rows=_spread(rows, weights), fragments=fragments, test=test)
 
 
@@ -195,7 +241,7 @@ def choose_repeats(
     *,
     n_folds: int,
     stochastic: bool,
-    design: str = "optimal",
+    levels: str | int = "optimal",
     from_zero: bool = False,
 ) -> int:
     """Return how many assignments of clusters to folds a budget affords, up to three.
@@ -205,7 +251,7 @@ def choose_repeats(
     fits, seconds = parse_budget(budget)
     if seconds is not None:
         return 1
-    least = least_fits(n_folds=n_folds, stochastic=stochastic, design=design, from_zero=from_zero)
+    least = least_fits(n_folds=n_folds, stochastic=stochastic, levels=levels, from_zero=from_zero)
     return max(1, min(MOST_REPEATS, (fits or DEFAULT_FITS) // least))
 
 

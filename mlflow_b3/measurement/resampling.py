@@ -79,6 +79,8 @@ class Resampler:
     seed : int
     fragments : FragmentSizes
         How clusters are broken on purpose.
+    n_train : int or None
+        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
     """
 
     folds: tuple[Fold, ...]
@@ -88,6 +90,7 @@ class Resampler:
     scheme: str
     seed: int
     fragments: FragmentSizes = UNIFORM
+    n_train: int | None = None
 
     @cached_property
     def few_clusters(self) -> bool:
@@ -109,10 +112,10 @@ class Resampler:
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""
         if task.purpose in ("iid", "cv", "simulated"):
-            return _whole(self.iid_folds[task.fold])
+            return self._whole(self.iid_folds[task.fold], task)
         fold = self.folds[task.fold]
         if task.purpose in ("loco", "grouped"):
-            return _whole(fold)
+            return self._whole(fold, task)
         if task.purpose == "rows":
             if self.scheme == "replace":
                 return self._replaced(fold, task)
@@ -183,7 +186,7 @@ class Resampler:
 
     def _replaced(self, fold: Fold, task: Task) -> Draw:
         rng = self._rng(task, 2, task.replicate)
-        n_train = len(fold.training)
+        n_train = self.n_train or len(fold.training)
         count = rng.binomial(n_train, self.exposures[task.level])
         injected = rng.choice(fold.validation, count)
         kept = rng.choice(fold.training, n_train - count)
@@ -192,6 +195,13 @@ class Resampler:
             validation=np.setdiff1d(fold.validation, injected),
             held_back=np.setdiff1d(fold.training, kept),
         )
+
+    def _whole(self, fold: Fold, task: Task) -> Draw:
+        """Train on all of T̂, or on a sample of the size that was asked for."""
+        training = fold.training
+        if self.n_train is not None:
+            training = self._rng(task, 2, task.replicate).choice(training, self.n_train)
+        return Draw(training=training, validation=fold.validation, held_back=training[:0])
 
     def _broken(self, fold: Fold, task: Task) -> Draw:
         """Break half of the clusters of V̂ and give one part of each to training.
@@ -304,10 +314,6 @@ def test_parts(fold: Fold) -> int:
     """Return into how many parts the leakage test divides V̂; none when it has a single row."""
     rows = len(fold.validation)
     return 0 if rows < 2 else min(TEST_PARTS, rows)
-
-
-def _whole(fold: Fold) -> Draw:
-    return Draw(training=fold.training, validation=fold.validation, held_back=fold.training[:0])
 
 
 def _exchange(fold: Fold, injected: Rows, dropped: Rows) -> Draw:

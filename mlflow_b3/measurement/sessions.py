@@ -52,6 +52,7 @@ def open_session(
     *,
     journal: Journal | None = None,
     seconds: float | None = None,
+    started: float | None = None,
     most: int,
     expected: int,
 ) -> Iterator[Session]:
@@ -64,10 +65,12 @@ def open_session(
     journal : Journal, optional
     seconds : float, optional
         The time after which no refit begins that may be left out.
+    started : float, optional
+        When that time began, by `time.monotonic`; now by default.
     most, expected : int
         How many refits there may be, and how many there will be at the least.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     done_before = 0 if journal is None else journal.refits
     with (
         Progress(means.progress, 0 if seconds else most) as progress,

@@ -1,7 +1,7 @@
 """The one interface through which every flavour is refitted."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -63,6 +63,8 @@ class Learner(ABC):
         The columns that the model remembers.
     stochastic : bool
         Whether the result depends on `seed` as well as on the rows.
+    seed_untried : bool
+        `stochastic` was read from a parameter such as `random_state`, which may be without effect.
     strength : {"full", "lower-bound"}
         What the refit means for the result; see `STRENGTHS`.
     used : tuple of str
@@ -87,6 +89,7 @@ class Learner(ABC):
     task: str | None = None
     inputs: ModelInputs = ModelInputs()
     stochastic: bool = False
+    seed_untried: bool = False
     strength: str = "full"
     used: tuple[str, ...] = ()
     weighted: bool = False
@@ -208,6 +211,8 @@ class AuditedModel:
         How many rows it was trained on, where its run says so.
     model_digest : str or None
         Digest of the model's files before they were loaded; None where they cannot be listed.
+    before_first_refit : callable or None
+        Called when the audit has checked its input, right before its first refit.
     """
 
     learner: Learner
@@ -218,6 +223,7 @@ class AuditedModel:
     model_id: str | None = None
     training_rows: int | None = None
     model_digest: str | None = None
+    before_first_refit: Callable[[], None] | None = None
 
 
 class ConstantPredictor:

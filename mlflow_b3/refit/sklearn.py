@@ -85,7 +85,7 @@ class CloneLearner(Learner):
         copy = with_settled_boosters(unfitted(estimator) if search_again else settle(estimator))
         parameters = copy.get_params(deep=True)
         self._seeds = tuple(name for name in parameters if _last(name) in SEEDS)
-        self.stochastic = bool(self._seeds)
+        self.stochastic = self.seed_untried = bool(self._seeds)
         single = {
             name: 1 for name, value in parameters.items() if _last(name) == "n_jobs" and value
         }
@@ -271,10 +271,31 @@ def estimator_inputs(estimator: Any) -> ModelInputs:
     count = _remembered(estimator, "n_features_in_")
     names = _remembered(estimator, "feature_names_in_")
     if names is not None:
-        return ModelInputs(columns=tuple(str(name) for name in names), count=len(names))
+        return ModelInputs(
+            columns=tuple(str(name) for name in names),
+            count=len(names),
+            categories=_categories(estimator),
+        )
     if count is not None:
         return ModelInputs(count=int(count), as_array=True)
     return ModelInputs()
+
+
+def _categories(estimator: Any) -> dict[str, tuple[Any, ...]] | None:
+    """Return the categories that boosted trees of scikit-learn told by the dtype of columns."""
+    first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
+    categorical, names = (
+        _remembered(first, attribute) for attribute in ("is_categorical_", "feature_names_in_")
+    )
+    if categorical is None or names is None or len(names) != len(categorical):
+        return None
+    # private, and the only place that holds them; without it the values of the table are taken
+    encoder = getattr(getattr(first, "_preprocessor", None), "named_transformers_", {}).get(
+        "encoder"
+    )
+    chosen = [str(name) for name, is_one in zip(names, categorical, strict=True) if is_one]
+    known = getattr(encoder, "categories_", [()] * len(chosen))
+    return {name: tuple(values) for name, values in zip(chosen, known, strict=False)} or None
 
 
 def _remembered(estimator: Any, attribute: str) -> Any:

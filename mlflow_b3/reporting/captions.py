@@ -14,8 +14,8 @@ def score_caption(report: AuditReport) -> str:
         text += "." if report.e0_interval[1] is not None else ", which has no upper end."
     elif report.settings.refit_strength != "full":
         text += " The last is a lower bound; the bar has no upper end."
-    if report.e0_guaranteed is not None:
-        text += " The lower bound needs a decreasing and convex loss curve only."
+    if report.e0_secant is not None:
+        text += " The lower limit rests on a convex loss curve."
     return text
 
 

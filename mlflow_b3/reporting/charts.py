@@ -8,7 +8,7 @@ from mlflow_b3.reporting.readable import readable
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.sensitivity_chart import plot_no_splits, plot_sensitivity, threshold_words
 from mlflow_b3.reporting.svg import Plot
-from mlflow_b3.reporting.tables import confidence_note, guarantee_words
+from mlflow_b3.reporting.tables import confidence_note, secant_words
 from mlflow_b3.wording import interval_words, loss_words, number, percent
 
 ROW = 42
@@ -60,14 +60,14 @@ def _scores(report: AuditReport) -> Plot:
         ("on noisy clusters (LOCO)", report.loco, report.loco_interval, "square", "green"),
         (f"on new clusters (e0){least}", report.e0, (low, high), "diamond", "blue"),
     ]
-    if report.e0_guaranteed is not None:
-        rows.append((guarantee_words(report), report.e0_guaranteed, None, "pointer", "blue"))
+    if report.e0_secant is not None:
+        rows.append((secant_words(report), report.e0_secant, None, "pointer", "blue"))
     texts = [
         f"{name}: {number(value)}"
         + (f" ({interval_words(ends)}{confidence_note(report, ends)})" if ends else "")
         for name, value, ends, _, _ in rows
     ]
-    core = [report.iid, report.loco, *report.loco_interval, report.e0, report.e0_guaranteed]
+    core = [report.iid, report.loco, *report.loco_interval, report.e0, report.e0_secant]
     x = axis_for(core, [low, high], perhaps=report.threshold, label=word)
     plot = Plot(
         "scores",

@@ -3,7 +3,10 @@
 from mlflow_b3.findings import Finding
 from mlflow_b3.measurement.outcomes import TOLERATED_FAILURES, FitCounts
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
-from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.method import original_words
+from mlflow_b3.reporting.report import AuditReport, Settings
+from mlflow_b3.table_checks import IN_TABLE
+from mlflow_b3.wording import number
 
 FEW_REFITS = 20
 MOSTLY = 0.5
@@ -52,6 +55,15 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 f"{test.detectable:.3g} with probability 0.8.",
             )
         )
+    constant, threshold = report.constant_loss, report.threshold
+    if settings.threshold_given and None not in (constant, threshold) and threshold > constant:  # type: ignore[operator]
+        found.append(
+            (
+                "B351",
+                f"the threshold of {number(threshold)} is above {number(constant)}, the loss of the best "
+                "constant answer: a model that has learned nothing would meet it. Give a smaller one.",
+            )
+        )
     bound = settings.loss_bound
     if report.e0 is not None and bound is not None and report.e0 >= bound:
         found.append(
@@ -78,7 +90,8 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B304",
                 f"the loss rises when leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
-                "this learner." + (" No lower bound is guaranteed." + instead if by_rows else ""),
+                "this learner."
+                + (" No lower limit by a secant is given." + instead if by_rows else ""),
             )
         )
     if not shape.convex:
@@ -86,7 +99,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B305",
                 f"the loss curve bends the wrong way (z = {shape.curvature_z:.1f})."
-                + (" No lower bound is guaranteed." + instead if by_rows else ""),
+                + (" No lower limit by a secant is given." + instead if by_rows else ""),
             )
         )
     if not report.accurate and by_rows:
@@ -127,6 +140,15 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
                 "or the recipe of a network, for the whole answer.",
             )
         )
+    if settings.n_train is not None:
+        found.append(
+            (
+                "B353",
+                f"every score here is that of models trained on {settings.n_train} rows drawn with "
+                "replacement, not of the audited model, which is trained on more. Leave n_train out "
+                "to audit models of full size.",
+            )
+        )
     agreement = settings.refit_agreement
     if agreement is not None and agreement < LEAST_AGREEMENT:
         what = (
@@ -137,13 +159,19 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B322",
-                f"trained on all rows of this table, the refit agrees with the logged model in "
+                f"trained on all rows of this table, the refit agrees with {original_words(settings)} in "
                 f"{100 * agreement:.3g} % {what}. Either these are not the rows it was trained on, "
-                "or the training was not the same (parameters, chance): then the numbers are about "
-                "another model.",
+                "or the training was not the same (parameters, chance, dtypes of columns): then the "
+                "numbers are about another model." + _dtypes(settings),
             )
         )
     return found
+
+
+def _dtypes(settings: Settings) -> str:
+    """Return which columns may be of other dtypes than in training."""
+    differ = [note for note in settings.refit_notes if IN_TABLE in note]
+    return f" Dtypes differ: {'; '.join(differ)}." if differ else ""
 
 
 def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]:
@@ -171,6 +199,14 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
                 "are of these, and no gate takes them: who watches the estimate can stop when it "
                 "pleases. Start the same audit again to finish it; with its journal it goes on from "
                 "there.",
+            )
+        )
+    elif counts.done < counts.planned:
+        found.append(
+            (
+                "B352",
+                f"the time of the budget was over after {counts.done} of {counts.planned} planned "
+                "refits. The numbers are of these; a longer time gives a steadier curve.",
             )
         )
     fits = report.curve.fits

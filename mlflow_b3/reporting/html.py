@@ -11,7 +11,7 @@ from mlflow_b3.reporting.captions import (
 )
 from mlflow_b3.reporting.charts import plots_of
 from mlflow_b3.reporting.cvc import cvc_values, findings_with_cvc
-from mlflow_b3.reporting.headline import ABOVE, BELOW, INFLATED, headline_of
+from mlflow_b3.reporting.headline import explain_tipping, headline_of
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
 from mlflow_b3.reporting.method import describe_refit
@@ -23,7 +23,6 @@ from mlflow_b3.reporting.sentences import (
     explain_answer,
     explain_inflation,
     explain_test,
-    explain_tipping,
 )
 from mlflow_b3.reporting.tables import (
     distribution_tables,
@@ -32,9 +31,6 @@ from mlflow_b3.reporting.tables import (
     settings_table,
     suspicious_tables,
 )
-
-#: Signs that repeat what the word says, for the eye.
-SIGNS = {BELOW: "▼", ABOVE: "▲", INFLATED: "▲"}
 
 
 def to_html(report: AuditReport) -> str:
@@ -52,7 +48,6 @@ def to_html(report: AuditReport) -> str:
         "report.html.j2",
         settings=report.settings,
         headline=headline,
-        sign=SIGNS.get(headline.word, "◆"),
         charts={name: Markup(plot.inline()) for name, plot in plots.items()},
         score_caption=score_caption(report),
         answer=[explain_answer(report), explain_inflation(report)],

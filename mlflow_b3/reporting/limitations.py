@@ -76,10 +76,10 @@ def open_questions(report: AuditReport) -> list[str]:
             "Whether this model profits from leaked rows at all. The test did not show it; an effect "
             f"below {number(test.detectable)} would often be missed."
         )
-    if not (report.shape.decreasing and report.shape.convex) and settings.pattern != "fragments":
+    if report.e0_secant is None and report.e0 is not None and settings.pattern == "rows":
         found.append(
-            "A lower bound that needs no model of the loss curve: the measured curve contradicts "
-            "what it rests on."
+            "A lower limit by a secant of the loss curve: the measured curve does not show that it "
+            "is convex."
         )
     return found + _about_refits(report) + _about_cvc(report)
 

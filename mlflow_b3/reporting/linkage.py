@@ -65,9 +65,7 @@ def _as_split_rate(report: AuditReport) -> str:
     seen = leak.validation.high if leak is not None and upper else report.p0
     if report.e0 is None or seen is None or seen >= apart:
         return ""
-    return (
-        f" In the table of split rates below that is {'at most ' * upper}{percent(seen / apart)}."
-    )
+    return f" In the table of split rates that is {'at most ' * upper}{percent(seen / apart)}."
 
 
 def explain_regression(report: AuditReport) -> list[str]:

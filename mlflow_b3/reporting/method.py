@@ -1,7 +1,8 @@
 """How the numbers of an audit were made, in words."""
 
+from mlflow_b3.refit.agreement import CLASSES_READ
 from mlflow_b3.reporting.cvc_words import describe_cvc
-from mlflow_b3.reporting.report import AuditReport
+from mlflow_b3.reporting.report import AuditReport, Settings
 from mlflow_b3.wording import percent, shortened
 
 ROUTE_WORDS = {
@@ -19,6 +20,7 @@ def describe_method(report: AuditReport) -> str:
     """Return how the numbers were made, for the record."""
     s = report.settings
     draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
+    draws += "" if s.n_train is None else f", {s.n_train} rows each"
     features = f"features {shortened(s.features)}" if s.features else "no features"
     corrected = "" if report.cvc is None else f" {describe_cvc(report.cvc)}"
     return (
@@ -47,10 +49,19 @@ def describe_refit(report: AuditReport) -> str:
             "its predictions" if s.task == "classification" else "the variance of its predictions"
         )
         parts.append(
-            f"trained on all rows it agrees with the logged model in {percent(s.refit_agreement)} of "
-            f"{equal}"
+            f"trained on all rows it agrees with {original_words(s)} in {percent(s.refit_agreement)} of "
+            f"{equal}" + (", by that reading of its classes" if _classes_read(s) else "")
         )
     return "; ".join(parts) + "."
+
+
+def _classes_read(settings: Settings) -> bool:
+    return any(note.startswith(CLASSES_READ) for note in settings.refit_notes)
+
+
+def original_words(settings: Settings) -> str:
+    """Return what the model is called that refits are compared with."""
+    return "the fitted model that was given" if settings.uri is None else "the logged model"
 
 
 def estimator_words(report: AuditReport) -> str:

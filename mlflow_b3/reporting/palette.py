@@ -12,6 +12,7 @@ LIGHT = {
     "blue": "#0072b2",
     "orange": "#c45500",
     "green": "#00795a",
+    "red": "#b3261e",
 }
 DARK = {
     "paper": "#14181d",
@@ -23,9 +24,10 @@ DARK = {
     "blue": "#56b4e9",
     "orange": "#e69f00",
     "green": "#2fbf94",
+    "red": "#ff8a80",
 }
 TEXT = ("ink", "muted")
-MARKS = ("blue", "orange", "green", "edge")
+MARKS = ("blue", "orange", "green", "red", "edge")
 
 
 def _variables(colours: dict[str, str]) -> str:

@@ -2,7 +2,14 @@
 
 from mlflow_b3.measurement.resampling import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc_words import joined, scope_words, value_words
-from mlflow_b3.reporting.headline import ABOVE, BELOW, at_least, headline_of, unsure
+from mlflow_b3.reporting.headline import (
+    ABOVE,
+    BELOW,
+    at_least,
+    compare_with_threshold,
+    explain_tipping,
+    unsure,
+)
 from mlflow_b3.reporting.method import ROUTE_WORDS, estimator_words, fold_words
 from mlflow_b3.reporting.premises import (
     NOT_FINITE,
@@ -13,7 +20,6 @@ from mlflow_b3.reporting.premises import (
     shares_clusters,
 )
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.sentences import explain_tipping
 from mlflow_b3.wording import loss_words, number, percent
 
 #: The estimators that are not those of the papers.
@@ -209,14 +215,12 @@ def _results(report: AuditReport) -> str:
     )
     if is_half(report):
         text += " That is the value for half of the limit; the interval is for none to all of it."
-    bound = report.e0_guaranteed
-    if bound is not None:
-        noise = "up to noise"
-        if report.e0 is not None and bound > report.e0:
-            noise += ", which puts it above the estimate here"
+    limit = report.e0_secant
+    if limit is not None:
+        above = ", above the estimate here" * (report.e0 is not None and limit > report.e0)
         text += (
-            " A lower bound that needs a decreasing and convex curve only was "
-            f"{number(bound)}, {noise}."
+            " If the loss curve is convex, the loss on new clusters is at least "
+            f"{number(limit)} (one-sided 95 % limit of a secant){above}."
         )
     if report.settings.n_validated < FEW_CLUSTERS:
         text += (
@@ -231,7 +235,7 @@ def _threshold(report: AuditReport) -> str:
     answer = {
         BELOW: f"All of the interval is below {limit}.",
         ABOVE: f"All of the interval is at or above {limit}.{unsure(report)}",
-    }.get(headline_of(report).word, f"Whether that is below {limit} is open.")
+    }.get(compare_with_threshold(report), f"Whether that is below {limit} is open.")
     return f"{answer} {explain_tipping(report)}"
 
 

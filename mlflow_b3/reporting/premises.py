@@ -5,9 +5,34 @@ import math
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.reporting.linkage import describe_evidence
 from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.wording import percent
+from mlflow_b3.wording import number, percent
 
 NOT_FINITE = "Some of the numbers of this audit are not finite, so they say nothing."
+
+
+#: An end of an interval that is so many times the loss of a constant prediction limits nothing.
+SENSELESS = 10.0
+
+
+def largest_sensible(report: AuditReport) -> float:
+    """Return the loss beyond which a number is an artefact of extrapolation, not worth printing.
+
+    Ten times the loss of the best constant prediction, of the score by ids, or of the threshold,
+    whichever is largest. Losses with a natural limit, such as error rates, need none.
+    """
+    settings = report.settings
+    if settings.loss_bound is not None and settings.loss != "log":
+        return math.inf
+    given = report.threshold if settings.threshold_given else None
+    known = [report.loco_interval[1], report.constant_loss or 0.0, given or 0.0]
+    largest = max(value for value in known if not math.isnan(value))
+    return SENSELESS * largest if largest > 0 else math.inf
+
+
+def sensible_number(report: AuditReport, value: float) -> str:
+    """Return a loss in words, without digits where it is an artefact of extrapolation."""
+    most = largest_sensible(report)
+    return f"over {number(most)}" if value > most else number(value)
 
 
 def is_finite(report: AuditReport) -> bool:

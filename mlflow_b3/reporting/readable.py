@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from mlflow_b3.reporting.premises import largest_sensible
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
 from mlflow_b3.wording import visible
@@ -24,12 +25,16 @@ Report = TypeVar("Report", bound=Result)
 
 
 def readable(report: Report) -> Report:
-    """Return the report with visible and short names, for people; the numbers are the same.
+    """Return the report with visible and short names, for people.
 
-    Names come from tables, models and run tags. They may be long, span lines, or contain characters
+    The numbers are the same, but an upper end of e0 that limits nothing is left out. Names come from tables, models and run tags. They may be long, span lines, or contain characters
     that are invisible or turn the direction of what follows.
     """
     shown = _readable(report, LONGEST_TEXT)
+    if isinstance(shown, AuditReport):
+        low, high = shown.e0_interval
+        if high is not None and high > max(low, largest_sensible(shown)):
+            shown = replace(shown, e0_interval=(low, None))
     assert isinstance(shown, type(report))
     return shown
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.estimation.bounds import ShapeCheck
@@ -18,6 +18,7 @@ from mlflow_b3.hypothesis import LeakageTest
 from mlflow_b3.linkage.estimates import LeakEstimate
 from mlflow_b3.linkage.ranking import SuspiciousRow
 from mlflow_b3.linkage.regression import LossRegression
+from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
 from mlflow_b3.measurement.outcomes import Refits
 from mlflow_b3.results import KEPT_APART, Result
@@ -76,14 +77,28 @@ class Settings(Result):
     fits : int
         Refits that were made, failed ones included.
     data_digest, version : str
+    measured_at : str or None
+        When the last refit ended, in UTC; None in reports of earlier versions.
+    texts : tuple of str
+        Columns that the model takes as text, and that were read from a .csv file as such.
     data_source : str or None
         The file that the table was read from; None for a table in memory. Equal tables make equal
         reports wherever they came from.
     method_options : dict
         The options of the method, with their values.
+    n_repeated : int or None
+        Clusters with two rows or more; None in reports of earlier versions.
+    training_digest : str or None
+        MLflow's own digest of the table, for comparison with the datasets that the model's run logged;
+        None where the run logged none of this size.
     fold_threshold, purge_threshold : float or None
         Match probability from which rows of different clusters were kept in one fold, or training
         rows were left out because of the validation rows.
+    n_train : int or None
+        Rows of a resampled training set, where that was chosen; None for as many as the fold has.
+    loss_ceiling : float or None
+        For `squared` and `absolute`: the largest mean loss of predictions inside the range of the
+        target. It limits intervals where all measured losses are below it.
     """
 
     model: str
@@ -127,6 +142,12 @@ class Settings(Result):
     purge_threshold: float | None = None
     claim_centre: float | None = None
     model_digest: str | None = None
+    measured_at: str | None = field(default=None, compare=False)
+    texts: tuple[str, ...] = ()
+    n_repeated: int | None = None
+    training_digest: str | None = None
+    n_train: int | None = None
+    loss_ceiling: float | None = None
 
     @property
     def middle(self) -> float:
@@ -150,11 +171,14 @@ class AuditReport(Result):
         leakage up to a limit of 95 % confidence it holds with 90 %. The upper end is None where
         the refits give lower bounds only (`settings.refit_strength`); then e0 and inflation are
         what shows of them, and tipping points are the latest possible ones. It is also None where
-        evidence leaves open that all validation rows were seen and the loss has no largest value.
-    e0_guaranteed : float or None
-        Lower bound of e0 that needs a decreasing and convex loss curve only, up to noise; None
-        where that is rejected, where nothing is known, or for pattern `fragments`, which needs
-        no such bound.
+        evidence leaves open that all validation rows were seen and the loss has no largest value,
+        and where it would be more than ten times the largest measured loss: then the extrapolation
+        says nothing about it. It is at most the largest possible loss, or `settings.loss_ceiling`.
+    e0_secant : float or None
+        Lower limit of e0 (one-sided 95 %) that holds if the loss curve is convex: a secant with its
+        noise subtracted. None unless the measured curve supports convexity
+        (`ShapeCheck.supports_convexity`), where nothing is known, and for pattern `fragments`.
+        It is no guarantee: to the left of all levels nothing is measured.
     p0 : float or None
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
@@ -177,7 +201,8 @@ class AuditReport(Result):
         cluster error stands behind it then.
     fragments : FragmentLosses or None
     fragment_sensitivity : Sensitivity or None
-        Pattern `fragments`, over the split rate; None when no cluster has two rows.
+        Pattern `fragments`, over the split rate; None when no cluster has two rows, or with
+        `settings.n_train`.
     threshold : float or None
         The loss at which the model fails: given, or that of the best constant prediction.
     constant_loss : float or None
@@ -214,17 +239,23 @@ class AuditReport(Result):
     refits : Refits or None
         How the refits went: how many failed and why, and whether the user stopped them early; None
         in reports of earlier versions.
+    e0_guaranteed : float or None
+        In records of earlier versions only: the secant without its noise subtracted, and without a
+        test that supports convexity. It was above the loss on new clusters in a third of audits.
     influence : Influence or None
         How far each cluster moves the scores, for comparing audits of the same clusters. Like
         `splits` it is kept in a table of its own.
     splits : tuple of Fold or None
         The rows on either side of every fold. `to_dict` leaves them out, `record` writes them to a
         table of their own.
+    measurements : Measurement or None
+        The measured losses that everything else follows from. `to_dict` leaves them out, `record`
+        writes them to a file of their own, from which `attest` draws the conclusions again.
     """
 
     e0: float | None
     e0_interval: tuple[float, float | None]
-    e0_guaranteed: float | None
+    e0_secant: float | None
     p0: float | None
     p0_source: str
     loco: float
@@ -260,12 +291,30 @@ class AuditReport(Result):
     readings: tuple[Reading, ...] = ()
     constant_loss: float | None = None
     refits: Refits | None = None
+    e0_guaranteed: float | None = None
     influence: Influence | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
     splits: tuple[Fold, ...] | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
+    measurements: Measurement | None = field(
+        default=None, compare=False, repr=False, metadata=KEPT_APART
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as dictionaries, lists, strings, numbers, booleans and None."""
+        values = super().to_dict()
+        if self.e0_guaranteed is None:  # records of earlier versions only have it
+            del values["e0_guaranteed"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Build the report from what `to_dict` returned, in this version or an earlier one."""
+        if isinstance(values, dict) and "e0_guaranteed" in values:
+            values = {"e0_secant": None, **values}
+        return super().from_dict(values)
 
     @property
     def partial(self) -> bool:

@@ -2,7 +2,7 @@
 
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.reporting.axes import Axis, axis_for
-from mlflow_b3.reporting.premises import rate_of
+from mlflow_b3.reporting.premises import rate_of, sensible_number
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.svg import Plot
 from mlflow_b3.wording import loss_words, number, percent
@@ -62,7 +62,7 @@ def plot_sensitivity(report: AuditReport, curve: Sensitivity) -> Plot:
     }.get(unit, report.tipping_p0)
     description = (
         f"e0 goes from {number(curve.e0[0])} at a {unit} of {percent(error[0])} to "
-        f"{number(curve.e0[-1])} at {percent(error[-1])}."
+        f"{sensible_number(report, curve.e0[-1])} at {percent(error[-1])}."
     )
     if tip is not None:
         description += (

@@ -6,7 +6,14 @@ from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.intervals import CONFIDENCE
 from mlflow_b3.estimation.shares import SeenShare
 from mlflow_b3.hypothesis import LeakageTest
-from mlflow_b3.reporting.headline import INFLATED, NOT_SHOWN, UNKNOWN, at_least, inflation_of
+from mlflow_b3.reporting.headline import (
+    NOT_SHOWN,
+    OPEN,
+    SHOWN,
+    at_least,
+    explain_tipping,
+    loco_inflation,
+)
 from mlflow_b3.reporting.linkage import explain_linkage, explain_regression
 from mlflow_b3.reporting.premises import (
     NOT_FINITE,
@@ -21,7 +28,6 @@ from mlflow_b3.wording import loss_words, number, percent
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
-TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
 DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
@@ -57,16 +63,19 @@ def explain_answer(report: AuditReport) -> str:
     if report.e0 is None:
         ends = f"lies between {number(low)} and {number(high)} ({sure})"
         if high is None:
-            ends = f"is {at_least(report)}, and nothing limits it from above"
+            ends = f"is {at_least(report)}"
         return (
             f"How well this model does on new clusters is not known. {premise_of(report)}, its {word} there "
             f"{ends}. The tables below say what each rate would mean. "
             + _search(report)
             + (_doses(report) if settings.pattern == "unknown" else "")
         )
+    value = f"about {number(report.e0)} ({sure} interval {number(low)} to {number(high)})"
+    if high is None:
+        value = at_least(report)
     return (
-        f"{premise_of(report)}, this model's {word} on clusters it has never seen is about "
-        f"{number(report.e0)} ({sure} interval {number(low)} to {number(high)}). This value is "
+        f"{premise_of(report)}, this model's {word} on clusters it has never seen is {value}. "
+        "This value is "
         "corrected for bias; it is less certain than the uncorrected one, not more."
         + (_doses(report) if settings.pattern == "fragments" else "")
         + _half(report)
@@ -128,12 +137,12 @@ def explain_inflation(report: AuditReport) -> str:
         return f"{ignoring}; {second}." + (
             " The second is too good as well if ids are wrong." if report.test.rejected else ""
         )
-    answer = inflation_of(report).word
+    answer = loco_inflation(report)
     if report.settings.refit_strength != "full":
         shows = f"of the second's bias, {number(report.inflation)} shows."
         if report.inflation <= 0:
             shows = "no bias of the second shows, which does not say that it has none."
-        found = "Both are too good" if answer == INFLATED else "How far they are off is not known"
+        found = "Both are too good" if answer == SHOWN else "How far they are off is not known"
         return f"{ignoring}; {second}. {found}; {shows}"
     gap = report.e0 - report.iid
     naive = f"{number(gap)} too good" if gap > 0 else f"not too good (correction {number(gap)})"
@@ -144,7 +153,7 @@ def explain_inflation(report: AuditReport) -> str:
     half = ", if half of that limit leaked" if is_half(report) else ""
     return f"{start}, by this estimate {number(report.inflation)} too good{half}." + {
         NOT_SHOWN: " The noise allows that it is not too good at all.",
-        UNKNOWN: " Whether it is too good at all is not known.",
+        OPEN: " Whether it is too good at all is not known.",
     }.get(answer, "")
 
 
@@ -181,39 +190,3 @@ def _form(test: LeakageTest) -> str:
             "null hypothesis is stronger: that rows do not depend on their cluster at all"
         )
     return f"It is the paired form, on {units}{scope}"
-
-
-def explain_tipping(report: AuditReport) -> str:
-    """Return how wrong the ids would have to be before the loss reaches the threshold."""
-    if report.threshold is None:
-        return "No threshold was given for this loss, so there is no tipping point."
-    if not is_finite(report):
-        return NOT_FINITE
-    full = report.settings.refit_strength == "full"
-    what = f"the threshold of {number(report.threshold)}"
-    if not report.settings.threshold_given:
-        what = f"the {number(report.threshold)} of the best constant answer"
-    if report.loco >= report.threshold:
-        return (
-            f"There is no tipping point: {folds_words(report)} the loss is {number(report.loco)}, "
-            f"which reaches {what} already."
-        )
-    curve = report.sensitivity
-    most = percent(max(curve.error or curve.p0))
-    if curve.error is None:
-        condition, tip = TRAINING_ROWS, report.tipping_p0
-    else:
-        condition, tip = "of the rows carried a wrong id", report.tipping_cluster_error
-    tips = [_tips(condition, tip, most, full)]
-    if report.fragment_sensitivity is not None:
-        condition = "of the rows belonged to split clusters"
-        tips.append(_tips(condition, report.tipping_split_rate, "100 %", full))
-    return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
-
-
-def _tips(condition: str, value: float | None, most: str, full: bool) -> str:
-    if value is None and not full:
-        return f"at a rate that cannot be told (what shows does not reach it if {most} {condition})"
-    if value is None:
-        return f"not even if {most} {condition}"
-    return f"{'' if full else 'at the latest '}if {percent(value)} {condition}"

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from mlflow_b3.folds import FoldSummary
 from mlflow_b3.reporting.cvc_words import describe_cvc
 from mlflow_b3.reporting.method import estimator_words, fold_words
-from mlflow_b3.reporting.premises import confidence_of, rate_of
+from mlflow_b3.reporting.premises import (
+    confidence_of,
+    largest_sensible,
+    rate_of,
+    sensible_number,
+)
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.wording import interval_words, loss_words, number, percent, shortened
 
@@ -52,16 +57,16 @@ def score_rows(
         (f"{word} on noisy clusters (LOCO)", report.loco, report.loco_interval),
         (f"{word} on new clusters (e0){at_least}", report.e0, report.e0_interval),
     ]
-    if report.e0_guaranteed is not None:
-        rows.append((guarantee_words(report), report.e0_guaranteed, None))
+    if report.e0_secant is not None:
+        rows.append((secant_words(report), report.e0_secant, None))
     return rows
 
 
-def guarantee_words(report: AuditReport) -> str:
-    """Return what the lower bound of e0 is called."""
-    e0, bound = report.e0, report.e0_guaranteed
-    above = e0 is not None and bound is not None and bound > e0
-    return "e0 is at least, up to noise" + " (here it is above e0)" * above
+def secant_words(report: AuditReport) -> str:
+    """Return what the lower limit of e0 by a secant is called."""
+    e0, limit = report.e0, report.e0_secant
+    above = e0 is not None and limit is not None and limit > e0
+    return "e0 at least, if the curve is convex" + " (here it is above e0)" * above
 
 
 def score_table(report: AuditReport) -> Table:
@@ -104,12 +109,19 @@ def sensitivity_rows(
 
 def sensitivity_tables(report: AuditReport) -> list[Table]:
     """Return what each rate of wrong ids would mean."""
+    most = largest_sensible(report)
+
+    def ends(low: float, high: float | None) -> str:
+        if high is not None and high <= most:
+            return interval_words((low, high))
+        return f"{sensible_number(report, low)}, no upper limit"
+
     return [
         Table(
             title=f"What each {axis} would mean",
             head=(axis, "e0", INTERVAL),
             rows=tuple(
-                (percent(error), number(e0), interval_words((low, high)))
+                (percent(error), sensible_number(report, e0), ends(low, high))
                 for error, e0, low, high in rows
             ),
         )
@@ -234,7 +246,8 @@ def settings_table(report: AuditReport) -> Table:
         "clusters": f"{s.n_clusters}, of which {s.n_validated} were validated on",
         "folds": fold_words(report),
         "folds digest": s.folds_digest or None,
-        "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}",
+        "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}"
+        + ("" if s.n_train is None else f", {s.n_train} rows each"),
         "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
         "corrected cross-validation": None if report.cvc is None else describe_cvc(report.cvc),
         "seed": str(s.seed),

@@ -1,8 +1,18 @@
 """An audit report as text and as Markdown."""
 
+import textwrap
+
 from mlflow_b3.reporting.cvc import cvc_parts, cvc_sections, findings_with_cvc, listed_findings
 from mlflow_b3.reporting.headline import headline_of
-from mlflow_b3.reporting.layout import aligned, escaped, listed, markdown_table, paragraphs, titled
+from mlflow_b3.reporting.layout import (
+    WIDTH,
+    aligned,
+    escaped,
+    listed,
+    markdown_table,
+    paragraphs,
+    titled,
+)
 from mlflow_b3.reporting.limitations import LIMITS, open_questions
 from mlflow_b3.reporting.method import describe_method, describe_refit
 from mlflow_b3.reporting.paper import describe_for_paper, references_of
@@ -33,7 +43,7 @@ def to_text(report: AuditReport) -> str:
     title = f"Leakage audit of {report.settings.model}"
     sections = [
         f"{title}\n{'=' * len(title)}",
-        paragraphs(headline.word, [headline.sentence]),
+        textwrap.fill(str(headline), WIDTH, subsequent_indent="  "),
         "\n".join(aligned(score_table(report).rows, right=1)),
         paragraphs("In words", explain(report)),
         *cvc_sections(report),
@@ -52,7 +62,7 @@ def to_markdown(report: AuditReport) -> str:
     headline = headline_of(report)
     parts = [
         f"# Leakage audit of {escaped(report.settings.model)}",
-        f"**{headline.word}.** {escaped(headline.sentence)}",
+        f"**{headline.sign} {headline.word}.** {escaped(headline.sentence)}",
         markdown_table(score_table(report)),
         *(escaped(sentence) for sentence in explain(report)),
         *map(markdown_table, sensitivity_tables(report)),

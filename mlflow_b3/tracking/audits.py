@@ -2,11 +2,17 @@
 
 import re
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
-from mlflow_b3.refit.loading import model_info, registered_version
+from mlflow_b3.refit.loading import (
+    announced_waiting,
+    model_info,
+    raise_if_unreachable,
+    registered_version,
+)
 from mlflow_b3.refit.model_files import matching, resolve_source
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.tracking.files import load_report
@@ -35,8 +41,10 @@ def find_audit(client: Any, reference: str) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
-        tags = _tags(client, reference)
+        with announced_waiting():
+            tags = _tags(client, reference)
     except MlflowException as error:
+        raise_if_unreachable(error)
         raise TrackingError(f"{reference!r} was not found: {error}") from error
     if "b3.audit_run_id" not in tags:
         raise TrackingError(
@@ -57,6 +65,7 @@ def _require_kept(client: Any, audit_run_id: str, reference: str) -> None:
     try:
         stage = client.get_run(audit_run_id).info.lifecycle_stage
     except MlflowException as error:
+        raise_if_unreachable(error)
         raise TrackingError(f"{told}cannot be found; {advice}: {error}") from error
     if stage != "active":
         raise TrackingError(
@@ -109,7 +118,12 @@ def current_audits(client: Any, experiment: str) -> list[str]:
 def _experiment_id(client: Any, experiment: str) -> str:
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(experiment)
+    try:
+        with announced_waiting():
+            found = client.get_experiment_by_name(experiment)
+    except MlflowException as error:
+        raise_if_unreachable(error)
+        raise
     if found is None and experiment.isdigit():
         with suppress(MlflowException):
             found = client.get_experiment(experiment)
@@ -123,7 +137,8 @@ def _is_current(client: Any, audit_run_id: str) -> bool:
 
     try:
         run = client.get_run(audit_run_id)
-    except MlflowException:
+    except MlflowException as error:
+        raise_if_unreachable(error)
         return False  # removed
     current = run.data.tags.get("b3.status") == "current"
     return bool(current and run.info.lifecycle_stage == "active")
@@ -149,12 +164,18 @@ def tried_audits(client: Any, subject: str) -> list[Any]:
 
     Those that failed, were killed or have been deleted are among them, in whatever experiment.
     """
-    found = [
+    return audits_among(runs_of(client, subject))
+
+
+def audits_among(runs: Iterable[Any]) -> list[Any]:
+    """Return those of a model's runs that are audits: no commitments, no attestations."""
+    others = ("b3.commitment", "b3.attests")
+    return [
         run
-        for run in runs_of(client, subject)
+        for run in runs
         if run.data.tags.get("b3.audit_run_id", run.info.run_id) == run.info.run_id
+        and not any(tag in run.data.tags for tag in others)
     ]
-    return [run for run in found if "b3.commitment" not in run.data.tags]
 
 
 def runs_of(client: Any, subject: str) -> list[Any]:
@@ -176,7 +197,7 @@ def runs_of(client: Any, subject: str) -> list[Any]:
             run_view_type=ViewType.ALL,
         )
     ]
-    own = [run for run in runs if run.data.tags["b3.subject"] == subject]
+    own = [run for run in runs if run.data.tags.get("b3.subject") == subject]
     return sorted(own, key=lambda run: run.info.start_time, reverse=True)
 
 
@@ -212,6 +233,7 @@ def audited_versions(client: Any, name: str) -> list[str]:
             if "b3.audit_run_id" in version.tags or _model_has_audit(client, version.source)
         ]
     except MlflowException as error:
+        raise_if_unreachable(error)
         raise TrackingError(f"registered_model={name!r} cannot be looked up: {error}") from error
     if not uris:
         raise TrackingError(f"the registered model {name!r} has no audited version.")
@@ -239,4 +261,5 @@ def read_audit(audit_run_id: str) -> AuditReport:
             path = download_artifacts(artifact_uri=f"runs:/{audit_run_id}/b3", dst_path=folder)
             return load_report(path)
     except (MlflowException, OSError, InputError) as error:
+        raise_if_unreachable(error)
         raise TrackingError(f"the audit of run {audit_run_id} cannot be read: {error}") from error

@@ -13,12 +13,13 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.fold_table import fold_table, read_fold_table
 from mlflow_b3.folds import Fold
+from mlflow_b3.measurement.assembly import Measurement
 from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.reporting.text import to_markdown
 
 #: Files that grow with the rows of the table; only the audit's own run has them.
-OF_ROWS = ("folds.csv", "influence.csv")
+OF_ROWS = ("folds.csv", "influence.csv", "measurements.json")
 
 
 def files_of(report: AuditReport) -> dict[str, str]:
@@ -39,6 +40,8 @@ def files_of(report: AuditReport) -> dict[str, str]:
         files["folds.csv"] = fold_table(report.splits, report.settings.n_rows)
     if report.influence is not None:
         files["influence.csv"] = report.influence.to_csv()
+    if report.measurements is not None:
+        files["measurements.json"] = report.measurements.to_json()
     return files
 
 
@@ -95,7 +98,7 @@ def load_report(folder: str | PathLike[str]) -> AuditReport:
     place = Path(folder)
     try:
         report = AuditReport.from_json((place / "audit.json").read_text(encoding="utf-8"))
-        table, influence = (place / name for name in OF_ROWS)
+        table, influence, measurements = (place / name for name in OF_ROWS)
         if table.exists():
             splits = read_fold_table(table).splits
             folds = tuple(Fold(training=t, validation=v) for t, v in splits)
@@ -103,6 +106,9 @@ def load_report(folder: str | PathLike[str]) -> AuditReport:
         if influence.exists():
             text = influence.read_text(encoding="utf-8")
             report = replace(report, influence=Influence.from_csv(text))
+        if measurements.exists():
+            measured = Measurement.from_json(measurements.read_text(encoding="utf-8"))
+            report = replace(report, measurements=measured)
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{str(folder)!r} holds no audit that can be read: {type(error).__name__}: {error}"

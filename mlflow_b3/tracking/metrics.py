@@ -19,7 +19,7 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "e0": report.e0 if report.settings.refit_strength == "full" else None,
         "e0_low": low,
         "e0_high": high,
-        "e0_guaranteed": report.e0_guaranteed,
+        "e0_secant": report.e0_secant,
         # shares of split clusters must not be held against tipping_p0, which counts misplaced rows
         "p0": None if split else report.p0,
         "seen_share": report.p0 if split else None,

@@ -2,25 +2,27 @@
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_b3.committed_arguments import commit_arguments
 from mlflow_b3.data import digest_table, label_clusters, read_table
 from mlflow_b3.errors import EvidenceError, InputError, ModelError
-from mlflow_b3.gating.keys import encode_public_key, key_id, signing_key, trusted_keys
+from mlflow_b3.gating.keys import key_id, signing_key, trusted_keys
+from mlflow_b3.gating.policy import load_policy
 from mlflow_b3.gating.sealing import canonical, digest, open_content, seal_content
 from mlflow_b3.refit.interface import AuditedModel
-from mlflow_b3.refit.loading import URI_FORMS, model_info
+from mlflow_b3.refit.loading import URI_FORMS, declared_texts, model_info
 from mlflow_b3.refit.model_files import digest_model, digest_of, read_artifact, resolve_source
 from mlflow_b3.refit.stored_code import find_trainer
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
 from mlflow_b3.tracking.audits import runs_of, subject_of
-from mlflow_b3.tracking.issuing import Issuer
+from mlflow_b3.tracking.issuing import POLICY
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
 from mlflow_b3.tracking.writing import FOLDER
 
@@ -105,6 +107,7 @@ def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments
             info.run_id,
             data,
             {"target": target, "cluster": cluster, **arguments},
+            texts=declared_texts(info),
             committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         _write(client, commitment, source.run_id, source.model_id, key)
@@ -117,6 +120,8 @@ def make_commitment(
     run_id: str | None,
     data: Any,
     arguments: Mapping[str, Any],
+    *,
+    texts: Sequence[str] = (),
     committed_at: str = "",
 ) -> Commitment:
     """Return the commitment to an audit of a model with some arguments.
@@ -129,12 +134,14 @@ def make_commitment(
     data : DataFrame or path
     arguments : mapping
         Those of `mlflow_b3.audit` by name.
+    texts : sequence of str
+        Columns that the model takes as text.
     committed_at : str
     """
     given = dict(arguments)
     if given.get("trainer") is None and given.get("refit", "auto") in ("auto", "trainer"):
         given["trainer"] = find_trainer(run_id)
-    frame, cluster = label_clusters(read_table(data), given["cluster"])
+    frame, cluster = label_clusters(read_table(data, texts), given["cluster"])
     settings = commit_arguments({**given, "cluster": cluster})
     return Commitment(
         subject=subject,
@@ -162,8 +169,9 @@ def _write(
         path = Path(folder) / FILE
         path.write_text(document, encoding="utf-8")
         client.log_artifact(child, str(path), FOLDER)
-    client.set_tag(child, "b3.subject", commitment.subject)
+    # first that it is a commitment: a run with a subject alone is an audit, and stays one
     client.set_tag(child, "b3.commitment", commitment.hash)
+    client.set_tag(child, "b3.subject", commitment.subject)
     remove_twins(client, child)
     client.set_terminated(child)
     shown = f"{commitment.hash} {commitment.committed_at}"
@@ -211,6 +219,7 @@ class Preregistration:
             "matched": self.matched and same_table,
             "signed_by": self.signed_by,
             "commitments": self.commitments,
+            "same_table": same_table,
         }
 
 
@@ -225,7 +234,6 @@ class _Found:
 
 def find_preregistration(
     client: Any,
-    issuer: Issuer,
     audited: AuditedModel,
     audit_run_id: str,
     data: Any,
@@ -236,8 +244,6 @@ def find_preregistration(
     Parameters
     ----------
     client : MlflowClient
-    issuer : Issuer
-        Whose policy says which keys are trusted; its own key is.
     audited : AuditedModel
     audit_run_id : str
         The audit's own run, which has begun.
@@ -250,21 +256,33 @@ def find_preregistration(
         if not runs:
             return None
         began = client.get_run(audit_run_id).info.start_time
-        found = [f for run in runs if (f := _read(issuer, run, subject, began)) is not None]
+        trusted = trusted_keys(load_policy(environ.get(POLICY) or None).trusted_keys)
+        found = [f for run in runs if (f := _read(trusted, run, subject, began)) is not None]
     own = None
     try:
         if audited.model_digest is not None:
-            own = make_commitment(subject, audited.model_digest, audited.run_id, data, arguments)
+            own = make_commitment(
+                *(subject, audited.model_digest, audited.run_id, data, arguments),
+                texts=audited.inputs.texts,
+            )
     except InputError as error:
         _LOG.warning("The audit's settings are not the committed ones: %s", error)
-    hashed = None if own is None else own.hash
+    if own is None:
+        return _compared(runs, found, None, None)
+    return _compared(runs, found, own.hash, own.data_digest)
+
+
+def _compared(
+    runs: list[Any], found: list[_Found], hashed: str | None, data_digest: str | None
+) -> Preregistration:
+    """Return what commitments say about an audit whose own settings have a hash."""
     matching = [each for each in found if each.commitment.hash == hashed]
     # one that is signed goes before one that is not
     matching.sort(key=lambda each: (each.signed_by is None, each.commitment.committed_at))
     shown = next(iter([*matching, *found]), None)
     return Preregistration(
         hash=hashed,
-        data_digest=None if own is None else own.data_digest,
+        data_digest=data_digest,
         committed_at=None if shown is None else shown.commitment.committed_at,
         commitment_run_id=None if shown is None else shown.run_id,
         matched=bool(matching),
@@ -273,11 +291,47 @@ def find_preregistration(
     )
 
 
-def _read(issuer: Issuer, run: Any, subject: str, began: int) -> _Found | None:
+def confirm_preregistration(
+    client: Any,
+    audit: Any,
+    subject: str,
+    claimed: dict[str, Any] | None,
+    trusted: tuple[str, ...],
+) -> dict[str, Any] | None:
+    """Look up again what an audit says was committed before it; None where nothing was.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    audit : Run
+        That of the audit.
+    subject : str
+        The audited model.
+    claimed : dict or None
+        What the audit says; of this only the hash of its own settings is believed, and whether they
+        were committed for the table that was audited.
+    trusted : tuple of str
+        Public keys.
+    """
+    runs = [run for run in runs_of(client, subject) if "b3.commitment" in run.data.tags]
+    if not runs:
+        return None
+    began = audit.info.start_time
+    found = [f for run in runs if (f := _read(trusted, run, subject, began)) is not None]
+    said = claimed or {}
+    confirmed = _compared(runs, found, said.get("hash"), None)
+    return {
+        "hash": confirmed.hash,
+        "committed_at": confirmed.committed_at,
+        "commitment_run_id": confirmed.commitment_run_id,
+        "matched": confirmed.matched and said.get("same_table") is True,
+        "signed_by": confirmed.signed_by,
+        "commitments": confirmed.commitments,
+    }
+
+
+def _read(trusted: tuple[str, ...], run: Any, subject: str, began: int) -> _Found | None:
     """Return the commitment of a run, if it is of this model and was there in time."""
-    trusted = trusted_keys(issuer.policy.trusted_keys)
-    if issuer.key is not None:
-        trusted = (*trusted, encode_public_key(issuer.key))
     try:
         content = read_artifact(run.info.artifact_uri, f"{FOLDER}/{FILE}", LARGEST)
         values, signed_by = open_content(KIND, FORMAT, content, LARGEST, trusted)

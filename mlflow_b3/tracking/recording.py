@@ -2,15 +2,15 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from mlflow_b3.auditing import audit
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.errors import InputError, TrackingError
-from mlflow_b3.gating.evidence import FILE, digest
+from mlflow_b3.gating.evidence import FILE, digest, seal
 from mlflow_b3.measurement.interruption import Interruption
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.layout import escaped
@@ -19,7 +19,7 @@ from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.active_model import without_active_model
 from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
 from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report
-from mlflow_b3.tracking.issuing import Issuer
+from mlflow_b3.tracking.issuing import issue_evidence, warn_of_key
 from mlflow_b3.tracking.metrics import parameters_of, tags_of
 from mlflow_b3.tracking.partial import write_part
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
@@ -79,10 +79,13 @@ def audit_and_record(
 ) -> tuple[AuditReport, str]:
     """Audit a logged model and write the result to MLflow.
 
-    The audit has a child run from its first second on. If it fails, that run ends as failed with
-    the error in its tag `b3.error`, and the audited run stays as it was. Where only writing fails,
-    the refits are not lost: the error carries the report as `error.report` and names the folder that
-    it was saved to.
+    The audit has a child run from its first refit on; input that cannot be audited leaves none. If the
+    audit fails, that run ends as failed with the error in its tag `b3.error`, and the audited run stays
+    as it was. Where only writing fails, the refits are not lost: the error carries the report as
+    `error.report` and names the folder that it was saved to.
+
+    The evidence that it leaves is not signed, because the audit has run code of the model; see
+    `mlflow_b3.attest`.
 
     Parameters
     ----------
@@ -102,29 +105,41 @@ def audit_and_record(
     """
     from mlflow import MlflowClient
 
-    client, issuer = MlflowClient(), Issuer.from_environment()
+    client = MlflowClient()
+    warn_of_key()
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
     subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
-    with audit_run(shown_on[0] if shown_on else None, subject) as run:
-        given = {**arguments, "trainer": trainer, "refit": refit, "refit_options": refit_options}
-        with mlflow_errors_as("what was committed for the model could not be looked up"):
-            committed = find_preregistration(client, issuer, audited, run.id, data, given)
-            shown_on += _shown_elsewhere(client, run.id, shown_on)
-        report = audit(audited, data, refit_options=refit_options, **arguments)
+    given = {**arguments, "trainer": trainer, "refit": refit, "refit_options": refit_options}
+    opened: list[_Places] = []
+    with ExitStack() as stack:
+
+        def begin() -> None:
+            run = stack.enter_context(audit_run(shown_on[0] if shown_on else None, subject))
+            with mlflow_errors_as("what was committed for the model could not be looked up"):
+                committed = find_preregistration(client, audited, run.id, data, given)
+                everywhere = [*shown_on, *_shown_elsewhere(client, run.id, shown_on)]
+            opened.append(
+                _Places(
+                    run=run,
+                    shown_on=everywhere,
+                    logged_by_mlflow=mlflow_logs,
+                    committed=committed,
+                )
+            )
+
+        watched = replace(audited, before_first_refit=begin)
+        report = audit(watched, data, refit_options=refit_options, **arguments)
+        if not opened:
+            begin()
+        (places,) = opened
         if report.partial:
-            write_part(report, run)
-            return report, run.id
-        places = _Places(
-            run=run,
-            shown_on=shown_on,
-            logged_by_mlflow=mlflow_logs,
-            committed=committed,
-        )
+            write_part(report, places.run)
+            return report, places.run.id
         with _saved_otherwise(report):
-            interrupted = _write(report, places, issuer)
+            interrupted = _write(report, places)
     _raise_if(interrupted)
-    return report, run.id
+    return report, places.run.id
 
 
 def record(report: AuditReport | str | PathLike[str], run_id: str | None = None) -> str:
@@ -155,7 +170,6 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
         raise InputError(
             "report: it is of an audit that was stopped early; start that again, and record its report."
         )
-    issuer = Issuer.from_environment()
     settings = report.settings
     parent = run_id or settings.run_id
     with audit_run(parent) as run:
@@ -164,7 +178,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
             shown_on=[] if parent is None else [parent],
             on_model=parent == settings.run_id,
         )
-        interrupted = _write(report, places, issuer)
+        interrupted = _write(report, places)
     _raise_if(interrupted)
     return run.id
 
@@ -209,7 +223,7 @@ def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[s
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
-def _write(report: AuditReport, places: _Places, issuer: Issuer) -> bool:
+def _write(report: AuditReport, places: _Places) -> bool:
     """Write the audit's own run to its end, and then what others see.
 
     Returns
@@ -225,16 +239,12 @@ def _write(report: AuditReport, places: _Places, issuer: Issuer) -> bool:
     model_id = settings.model_id if places.on_model else None
     files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
-        tags |= {
-            "b3.subject": subject_of(client, settings.model_id, settings.uri, settings.run_id),
-            "b3.verdict": issuer.verdict(report),
-            "b3.policy": issuer.policy.hash[:12],  # gates may go by another one
-        }
+        tags["b3.subject"] = subject_of(client, settings.model_id, settings.uri, settings.run_id)
         log_dataset(client, child, report, model_id)
         log_curves(client, child, report)
         log_files(client, child, files)
         on_versions = version_tags(report, tags)
-        tags |= _log_evidence(client, report, places, issuer, files, on_versions)
+        tags |= _log_evidence(client, report, places, files, on_versions)
         own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
         log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
@@ -293,7 +303,6 @@ def _log_evidence(
     client: Any,
     report: AuditReport,
     places: _Places,
-    issuer: Issuer,
     files: Mapping[str, str],
     on_versions: Mapping[str, str],
 ) -> dict[str, str]:
@@ -302,7 +311,7 @@ def _log_evidence(
         return {"b3.evidence": NO_EVIDENCE}
     child, committed = places.run.id, places.committed
     tried = tried_audits(client, on_versions["b3.subject"])
-    document = issuer.issue(
+    evidence = issue_evidence(
         client,
         report,
         audit_run_id=child,
@@ -311,7 +320,8 @@ def _log_evidence(
         earlier=tuple(run.info.run_id for run in tried if run.info.run_id != child),
         preregistration=None if committed is None else committed.as_evidence(report),
     )
-    if document is None:
+    if evidence is None:
         return {}
+    document = seal(evidence, None)
     log_files(client, child, {FILE: document})
     return {"b3.evidence": digest(document.encode())}

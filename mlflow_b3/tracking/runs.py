@@ -1,8 +1,6 @@
 """The run of an audit: opened as a child of the audited run, and ended whatever happens."""
 
-import logging
 import os
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_b3.errors import TrackingError
+from mlflow_b3.refit.loading import announced_waiting, raise_if_unreachable
 from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.version import __version__
 
@@ -18,13 +17,6 @@ LONGEST_TAG = 5000
 LONGEST_NAME = 250
 #: Tells apart the runs of several requests; MLflow's pages hide what begins with its name.
 REQUEST = "mlflow.b3.request"
-#: Seconds without an end after which we say what is going on.
-PATIENCE = 20
-SLOW = (
-    "MLflow at %s has not taken everything yet. If it is down, its client tries again for minutes "
-    "before it gives up (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)."
-)
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +58,14 @@ def mlflow_errors_as(told: str, report: AuditReport | None = None) -> Iterator[N
     from mlflow.exceptions import MlflowException
 
     try:
-        with slow_answers_told():
+        with announced_waiting():
             yield
     except (MlflowException, OSError) as error:
+        try:
+            raise_if_unreachable(error)
+        except TrackingError as unreachable:
+            raise TrackingError(f"{told}: {unreachable}", report=report) from error
         raise TrackingError(f"{told}: {error}", report=report) from error
-
-
-@contextmanager
-def slow_answers_told() -> Iterator[None]:
-    """Say so if MLflow lets us wait: its client tries for minutes, and says nothing."""
-    import mlflow
-
-    where = mlflow.get_tracking_uri()
-    told = threading.Timer(PATIENCE, _LOG.warning, [SLOW, where])
-    told.daemon = True
-    told.start()
-    try:
-        yield
-    finally:
-        told.cancel()
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from mlflow_b3.tracking.superseding import (
     recorded_audits,
     supersede_older,
 )
-from mlflow_b3.tracking.versions import show_on_versions, version_tags
+from mlflow_b3.tracking.versions import VERDICT, show_on_versions, version_tags
 from mlflow_b3.tracking.writing import FOLDER, insist, log_files, log_scalars
 
 #: The tags of a run or model that show an audit; the audit's own run has the same.
@@ -38,7 +38,7 @@ SHOWN = frozenset(
     f"b3.{name}"
     for name in (
         *("audit_run_id", "subject", "p0_source", "pattern", "refit", "refit_strength", "version"),
-        *("data_digest", "not_known", "verdict", "policy", "evidence"),
+        *("data_digest", "not_known", "evidence"),
     )
 )
 #: How often to look whether others have written meanwhile.
@@ -180,9 +180,13 @@ class Showcase:
         log_scalars(
             self.client, run_id, shown.report, dict(shown.tags), {}, unknown_only=known_elsewhere
         )
+        if VERDICT in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, VERDICT)
 
     def _put_on_model(self, _: str, shown: Shown) -> None:
         insist(lambda: self.client.set_logged_model_tags(self.model_id, dict(shown.tags)))
+        if VERDICT in self.client.get_logged_model(self.model_id).tags:
+            self.client.delete_logged_model_tag(self.model_id, VERDICT)
 
     def _put_on_versions(self, _: str, shown: Shown) -> None:
         told = {key: value for key, value in shown.tags.items() if key != "b3.evidence"}
@@ -201,6 +205,12 @@ def courtesy(what: str, write: Callable[[], None]) -> None:
     try:
         write()
     except (MlflowException, OSError) as error:
+        if getattr(error, "error_code", "") == "PERMISSION_DENIED" and "not signed" in str(error):
+            _LOG.warning(
+                "The server shows an audit on a registered version once it is signed: run "
+                "'mlflow-b3 attest' where the signing key is."
+            )
+            return
         _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)
 
 
@@ -237,6 +247,7 @@ def _clear(client: Any, run: Any) -> None:
     now = int(time.time() * 1000)
     names = [name for name in run.data.metrics if name.startswith("b3/")]
     client.log_batch(run.info.run_id, metrics=[Metric(name, math.nan, now, 0) for name in names])
-    for key in SHOWN & set(run.data.tags):
+    # last of all which audit it shows: until then it is none itself
+    for key in sorted(SHOWN & set(run.data.tags), key=lambda key: key == "b3.audit_run_id"):
         with suppress(MlflowException):
             client.delete_tag(run.info.run_id, key)

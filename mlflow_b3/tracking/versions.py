@@ -14,6 +14,8 @@ from mlflow_b3.wording import number
 
 #: How our descriptions begin; others are not ours to replace.
 OPENING = "**Leakage audit.**"
+#: What a gate has said, with the policy and the time; a newer audit takes it away.
+VERDICT = "b3.verdict"
 
 
 def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
@@ -42,7 +44,10 @@ def show_on_versions(
         # the run first: a server that guards these tags looks for the evidence there
         for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
             client.set_model_version_tag(name, version, key, value)
-        known = client.get_model_version(name, version).description or ""
+        shown = client.get_model_version(name, version)
+        if VERDICT in shown.tags:  # of an older audit
+            client.delete_model_version_tag(name, version, VERDICT)
+        known = shown.description or ""
         if not known or known.startswith(OPENING):
             client.update_model_version(name, version, description=text)
 

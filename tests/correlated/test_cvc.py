@@ -146,7 +146,7 @@ def test_folds_of_whole_groups_leave_no_bias_of_their_level(table):
 
 @pytest.mark.parametrize("model", [LinearRegression(), Ridge(5.0)])
 def test_regression_is_corrected_by_a_formula(model):
-    table = make_wards(seed=3, numbers=True)
+    table = make_wards(seed=4, numbers=True)
     report = cvc(model, table, **WARDS)
     assert report.loss == "squared"
     assert (report.engine, report.bias_error) == ("fast", 0)
@@ -306,6 +306,8 @@ def test_losses_that_are_not_affine_in_numbers_are_refused():
 )
 def test_bad_arguments_are_refused_with_a_way_out(table, options, told):
     frame = table.assign(outcome_copy=1, row=np.arange(len(table)))
+    if options["groups"] == ["row"]:
+        frame = frame.drop(columns="ward")  # a text that would be a feature
     with pytest.raises(InputError, match=told):
         cvc(GaussianNB(), frame, target="outcome", progress=False, **options)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
+from signing import sign_audit
 
 from mlflow_b3 import AuditReport, Policy, Verdict, gate, record
 from mlflow_b3.gating.evidence import Evidence
-from mlflow_b3.gating.policy import load_policy
+from mlflow_b3.gating.policy import Pin, load_policy
 from mlflow_b3.refit.model_files import digest_model, digest_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -29,15 +30,15 @@ EVIDENCE = Evidence(
     files={"audit.json": DIGEST},
     settings={"b3/seed": "0"},
     results={"b3/e0": 0.25, "b3/fits": 100.0, "b3/seen_share": None},
-    tags={"b3.verdict": "PASS"},
+    tags={"b3.p0_source": "cluster_error"},
     packages={"mlflow-b3": "0.1.0"},
     policy_hash=DIGEST,
 )
 
 
 def policy(**changes: Any) -> Policy:
-    """Return the default policy with some of its values changed."""
-    return replace(load_policy(), **changes)
+    """Return the default policy, which pins nothing here, with some of its values changed."""
+    return replace(load_policy(), **{"pins": (Pin(models="*"),), **changes})
 
 
 def lenient(**changes: Any) -> Policy:
@@ -76,8 +77,13 @@ class Registered:
         return audit_files(self.audit_run_id)
 
     def record(self, **changes: Any) -> "Registered":
-        """Write another audit of this model, with some of its numbers changed."""
-        return replace(self, audit_run_id=record(replace(self.report, **changes)))
+        """Write another audit of this model, with some of its numbers changed.
+
+        It is signed where the environment has a key.
+        """
+        written = replace(self, audit_run_id=record(replace(self.report, **changes)))
+        sign_audit(written.audit_run_id)
+        return written
 
     def judge(self, **changes: Any) -> Verdict:
         """Hold it against a policy that it passes where nothing was changed."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import mlflow
 import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from gate_examples import audit_files, lenient, register
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput
@@ -16,7 +17,9 @@ from mlflow_b3.gating.archive import Archive
 from mlflow_b3.gating.evidence import digest, open_sealed, seal
 from mlflow_b3.gating.judging import judge_version
 from mlflow_b3.gating.keys import make_keys
+from mlflow_b3.gating.sealing import seal_content
 from mlflow_b3.refit.model_files import digest_model, digest_of
+from mlflow_b3.tracking.audits import runs_of
 
 
 def changed(path, old: str, new: str) -> None:
@@ -95,8 +98,8 @@ def test_metrics_of_others_are_theirs(audited):
 
 
 def test_a_changed_tag_of_the_audits_run_is_noticed(audited):
-    audited.client.set_tag(audited.audit_run_id, "b3.verdict", "PASS and more")
-    assert "was changed after it was written: b3.verdict" in audited.refusal()
+    audited.client.set_tag(audited.audit_run_id, "b3.refit", "trainer")
+    assert "was changed after it was written: b3.refit" in audited.refusal()
 
 
 @pytest.mark.parametrize("length", [1, 12])
@@ -125,7 +128,7 @@ def test_a_removed_file_of_the_audit_is_noticed(audited):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("b3.verdict", "PASS!"), ("b3.e0", "0.001"), ("b3.refit", "trainer"), ("b3.approved", "yes")],
+    [("b3.e0", "0.001"), ("b3.refit", "trainer"), ("b3.approved", "yes")],
 )
 def test_a_forged_tag_of_the_version_is_noticed(audited, name, value):
     audited.client.set_model_version_tag(audited.name, audited.version, name, value)
@@ -137,7 +140,7 @@ def test_tags_alone_are_no_audit(fresh):
     assert fresh.refusal() == "there is no audit of it"
     for value in ("0" * 32, "../x", ""):
         fresh.client.set_model_version_tag(fresh.name, fresh.version, "b3.audit_run_id", value)
-        assert "was not found" in fresh.refusal()
+        assert fresh.refusal() == "there is no audit of it"
 
 
 def test_other_tags_of_the_version_are_free(audited):
@@ -160,15 +163,14 @@ def test_the_audit_of_another_version_does_not_count(audited, other):
     client = audited.client
     for name, value in client.get_model_version(other.name, other.version).tags.items():
         client.set_model_version_tag(audited.name, audited.version, name, value)
-    assert audited.refusal() == (
-        f"the evidence is of the model {other.model_id}, not of {audited.model_id}"
-    )
+    assert f"tags are those of the audit of run {other.audit_run_id}" in audited.refusal()
 
 
 def test_evidence_that_is_copied_over_does_not_count(audited, other):
     shutil.copy(other.audit_files / "evidence.json", audited.audit_files / "evidence.json")
     assert audited.refusal() == (
-        f"the evidence in run {audited.audit_run_id} is that of run {other.audit_run_id}"
+        f"the audit of run {audited.audit_run_id} cannot be relied on: the evidence in run "
+        f"{audited.audit_run_id} is that of run {other.audit_run_id}"
     )
 
 
@@ -178,12 +180,15 @@ def test_evidence_that_is_copied_to_another_run_does_not_count(audited):
     copy = client.create_run(experiment).info.run_id
     client.log_artifacts(copy, str(audited.audit_files), "b3")
     client.set_model_version_tag(audited.name, audited.version, "b3.audit_run_id", copy)
-    assert f"the evidence in run {copy} is that of run {audited.audit_run_id}" == audited.refusal()
+    assert f"tags are those of the audit of run {copy}" in audited.refusal()
+    client.set_tag(copy, "b3.subject", audited.model_id)
+    client.set_tag(copy, "b3.audit_run_id", copy)
+    assert f"the evidence in run {copy} is that of run {audited.audit_run_id}" in audited.refusal()
 
 
 def test_an_audit_whose_run_is_deleted_does_not_count(audited):
     audited.client.delete_run(audited.audit_run_id)
-    assert audited.refusal() == f"the audit's run {audited.audit_run_id} is deleted"
+    assert f"the audit's run {audited.audit_run_id} is deleted" in audited.refusal()
     audited.client.restore_run(audited.audit_run_id)
     assert audited.judge().allowed
 
@@ -194,7 +199,7 @@ def test_an_audit_whose_run_is_deleted_does_not_count(audited):
 def restored(version, earlier) -> None:
     """Point the tags of a version and of its model at an earlier audit again."""
     client = version.client
-    tags = json.loads((audit_files(earlier) / "evidence.json").read_text())["evidence"]["tags"]
+    tags = open_sealed((audit_files(earlier) / "evidence.json").read_bytes(), ()).evidence.tags
     for name, value in tags.items():
         client.set_model_version_tag(version.name, version.version, name, value)
     client.set_logged_model_tags(version.model_id, tags)
@@ -234,10 +239,11 @@ def test_an_older_audit_does_not_come_back_when_the_newer_one_cannot_be_read(aud
     assert failing.audit_run_id in audited.refusal()
 
 
-def test_an_earlier_audit_that_cannot_be_read_does_no_harm(audited):
+def test_an_earlier_audit_that_cannot_be_read_is_refused_too(audited):
+    """It may have failed: of two audits that overlap, the one that began first can end last."""
     newer = audited.record()
     (audited.audit_files / "evidence.json").write_text("{}")
-    assert newer.judge().allowed
+    assert audited.audit_run_id in newer.refusal()
 
 
 def test_an_audit_that_is_written_to_another_run_leaves_the_version_alone(audited):
@@ -266,8 +272,8 @@ def test_signed_evidence_counts_where_the_key_is_trusted(fresh, signing):
     verdict = audited.judge(signed=True, trusted_keys=(signing,))
     assert verdict.outcome == "PASS"
     assert "signed with the trusted key" in verdict.reasons[1].text
-    assert "which is not trusted here" in audited.refusal(signed=True)
-    assert "which is not trusted here" in audited.refusal(signed=False)
+    assert [reason.check for reason in audited.judge(signed=True).decisive] == ["signed"]
+    assert audited.judge(signed=False).allowed
 
 
 def test_unsigned_evidence_counts_where_the_policy_does_not_ask(audited):
@@ -286,13 +292,81 @@ def rewritten(audited, **changes) -> None:
     audited.client.set_tag(audited.audit_run_id, "b3.evidence", digest(text.encode()))
 
 
-def test_a_removed_signature_does_not_help_where_signatures_are_asked_for(fresh, signing):
+def attestation_of(audited):
+    """Return the run in which the audit was signed, and its file."""
+    (run,) = [
+        run
+        for run in runs_of(audited.client, audited.model_id)
+        if run.data.tags.get("b3.attests") == audited.audit_run_id
+    ]
+    return run, audit_files(run.info.run_id) / "evidence.dsse.json"
+
+
+@pytest.mark.parametrize("how", ["edited", "removed"])
+def test_a_signed_audit_that_cannot_be_read_refuses_all_others(fresh, signing, how):
+    """Who could remove the one that fails must not win by it."""
+    failing = fresh.record(e0_interval=(0.92, 0.99))
+    passing = fresh.record()
+    run, document = attestation_of(failing)
+    if how == "edited":
+        document.write_text(json.dumps(json.loads(document.read_text()) | {"signatures": []}))
+    else:
+        document.unlink()
+    fresh.client.delete_run(run.info.run_id)
+    assert failing.audit_run_id in passing.refusal(signed=True, trusted_keys=(signing,))
+
+
+def test_audits_that_nobody_signed_neither_block_a_model_nor_count(fresh, signing, monkeypatch):
     audited = fresh.record()
-    document = audited.audit_files / "evidence.json"
-    parts = json.loads(document.read_text()) | {"signature": None}
-    document.write_text(json.dumps(parts))
+    monkeypatch.delenv("MLFLOW_B3_SIGNING_KEY")
+    client = audited.client
+    fresh.record(e0_interval=(0.92, 0.99))
+    experiment = client.get_run(audited.audit_run_id).info.experiment_id
+    tags = {"b3.subject": audited.model_id, "b3.evidence": "0" * 64}
+    copied = attestation_of(audited)[0].data.tags["b3.attestation"]
+    for token in (None, "{}", copied):
+        more = {} if token is None else {"b3.attests": "x", "b3.attestation": token}
+        made_up = client.create_run(experiment, tags=tags | more).info.run_id
+        client.set_tag(made_up, "b3.audit_run_id", made_up)
+    verdict = audited.judge(signed=True, trusted_keys=(signing,), max_audits=1)
+    assert (verdict.outcome, verdict.audit_run_id) == ("PASS", audited.audit_run_id)
+    (tries,) = [reason for reason in verdict.reasons if reason.check == "max_audits"]
+    assert "2 more are not signed, and do not count" in tries.text
+
+
+def test_an_old_report_that_is_recorded_again_is_as_old_as_it_is(fresh, signing):
+    settings = fresh.report.settings
+    long_ago = (datetime.now(UTC) - timedelta(days=200)).isoformat(timespec="seconds")
+    again = fresh.record(settings=replace(settings, measured_at=long_ago))
+    verdict = again.judge(signed=True, trusted_keys=(signing,))
+    assert [reason.check for reason in verdict.decisive] == ["max_age_days"]
+
+
+def test_an_older_report_does_not_replace_a_newer_one_by_being_recorded_later(fresh):
+    settings = fresh.report.settings
+    failing = fresh.record(e0_interval=(0.92, 0.99))
+    earlier = (datetime.now(UTC) - timedelta(days=2)).isoformat(timespec="seconds")
+    older = fresh.record(settings=replace(settings, measured_at=earlier))
+    assert failing.audit_run_id in older.refusal()
+
+
+def test_evidence_that_an_earlier_version_signed_still_counts(fresh, signing, keys):
+    audited = fresh.record()
+    run, _ = attestation_of(audited)
+    audited.client.delete_tag(run.info.run_id, "b3.subject")
+    path = audited.audit_files / "evidence.json"
+    content = open_sealed(path.read_bytes(), ()).evidence.to_dict()
+    for name in ("measured_at", "attested_at", "attested_checks"):
+        del content[name]
+    content["format"] = "mlflow-b3 evidence 1"
+    key = load_pem_private_key(keys.private.read_bytes(), password=None)
+    text = seal_content("evidence", "mlflow-b3 evidence 1", content, key)
+    path.write_text(text)
     verdict = audited.judge(signed=True, trusted_keys=(signing,))
-    assert [reason.check for reason in verdict.decisive] == ["signed"]
+    assert (verdict.outcome, verdict.audit_run_id) == ("PASS", audited.audit_run_id)
+    path.write_text(text.replace('"b3/seed": "0"', '"b3/seed": "1"'))
+    verdict = audited.judge(signed=True, trusted_keys=(signing,))
+    assert verdict.outcome == "FAIL"
 
 
 def test_evidence_signed_again_with_another_key_does_not_count(
@@ -300,7 +374,8 @@ def test_evidence_signed_again_with_another_key_does_not_count(
 ):
     private, _, _ = make_keys(tmp_path)
     monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(private))
-    assert "not trusted here" in fresh.record().refusal(signed=True, trusted_keys=(signing,))
+    verdict = fresh.record().judge(signed=True, trusted_keys=(signing,))
+    assert [reason.check for reason in verdict.decisive] == ["signed"]
 
 
 def test_evidence_that_contradicts_itself_is_refused(audited):
@@ -309,7 +384,7 @@ def test_evidence_that_contradicts_itself_is_refused(audited):
 
 
 def test_unsigned_evidence_without_a_time_is_refused(audited):
-    rewritten(audited, issued_at="once upon a time")
+    rewritten(audited, measured_at="once upon a time")
     assert "'once upon a time', cannot be read" in audited.refusal()
 
 
@@ -326,7 +401,8 @@ def test_evidence_that_is_none_is_refused(audited, content):
 def test_a_report_that_is_none_is_refused_even_if_its_digest_is_right(audited):
     path = audited.audit_files / "audit.json"
     path.write_text('{"e0": 0}')
-    files = json.loads((audited.audit_files / "evidence.json").read_text())["evidence"]["files"]
+    document = (audited.audit_files / "evidence.json").read_bytes()
+    files = open_sealed(document, ()).evidence.files
     rewritten(audited, files={**files, "audit.json": digest(path.read_bytes())})
     assert "the audit's files cannot be read" in audited.refusal()
 
@@ -424,4 +500,4 @@ def test_files_are_not_read_for_who_has_no_evidence(audited, monkeypatch):
         raise AssertionError("the model's files were read")
 
     monkeypatch.setattr("mlflow_b3.gating.archive.digest_model", read)
-    assert "must have the parts" in audited.refusal()
+    assert "the evidence is of the type None" in audited.refusal()

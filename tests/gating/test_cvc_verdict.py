@@ -26,12 +26,14 @@ def report(**changes):
 
 
 def found(rules, report):
-    (reason,) = [each for each in judge_results(rules, report) if each.check == CHECK]
+    (reason,) = [
+        each for each in judge_results(rules, report, model="clinic") if each.check == CHECK
+    ]
     return reason
 
 
 def outcome(rules, report):
-    reasons = judge_results(rules, report)
+    reasons = judge_results(rules, report, model="clinic")
     return conclude_reasons(reasons), is_allowed(rules, reasons)
 
 
@@ -102,7 +104,7 @@ def test_a_loss_without_a_known_constant_answer_leaves_cvc_open_too(constant):
 def test_without_cvc_or_without_a_limit_nothing_is_asked():
     audits = (report(), replace(report(), cvc=None))
     for rules, audit in zip((policy(e0_high=None), policy()), audits, strict=True):
-        assert CHECK not in [reason.check for reason in judge_results(rules, audit)]
+        assert CHECK not in [reason.check for reason in judge_results(rules, audit, model="clinic")]
 
 
 @given(
@@ -114,6 +116,16 @@ def test_cvc_passes_only_where_both_ends_are_numbers_below_the_limit(low, high, 
     seen = found(policy(e0_high=limit), report(interval=(low, high)))
     below = math.isfinite(low) and math.isfinite(high) and low <= high <= limit
     assert (seen.outcome == "PASS") == below
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [((0.19, 0.33), "PASS"), ((0.19, 0.5), "INCONCLUSIVE"), ((0.46, 0.5), "FAIL")],
+)
+def test_with_a_numeric_limit_cvc_must_beat_the_constant_too(interval, expected):
+    reasons = judge_results(policy(e0_high=0.9), report(interval=interval), model="clinic")
+    (seen,) = [each for each in reasons if each.check == "cvc_constant"]
+    assert seen.outcome == expected
 
 
 @pytest.mark.parametrize("interval", [(0.19, 0.5), (0.46, 0.5)])

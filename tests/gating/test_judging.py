@@ -34,10 +34,11 @@ def own(shared_store, saved, complete, request):
 
 def test_a_version_is_judged_by_a_policy_in_a_file(audited, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "policy.yaml").write_text("limits: {e0_high: 0.9}\nevidence: {signed: false}")
+    pins = "pins: {clinic: {target: disease, cluster: patient_id}}\nevidence: {signed: false}\n"
+    (tmp_path / "policy.yaml").write_text(f"{pins}limits: {{e0_high: 0.9}}")
     verdict = b3.gate(audited.uri, policy="policy.yaml")
     assert verdict.outcome == "PASS"
-    (tmp_path / "policy.yaml").write_text("limits: {e0_high: 0.1}\nevidence: {signed: false}")
+    (tmp_path / "policy.yaml").write_text(f"{pins}limits: {{e0_high: 0.1}}")
     strict = b3.gate(audited.uri, policy="policy.yaml")
     assert (strict.outcome, strict.allowed) == ("FAIL", False)
     assert strict.policy_hash != verdict.policy_hash
@@ -57,7 +58,8 @@ def test_the_verdict_says_all_as_json(audited):
     assert found["version"] == audited.version
     checks = [reason["check"] for reason in found["reasons"]]
     assert checks[:5] == ["evidence", "signed", "max_age_days", "max_audits", "preregistered"]
-    assert checks[5:] == ["p0_sources", "refits", "e0_high"]
+    assert checks[5:9] == ["pins", "min_clusters", "min_repeated_clusters", "findings"]
+    assert checks[9:] == ["p0_sources", "refits", "e0_high", "constant"]
 
 
 def test_an_alias_is_judged_as_the_version_that_it_points_at(own):

@@ -32,7 +32,8 @@ def test_a_pair_is_written_for_its_owner_and_for_others(tmp_path):
     private, public, encoded = make_keys(tmp_path / "new", "audits")
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert (private.name, public.name) == ("audits.pem", "audits.pub")
-    assert read_public_key(str(public)) == encoded == public.read_text().strip()
+    assert read_public_key(str(public)) == encoded
+    assert read_public_key(public.read_text()) == encoded, "PEM, as other tools read it"
 
 
 @pytest.mark.parametrize("existing", ["b3.pem", "b3.pub"])
@@ -137,7 +138,7 @@ def test_a_file_with_something_else_is_no_public_key(tmp_path):
     with pytest.raises(InputError, match="can be read"):
         read_public_key("b3.pub", tmp_path)
     (tmp_path / "b3.pub").write_text(base64.b64encode(b"x" * 32).decode())
-    with pytest.raises(InputError, match=r"of the form ed25519:"):
+    with pytest.raises(InputError, match=r"must be ed25519: followed by"):
         read_public_key("b3.pub", tmp_path)
 
 
@@ -146,7 +147,7 @@ def test_keys_of_the_environment_count_beside_those_of_the_policy(tmp_path, keys
     monkeypatch.setenv(TRUSTED_KEYS, f" {public} , {keys.public},")
     assert trusted_keys((keys.public,)) == (keys.public, encoded)
     monkeypatch.setenv(TRUSTED_KEYS, "nonsense")
-    with pytest.raises(InputError, match="nonsense"):
+    with pytest.raises(InputError, match="a trusted key of 8 characters"):
         trusted_keys(())
 
 
@@ -158,5 +159,60 @@ def test_a_key_has_a_short_name_of_its_own(keys):
 
 
 def test_a_private_key_among_the_public_ones_is_called_what_it_is(keys):
-    with pytest.raises(InputError, match="is the private key"):
+    with pytest.raises(InputError, match="holds a private key"):
         read_public_key(str(keys.private))
+
+
+def body(text: str) -> str:
+    return "".join(text.splitlines()[1:-1])
+
+
+LEAKS = {
+    "as it is": lambda text: text,
+    "in quotes": lambda text: f'"{text}"',
+    "with a mark": lambda text: "\ufeff" + text,
+    "its body only": body,
+    "in base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "cut off": lambda text: text[: len(text) // 2],
+    "on one line": lambda text: text.replace("\n", " "),
+    "with the lines' ends spelled out": lambda text: text.replace("\n", "\\n"),
+    "as a prefixed key": lambda text: f"ed25519:{body(text)}",
+}
+
+
+@pytest.mark.parametrize("form_of", LEAKS.values(), ids=LEAKS)
+def test_no_error_repeats_a_key(monkeypatch, keys, form_of):
+    """Whatever a secret store, a shell or a person has made of it."""
+    secret = body(keys.private.read_text())
+    value = form_of(keys.private.read_text())
+    texts = []
+    monkeypatch.setenv(SIGNING_KEY, value)
+    try:
+        assert encode_public_key(signing_key()) == keys.public
+    except InputError as error:
+        texts.append(str(error))
+    monkeypatch.setenv(TRUSTED_KEYS, value)
+    for read in (read_public_key, lambda _: trusted_keys(())):
+        with pytest.raises(InputError) as caught:
+            read(value)
+        texts.append(str(caught.value))
+    for text in texts:
+        assert not any(secret[at : at + 12] in text for at in range(16, len(secret) - 12)), text
+        assert value not in text
+
+
+@pytest.mark.parametrize("sign", [0, 0x80])
+@pytest.mark.parametrize(
+    "y",
+    [
+        *(0, 1, 2**255 - 20, 2**255 - 19, 2**255 - 18),
+        2707385501144840649318225287225658788936804267575313519463743609750303402022,
+        55188659117513257062467267217118295137698188065244968500265048394206261417927,
+    ],
+)
+def test_a_key_of_small_order_is_refused(y, sign):
+    """Under such a key one signature fits any message, and nobody needs a private key to make it."""
+    raw = bytearray((y % 2**255).to_bytes(32, "little"))
+    raw[31] |= sign
+    with pytest.raises(InputError, match="small order"):
+        read_public_key(PREFIX + base64.b64encode(bytes(raw)).decode())

@@ -1,13 +1,14 @@
 """Policies: everything that is wrong with one is said at once, and nothing is guessed."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from gate_examples import policy
 
 from mlflow_b3 import InputError, Policy
 from mlflow_b3.gating.keys import make_keys
-from mlflow_b3.gating.policy import SECTIONS, load_policy
+from mlflow_b3.gating.policy import SECTIONS, Pin, load_policy
 
 
 @pytest.fixture
@@ -42,7 +43,10 @@ def test_every_key_can_be_set(write, tmp_path):
     found = load_policy(
         write(f"""
         version: 1
-        guard: {{aliases: [best], stages: [staging], models: ["risk-*"]}}
+        guard: {{aliases: [best], stages: [staging], models: ["risk-*"],
+                artifact_roots: ["s3://bucket/models", more]}}
+        pins: {{"risk-*": {{target: y, cluster: [id, name], loss: log, data: training}}, "*": {{}}}}
+        audit: {{min_clusters: 20, min_repeated_clusters: null, refuse_findings: [B311]}}
         limits: {{e0_high: 0.3, inflation: 0.05, tipping_cluster_error: 0.1, tipping_split_rate: 0.2,
                  champion: not_worse, champion_alias: best}}
         evidence: {{signed: false, trusted_keys: [{public.name}, "{encoded}"], max_age_days: 7.5,
@@ -54,6 +58,20 @@ def test_every_key_can_be_set(write, tmp_path):
         aliases=("best",),
         stages=("staging",),
         models=("risk-*",),
+        pins=(
+            Pin(
+                models="risk-*",
+                target=("y",),
+                cluster=("id", "name"),
+                loss=("log",),
+                data=("training",),
+            ),
+            Pin(models="*"),
+        ),
+        min_clusters=20,
+        min_repeated_clusters=None,
+        refuse_findings=("B311",),
+        artifact_roots=("s3://bucket/models", str(tmp_path / "more")),
         e0_high=0.3,
         inflation=0.05,
         tipping_cluster_error=0.1,
@@ -108,6 +126,8 @@ def test_all_errors_are_named_at_once(write):
         ("guard.aliases", "[1]"),
         ("guard.stages", "['']"),
         ("guard.models", "null"),
+        ("guard.artifact_roots", "s3://bucket"),
+        ("guard.artifact_roots", "[' ']"),
         ("limits.e0_high", "true"),
         ("limits.e0_high", ".nan"),
         ("limits.e0_high", "-.inf"),
@@ -137,6 +157,13 @@ def test_all_errors_are_named_at_once(write):
         ("evidence.preregistered", "2"),
         ("evidence.max_audits", "1.5"),
         ("evidence.max_audits", "true"),
+        ("audit.min_clusters", "0"),
+        ("audit.min_repeated_clusters", "ten"),
+        ("audit.refuse_findings", "null"),
+        ("audit.refuse_findings", "B311"),
+        ("audit.refuse_findings", "[311]"),
+        ("pins", "null"),
+        ("pins", "[clinic]"),
         ("inconclusive", "null"),
         ("version", "true"),
         ("version", "null"),
@@ -183,6 +210,39 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
         load_policy(tmp_path / "long.yaml")
 
 
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        ("clinic: null", "pins.clinic: None must be a mapping of target, cluster, loss, data; {}"),
+        ("clinic: {targt: y}", "pins.clinic.targt: unknown key"),
+        ("clinic: {targt: y}", "Did you mean 'target'?"),
+        ("clinic: {target: null}", "pins.clinic.target: None must be a text or a list of texts"),
+        ("clinic: {cluster: []}", "pins.clinic.cluster: [] must be"),
+        ("clinic: {loss: [1]}", "pins.clinic.loss: [1] must be"),
+        ("clinic: {data: train}", "pins.clinic.data: 'train' must be training, or the 36"),
+        ("7: {}", "must be a pattern of registered models"),
+        ("'*': {}, clinic: {target: y}", "'*', which stands before it, matches all of its models"),
+        ("'Cl*': {}, 'clinic*': {target: y}", "put the narrower pattern first"),
+    ],
+)
+def test_what_is_wrong_with_a_pin_is_named_with_its_place(write, pins, told):
+    with pytest.raises(InputError, match=re.escape(told)):
+        load_policy(write(f"pins: {{{pins}}}"))
+
+
+def test_a_finding_that_does_not_exist_is_an_error_with_a_suggestion(write):
+    with pytest.raises(InputError, match=r"'B3443', which is no code .* Did you mean 'B344'"):
+        load_policy(write("audit: {refuse_findings: [B3443]}"))
+
+
+def test_the_first_pin_that_matches_counts_in_any_case():
+    first, second = Pin(models="Clinic-*", target=("a",)), Pin(models="*")
+    found = policy(pins=(first, second))
+    assert found.pin_for("clinic-north") == first
+    assert found.pin_for("clinic") == second
+    assert load_policy().pin_for("clinic") is None
+
+
 @pytest.mark.parametrize("key", ["tipping_cluster_error", "tipping_split_rate"])
 def test_a_tipping_point_needs_a_limit_to_reach(write, key):
     with pytest.raises(InputError, match=rf"limits\.{key}: 0\.1 needs limits\.e0_high"):
@@ -224,6 +284,11 @@ OTHER = {
     "aliases": ("best",),
     "stages": (),
     "models": ("a",),
+    "pins": (Pin(models="a"),),
+    "min_clusters": 7,
+    "min_repeated_clusters": 7,
+    "refuse_findings": (),
+    "artifact_roots": ("s3://bucket",),
     "e0_high": 0.4,
     "inflation": 0.1,
     "tipping_cluster_error": 0.1,
@@ -242,8 +307,12 @@ OTHER = {
 
 
 def test_every_value_changes_the_hash():
-    assert OTHER.keys() == {key for keys in SECTIONS.values() for key in keys} | {"inconclusive"}
-    hashes = [policy(**{key: value}).hash for key, value in OTHER.items()]
+    assert OTHER.keys() == {
+        *(key for keys in SECTIONS.values() for key in keys),
+        "pins",
+        "inconclusive",
+    }
+    hashes = [replace(load_policy(), **{key: value}).hash for key, value in OTHER.items()]
     assert len({load_policy().hash, *hashes}) == len(OTHER) + 1
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from gate_examples import audit_files, lenient
 from mlflow import MlflowClient
+from signing import sign_audit
 from sklearn.model_selection import GroupKFold
 from sklearn.naive_bayes import GaussianNB
 
@@ -20,7 +21,9 @@ from mlflow_b3.cli import main
 from mlflow_b3.committed_arguments import commit_arguments
 from mlflow_b3.data import digest_table, read_table
 from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.keys import key_id, make_keys
+from mlflow_b3.gating.evidence import open_sealed
+from mlflow_b3.gating.keys import encode_public_key, key_id, make_keys, signing_key
+from mlflow_b3.tracking.preregistration import confirm_preregistration
 from mlflow_b3.tracking.recording import audit_and_record
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -178,8 +181,23 @@ class Version:
         return audit_and_record(self.uri, self.data if data is None else data, **arguments)[1]
 
     def evidence(self, audit_run_id: str):
-        document = (audit_files(audit_run_id) / "evidence.json").read_text()
-        return json.loads(document)["evidence"]["preregistration"]
+        return self.document(audit_run_id).preregistration
+
+    def document(self, audit_run_id: str):
+        return open_sealed((audit_files(audit_run_id) / "evidence.json").read_bytes(), ()).evidence
+
+    def attest(self, audit_run_id: str):
+        """Sign an audit whose numbers are made up, with what was committed before it."""
+        client, trusted = MlflowClient(), (encode_public_key(signing_key()),)
+        found = confirm_preregistration(
+            client,
+            client.get_run(audit_run_id),
+            self.model_id,
+            self.evidence(audit_run_id),
+            trusted,
+        )
+        sign_audit(audit_run_id, preregistration=found)
+        return found
 
     def commitments(self):
         runs = MlflowClient().search_runs(
@@ -261,10 +279,7 @@ def test_an_audit_with_the_committed_settings_says_so(version):
     audit = version.audit(n_jobs=2, seed=0)
     (run,) = version.commitments()
     found = version.evidence(audit)
-    assert (
-        found["committed_at"]
-        < json.loads((audit_files(audit) / "evidence.json").read_text())["evidence"]["issued_at"]
-    )
+    assert found["committed_at"] < version.document(audit).issued_at
     del found["committed_at"]
     assert found == {
         "hash": committed,
@@ -272,6 +287,7 @@ def test_an_audit_with_the_committed_settings_says_so(version):
         "matched": True,
         "signed_by": None,
         "commitments": 1,
+        "same_table": True,
     }
     reason = version.reason()
     assert reason.outcome == "PASS"
@@ -424,7 +440,7 @@ def test_a_loss_of_ones_own_is_refused_before_anything_is_written(version):
 @pytest.mark.usefixtures("quick")
 def test_a_signed_commitment_counts_where_signatures_are_asked_for(version, signing):
     version.commit()
-    assert version.evidence(version.audit())["signed_by"] == key_id(signing)
+    assert version.attest(version.audit())["signed_by"] == key_id(signing)
     assert version.reason(signed=True, trusted_keys=(signing,)).outcome == "PASS"
 
 
@@ -432,7 +448,7 @@ def test_a_signed_commitment_counts_where_signatures_are_asked_for(version, sign
 def test_an_unsigned_one_does_not(version, keys, monkeypatch):
     version.commit()
     monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(keys.private))
-    found = version.evidence(version.audit())
+    found = version.attest(version.audit())
     assert (found["matched"], found["signed_by"]) == (True, None)
     reason = version.reason(signed=True, trusted_keys=(keys.public,))
     assert reason.outcome == "FAIL"
@@ -444,7 +460,7 @@ def test_of_two_commitments_the_signed_one_counts(version, keys, monkeypatch):
     version.commit()
     monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(keys.private))
     version.commit()
-    assert version.evidence(version.audit())["signed_by"] == key_id(keys.public)
+    assert version.attest(version.audit())["signed_by"] == key_id(keys.public)
 
 
 @pytest.mark.usefixtures("quick")
@@ -455,7 +471,7 @@ def test_a_commitment_signed_with_a_foreign_key_does_not_count(
     monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(stranger))
     version.commit()
     monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(keys.private))
-    assert version.evidence(version.audit())["matched"] is False
+    assert version.attest(version.audit())["matched"] is False
 
 
 # --- tries ----------------------------------------------------------------------------------------
@@ -474,7 +490,8 @@ def test_audits_that_failed_were_killed_or_deleted_were_tried_too(version, monke
     works = recording.audit
     for error in (ValueError("out of memory"), KeyboardInterrupt()):
 
-        def breaks(*_, error=error, **__):
+        def breaks(model, *_, error=error, **__):
+            model.before_first_refit()
             raise error
 
         monkeypatch.setattr(recording, "audit", breaks)
@@ -496,7 +513,8 @@ def test_a_failed_audit_is_not_shown_as_one(version, monkeypatch, quick):
 
     good = version.audit()
 
-    def breaks(*_, **__):
+    def breaks(model, *_, **__):
+        model.before_first_refit()
         raise ValueError("out of memory")
 
     monkeypatch.setattr(recording, "audit", breaks)

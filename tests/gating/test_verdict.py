@@ -10,9 +10,10 @@ from gate_examples import NOW, evidence, policy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_b3 import Verdict
+from mlflow_b3 import Finding, Verdict
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.gating.keys import TRUSTED_KEYS, key_id
+from mlflow_b3.gating.policy import Pin, load_policy
 from mlflow_b3.gating.verdict import (
     Reason,
     conclude_reasons,
@@ -30,12 +31,14 @@ def report(**changes):
 
 
 def found(rules, report, check):
-    (reason,) = [each for each in judge_results(rules, report) if each.check == check]
+    (reason,) = [
+        each for each in judge_results(rules, report, model="clinic") if each.check == check
+    ]
     return reason
 
 
 def outcome(rules, report):
-    reasons = judge_results(rules, report)
+    reasons = judge_results(rules, report, model="clinic")
     return conclude_reasons(reasons), is_allowed(rules, reasons)
 
 
@@ -146,10 +149,134 @@ def test_the_users_threshold_is_not_the_policys_limit():
 
 
 def test_a_policy_without_a_limit_does_not_ask():
-    assert [r.check for r in judge_results(policy(e0_high=None), report())] == [
+    assert [r.check for r in judge_results(policy(e0_high=None), report(), model="clinic")] == [
+        "pins",
+        "min_clusters",
+        "min_repeated_clusters",
+        "findings",
         "p0_sources",
         "refits",
     ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "constant", "expected", "waivable"),
+    [
+        ((0.26, 0.34), 0.45, "PASS", False),
+        ((0.26, 0.34), 0.3, "INCONCLUSIVE", True),
+        ((0.26, 0.34), 0.2, "FAIL", False),
+        ((0.26, None), 0.45, "INCONCLUSIVE", False),
+        ((0.26, 0.34), None, "INCONCLUSIVE", False),
+        ((0.26, 0.34), math.nan, "INCONCLUSIVE", False),
+    ],
+)
+def test_a_numeric_limit_does_not_replace_the_constant(interval, constant, expected, waivable):
+    rules = policy(e0_high=0.9)
+    seen = found(rules, report(e0_interval=interval, constant_loss=constant), "constant")
+    assert (seen.outcome, seen.waivable) == (expected, waivable)
+
+
+def test_the_constant_is_asked_for_once():
+    for limit, asked in (("constant", 0), (0.9, 1), (None, 0)):
+        reasons = judge_results(policy(e0_high=limit), report(), model="clinic")
+        assert [reason.check for reason in reasons].count("constant") == asked
+
+
+# --- what was audited -----------------------------------------------------------------------------
+
+
+def pinned(**pin):
+    return policy(pins=(Pin(models="clinic*", **pin),))
+
+
+@pytest.mark.parametrize(
+    ("pin", "expected", "told"),
+    [
+        ({}, "PASS", "nothing is pinned for 'clinic*'"),
+        ({"target": ("disease",)}, "PASS", "target 'disease'"),
+        ({"target": ("death", "disease")}, "PASS", "'death' or 'disease'"),
+        ({"target": ("death",)}, "FAIL", "the target is 'disease', not 'death'"),
+        ({"cluster": ("person",)}, "FAIL", "the cluster is 'patient_id', not 'person'"),
+        ({"loss": ("log", "brier")}, "FAIL", "the loss is 'zero_one', not 'log' or 'brier'"),
+        ({"data": ("0123456789abcdef",)}, "PASS", "the table 0123456789ab"),
+        ({"data": ("0" * 36,)}, "FAIL", "the digest of the table is '0123456789abcdef'"),
+    ],
+)
+def test_what_was_audited_is_held_against_the_pin_of_the_model(pin, expected, told):
+    seen = found(pinned(**pin), report(), "pins")
+    assert seen.outcome == expected
+    assert told in seen.text
+
+
+def test_everything_that_is_not_as_pinned_is_named_at_once():
+    rules = pinned(target=("a",), cluster=("b",), loss=("c",), data=("0" * 36,))
+    text = found(rules, report(), "pins").text
+    for key in ("target", "cluster", "loss", "digest"):
+        assert f"the {key} " in text
+
+
+def test_a_model_that_no_pin_names_is_refused():
+    for rules, model in ((load_policy(), "clinic"), (pinned(), "hospital"), (pinned(), "")):
+        (seen,) = [r for r in judge_results(rules, report(), model=model) if r.check == "pins"]
+        assert seen.outcome == "FAIL"
+        assert "does not say which target, cluster and loss count for" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("logged", "audited", "expected"),
+    [
+        (frozenset({"abc", "def"}), "abc", "PASS"),
+        (frozenset({"def"}), "abc", "FAIL"),
+        (frozenset({"def"}), None, "FAIL"),
+        (frozenset(), "abc", "FAIL"),
+        (frozenset(), None, "FAIL"),
+        (None, "abc", "INCONCLUSIVE"),
+        (None, None, "INCONCLUSIVE"),
+    ],
+)
+def test_the_table_of_training_is_known_by_the_digests_of_its_run(logged, audited, expected):
+    rules = pinned(data=("training",))
+    own = report(settings={"training_digest": audited})
+    (seen,) = [
+        each
+        for each in judge_results(rules, own, model="clinic", training_digests=logged)
+        if each.check == "pins"
+    ]
+    assert (seen.outcome, seen.waivable) == (expected, False)
+
+
+@pytest.mark.parametrize(
+    ("check", "setting"), [("min_clusters", "n_clusters"), ("min_repeated_clusters", "n_repeated")]
+)
+def test_too_few_clusters_fail(check, setting):
+    for count, least, expected in ((10, 10, "PASS"), (9, 10, "FAIL"), (0, 1, "FAIL")):
+        rules = policy(**{check: least})
+        assert found(rules, report(settings={setting: count}), check).outcome == expected
+    assert check not in {
+        r.check for r in judge_results(policy(**{check: None}), report(), model="clinic")
+    }
+
+
+def test_a_report_that_does_not_count_repeated_clusters_is_open():
+    """Those of earlier versions do not say, and have not looked for all findings either."""
+    old = report(settings={"n_repeated": None})
+    for check in ("min_repeated_clusters", "findings"):
+        seen = found(policy(), old, check)
+        assert (seen.outcome, seen.waivable) == ("INCONCLUSIVE", False)
+    assert found(policy(refuse_findings=("B311",)), old, "findings").outcome == "PASS"
+
+
+def test_findings_refuse_where_the_policy_lists_them():
+    given = (
+        Finding(code="B343", message="'late': says what the target is."),
+        Finding(code="B315", message="few refits."),
+    )
+    seen = found(policy(), report(findings=given), "findings")
+    assert (seen.outcome, seen.text) == ("FAIL", str(given[0]))
+    assert found(policy(refuse_findings=("B301",)), report(findings=given), "findings").outcome == (
+        "PASS"
+    )
+    assert outcome(policy(refuse_findings=()), report(findings=given))[0] == "PASS"
 
 
 # --- where the leaked share comes from, and how it was refitted -----------------------------------
@@ -299,7 +426,7 @@ def test_no_number_that_is_none_passes_whatever_the_others_are(values, broken, b
     wrong = {"low": {"e0_interval": (bad, high)}, "high": {"e0_interval": (low, bad)}}
     wrong["sensitivity"] = {"sensitivity": curve((0.1, bad), (0.0, 0.5))}
     seen = replace(seen, **wrong.get(broken, {broken: bad}))
-    assert not is_allowed(rules, judge_results(rules, seen))
+    assert not is_allowed(rules, judge_results(rules, seen, model="clinic"))
 
 
 # --- the evidence itself --------------------------------------------------------------------------
@@ -336,18 +463,23 @@ def test_an_audit_is_neither_too_old_nor_of_the_future(age, expected):
 
 def test_an_audit_without_a_zone_was_made_in_utc():
     naive = NOW.replace(tzinfo=None).isoformat()
-    assert judged("max_age_days", now=NOW, issued_at=naive).outcome == "PASS"
+    assert judged("max_age_days", now=NOW, measured_at=naive).outcome == "PASS"
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00", "0", "NaN"])
 def test_a_time_that_cannot_be_read_fails_whatever_the_policy(text):
     for limit in (180.0, None):
-        assert judged("max_age_days", policy(max_age_days=limit), issued_at=text).outcome == "FAIL"
+        assert (
+            judged(
+                "max_age_days", policy(max_age_days=limit), measured_at=text, issued_at=text
+            ).outcome
+            == "FAIL"
+        )
 
 
 def test_any_age_will_do_where_the_policy_sets_none():
     old = datetime(1990, 1, 1).isoformat()
-    assert judged("max_age_days", policy(max_age_days=None), issued_at=old).outcome == "PASS"
+    assert judged("max_age_days", policy(max_age_days=None), measured_at=old).outcome == "PASS"
 
 
 @pytest.mark.parametrize(

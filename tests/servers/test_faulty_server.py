@@ -15,7 +15,7 @@ from services import tracked_by
 
 from mlflow_b3 import AuditReport, TrackingError, record
 from mlflow_b3.cli import main
-from mlflow_b3.tracking import runs
+from mlflow_b3.refit import loading
 from mlflow_b3.tracking.files import OF_ROWS, files_of
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import SHOWN
@@ -156,11 +156,12 @@ def test_a_run_that_was_created_twice_is_there_once(proxy, client, logged, repor
 def test_a_slow_server_is_waited_for_and_talked_about(
     proxy, client, logged, report, monkeypatch, caplog
 ):
-    monkeypatch.setattr(runs, "PATIENCE", 0.2)
+    monkeypatch.setattr(loading, "PATIENCE", 0.1)
+    monkeypatch.setattr(loading, "LONG_PATIENCE", 0.2)
     proxy.fail(UPLOAD, delay=1.0)
     own = logged.own(report)
     assert_whole(client, logged, own, record(own))
-    (told,) = [entry.getMessage() for entry in caplog.records if "not taken" in entry.message]
+    (told,) = [entry.getMessage() for entry in caplog.records if "not done yet" in entry.message]
     assert proxy.url in told
     assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" in told
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from typing import Any
@@ -13,10 +13,13 @@ import mlflow
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gated import Gated, gated
-from logged_models import Logged
+from logged_models import Logged, log_model
 from mlflow import MlflowException
+from mlflow.entities import Metric
+from signing import sign_audit
 
 from mlflow_b3.gating.evidence import LARGEST
+from mlflow_b3.gating.policy import load_policy
 
 pytestmark = pytest.mark.servers
 FILES = "/api/2.0/mlflow-artifacts/artifacts"
@@ -43,7 +46,7 @@ def unaudited(gate) -> tuple[str, Logged]:
 def _audited(gate) -> tuple[str, Logged, str, bytes]:
     name = new_name()
     logged, run = gate.audit(name)
-    return name, logged, run, gate.evidence_file(run).read_bytes()
+    return name, logged, run, gate.envelope_file(run).read_bytes()
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def audited(gate, _audited) -> Iterator[tuple[str, Logged, str]]:
     """Return a model whose audit passes; whatever a test does to it is undone."""
     name, logged, run, evidence = _audited
     yield name, logged, run
-    gate.evidence_file(run).write_bytes(evidence)
+    gate.envelope_file(run).write_bytes(evidence)
     gate.restore(logged)
     for alias in gate.aliases(name):
         gate.client.delete_registered_model_alias(name, alias)
@@ -271,8 +274,9 @@ def test_an_audits_tags_cannot_be_changed_or_removed(gate, audited):
     assert "does not say so: b3.e0" in gate.call("POST", "model-versions/set-tag", asked).message
     del asked["value"]
     assert "is kept" in gate.call("DELETE", "model-versions/delete-tag", asked).message
-    shown = gate.client.get_model_version(name, "1").tags["b3.e0"]
-    gate.client.set_model_version_tag(name, "1", "b3.e0", shown)  # what it says may be said again
+    tags = gate.client.get_model_version(name, "1").tags
+    key, shown = next((k, v) for k, v in tags.items() if k.startswith("b3.") and k != "b3.verdict")
+    gate.client.set_model_version_tag(name, "1", key, shown)  # what it says may be said again
 
 
 def test_an_older_audit_does_not_replace_a_later_one(gate):
@@ -297,64 +301,64 @@ def test_a_copy_with_forged_tags_is_refused(gate, unaudited):
 # --- evidence --------------------------------------------------------------------------------------------
 
 
-def test_evidence_copied_from_another_model_is_foreign(gate, audited, unaudited):
+def test_a_logged_model_cannot_name_another_models_audit(gate, audited, unaudited):
     _, _, run = audited
     name, logged = unaudited
-    gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": run})
-    assert f"not of {logged.model_id}" in gate.promote(name).message
-    gate.client.delete_logged_model_tag(logged.model_id, "b3.audit_run_id")
+    for made_up in (run, "nobody"):
+        with pytest.raises(MlflowException, match="must name the run of an audit of it"):
+            gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": made_up})
+    assert "there is no audit of it" in gate.promote(name).message
 
 
-def test_evidence_copied_into_a_run_of_ones_own_is_foreign(gate, audited, unaudited):
-    name, logged = unaudited
+def test_evidence_copied_into_a_run_of_ones_own_is_foreign(gate, audited):
+    name = new_name()
+    logged = gate.register(name)
     with mlflow.start_run() as own:
-        pass
+        run_id, location = own.info.run_id, own.info.artifact_uri.partition(":/")[2]
     stolen = gate.evidence_file(audited[2]).read_bytes()
-    location = own.info.artifact_uri.removeprefix("mlflow-artifacts:/")
     assert gate.send("PUT", f"{FILES}/{location}/b3/evidence.json", stolen).status == 200
-    gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": own.info.run_id})
+    for key, value in (("subject", logged.model_id), ("audit_run_id", run_id), ("evidence", "x")):
+        gate.client.set_tag(run_id, f"b3.{key}", value)
+    gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": run_id})
     assert f"is that of run {audited[2]}" in gate.promote(name).message
-    gate.client.delete_logged_model_tag(logged.model_id, "b3.audit_run_id")
 
 
-def test_expired_evidence_is_refused(gate, audited):
-    name, _, run = audited
-    gate.reseal(run, issued_at=(datetime.now(UTC) - timedelta(days=31)).isoformat())
+def test_expired_evidence_is_refused(gate):
+    name = new_name()
+    _, run = gate.audit(name, signed=False)
+    sign_audit(run, measured_at=(datetime.now(UTC) - timedelta(days=31)).isoformat())
     assert "the audit is 31.0 days old" in gate.promote(name).message
 
 
-def test_unsigned_evidence_is_refused(gate, audited):
-    name, _, run = audited
-    gate.reseal(run, key=None)
+def test_unsigned_evidence_is_refused_until_it_is_signed(gate):
+    name = new_name()
+    _, run = gate.audit(name, signed=False)
     assert "the evidence is not signed" in gate.promote(name).message
+    assert "b3.e0" not in gate.client.get_model_version(name, "1").tags
+    sign_audit(run, key=Ed25519PrivateKey.generate())
+    assert "the evidence is not signed by a trusted key" in gate.promote(name).message
+    sign_audit(run)
+    assert gate.client.get_model_version(name, "1").tags["b3.audit_run_id"] == run
+    assert gate.promote(name).status == 200
 
 
-def test_a_replaced_key_is_not_trusted(gate, audited):
+def test_audits_that_nobody_signed_do_not_block_a_model(gate):
+    name = new_name()
+    logged, _ = gate.audit(name)
+    gate.audited(logged, signed=False, e0_interval=(0.96, 0.99))
+    with mlflow.start_run() as made_up:
+        pass
+    for key, value in (("attests", "x"), ("subject", logged.model_id), ("attestation", "{}")):
+        gate.client.set_tag(made_up.info.run_id, f"b3.{key}", value)
+    assert gate.promote(name).status == 200
+
+
+def test_the_envelope_of_a_signed_audit_is_kept(gate, audited):
     name, _, run = audited
-    ours = json.loads(gate.evidence_file(run).read_text())["signature"]["key"]
-    gate.reseal(run, key=Ed25519PrivateKey.generate())
-    assert "which is not trusted here" in gate.promote(name).message
-    document = json.loads(gate.evidence_file(run).read_text())
-    document["signature"]["key"] = ours  # as if the trusted key had signed
-    gate.evidence_file(run).write_text(json.dumps(document))
-    assert "the signature is not of this content" in gate.promote(name).message
-
-
-def test_a_public_key_brought_along_is_not_trusted(gate, audited):
-    name, _, run = audited
-    document = json.loads(gate.evidence_file(run).read_text())
-    document["signature"]["public_key"] = "ed25519:" + "A" * 43 + "="
-    gate.evidence_file(run).write_text(json.dumps(document))
-    assert "signature" in gate.promote(name).message
-
-
-@pytest.mark.parametrize("algorithm", ["none", "HS256", "ed25519", "RSA", None])
-def test_another_algorithm_does_not_count(gate, audited, algorithm):
-    name, _, run = audited
-    document = json.loads(gate.evidence_file(run).read_text())
-    document["signature"]["algorithm"] = algorithm
-    gate.evidence_file(run).write_text(json.dumps(document))
-    assert "only Ed25519 counts" in gate.promote(name).message
+    location = gate.envelope_file(run).relative_to(gate.folder / "artifacts")
+    answer = gate.send("PUT", f"{FILES}/{location.as_posix()}", b"{}")
+    assert "are kept as they are" in answer.message
+    assert gate.promote(name).status == 200
 
 
 @pytest.mark.parametrize(
@@ -374,8 +378,8 @@ def test_another_algorithm_does_not_count(gate, audited, algorithm):
 )
 def test_malformed_and_oversized_evidence_is_refused(gate, audited, content):
     name, _, run = audited
-    gate.evidence_file(run).write_bytes(content)
-    assert "evidence" in gate.promote(name).message
+    gate.envelope_file(run).write_bytes(content)
+    assert f"the audit of run {run} cannot be relied on" in gate.promote(name).message
     assert gate.aliases(name) == {}
 
 
@@ -385,16 +389,24 @@ def test_an_edited_report_is_noticed(gate, audited):
     before = file.read_bytes()
     location = gate.client.get_run(run).info.artifact_uri.removeprefix("mlflow-artifacts:/")
     edited = before.replace(b'"e0": 0.', b'"e0": 0.0', 1)
-    assert gate.send("PUT", f"{FILES}/{location}/b3/audit.json", edited).status == 200
+    answer = gate.send("PUT", f"{FILES}/{location}/b3/audit.json", edited)
+    assert "are kept as they are" in answer.message
+    file.write_bytes(edited)
     assert "was changed after it was written" in gate.promote(name).message
     file.write_bytes(before)
 
 
-def test_an_edited_metric_is_noticed(gate):
-    name = new_name()
-    _, run = gate.audit(name)
-    gate.client.log_metric(run, "b3/e0", 0.001)
-    assert "was changed after it was written: b3/e0" in gate.promote(name).message
+def test_a_metric_of_an_audit_is_kept(gate, audited):
+    name, _, run = audited
+    value = gate.client.get_run(run).data.metrics["b3/e0"]
+    for key in ("b3/e0", "b3_curve/new", "b3/new"):
+        with pytest.raises(MlflowException, match="is a result of an audit"):
+            gate.client.log_metric(run, key, 0.001)
+        with pytest.raises(MlflowException, match="is a result of an audit"):
+            gate.client.log_batch(run, metrics=[Metric(key, 0.001, 1, 0)])
+    gate.client.log_metric(run, "b3/e0", value)  # as clients do whose request was not answered
+    gate.client.log_metric(run, "other", 1.0)
+    assert gate.promote(name).status == 200
 
 
 def test_limits_hold_although_everything_is_signed(gate):
@@ -438,14 +450,136 @@ def test_files_of_a_champion_are_kept_as_they_are(gate, audited):
         ("DELETE", f"{FILES}/{model.removesuffix('/artifacts')}"),
         ("DELETE", f"{FILES}/{experiment}/models"),
         ("DELETE", f"{FILES}/{experiment}"),
-        ("POST", f"/api/2.0/mlflow-artifacts/mpu/create/{model}"),
     ]
     for method, path in attempts:
         assert "its files are kept" in gate.send(method, path, b"x").message, path
+    path = f"/api/2.0/mlflow-artifacts/mpu/create/{model}"
+    assert "its files are kept" in gate.send("POST", path, {"path": file}).message
     presigned = {"model_id": logged.model_id, "path": file}
     answer = gate.call("POST", "artifacts/presigned-upload-url", presigned)
     assert "its files are kept" in answer.message
     assert (gate.folder_of(logged) / file).read_bytes() == before
+
+
+UPLOAD = "/ajax-api/2.0/mlflow/upload-artifact"
+
+
+def test_a_run_cannot_write_to_a_champion_whose_folder_is_inside_its_own(gate):
+    """The experiment of the champion was placed in the folder of a run of the attacker's."""
+    with mlflow.start_run() as own:
+        place = own.info.artifact_uri
+    experiment = mlflow.create_experiment(new_name(), artifact_location=place)
+    with mlflow.start_run(experiment_id=experiment):
+        logged = log_model(gate.clinic)
+    name = new_name()
+    gate.register(name, logged)
+    gate.audited(logged)
+    assert gate.promote(name).status == 200
+    file = gate.folder_of(logged) / "MLmodel"
+    before = file.read_bytes()
+    inner = f"models/{logged.model_id}/artifacts/MLmodel"
+    for path in (inner, inner.replace("models", "%256dodels"), f"./x/../{inner}", f".//{inner}"):
+        answer = gate.send("POST", f"{UPLOAD}?run_uuid={own.info.run_id}&path={path}", b"evil")
+        assert answer.status in (400, 403), path
+        assert file.read_bytes() == before
+    answer = gate.send("POST", f"{UPLOAD}?run_uuid={own.info.run_id}&path={inner}", b"evil")
+    assert "its files are kept" in answer.message
+    assert gate.send("DELETE", f"{FILES}/{place.partition(':/')[2]}").status == 403
+    free = gate.send("POST", f"{UPLOAD}?run_uuid={own.info.run_id}&path=plot.txt", b"mine")
+    assert free.status == 200
+
+
+def test_a_champion_among_the_artifacts_of_a_run_is_kept_too(gate):
+    """Such a version has no LoggedModel, as before MLflow 3."""
+    name = new_name("scratch")
+    with mlflow.start_run() as run:
+        mlflow.log_text("flavors: {}", "model/MLmodel")
+    source = f"{run.info.artifact_uri}/model"
+    gate.client.create_registered_model(name)
+    gate.client.create_model_version(name, source, run.info.run_id)
+    gate.client.set_registered_model_alias(name, "champion", "1")
+    path = f"{FILES}/{source.partition(':/')[2]}/MLmodel"
+    assert gate.send("PUT", path, b"not guarded").status == 200
+    with _guarding(gate, name):
+        assert "its files are kept" in gate.send("PUT", path, b"x").message
+        assert "its files are kept" in gate.send("DELETE", path).message
+
+
+@contextmanager
+def _guarding(gate: Gated, name: str) -> Iterator[None]:
+    """Bring a model under the policy as whoever has the database can, or as one from before the gate."""
+    from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore
+
+    store = SqlAlchemyStore(f"sqlite:///{gate.folder}/mlflow.db")
+    inside = new_name()
+    store.rename_registered_model(name, inside)
+    yield
+    store.delete_registered_model_alias(inside, "champion")
+
+
+def test_a_champion_whose_files_have_changed_is_not_given_out(gate, audited):
+    """By whatever way they changed: here by one that does not lead through the server."""
+    name, logged, _ = audited
+    assert gate.promote(name).status == 200
+    stage = {"name": name, "version": "1", "stage": "Production"}
+    gate.call("POST", STAGE, stage | {"archive_existing_versions": False})
+    file = gate.folder_of(logged) / "MLmodel"
+    before = file.read_bytes()
+    assert gate.client.get_model_version_by_alias(name, "champion").version == "1"
+    file.write_bytes(before + b"\n")
+    with pytest.raises(MlflowException, match=r"is not given out.*'MLmodel' was changed"):
+        gate.client.get_model_version_by_alias(name, "champion")
+    latest = {"name": name, "stages": ["Production"]}
+    answer = gate.call("POST", "registered-models/get-latest-versions", latest)
+    assert "is not given out" in answer.message
+    assert gate.decisions()[-1]["event"] == "resolution"
+    file.write_bytes(before)
+    assert gate.client.get_model_version_by_alias(name, "champion").version == "1"
+    assert gate.call("POST", "registered-models/get-latest-versions", latest).status == 200
+    gate.call("POST", STAGE, stage | {"stage": "None", "archive_existing_versions": False})
+
+
+def test_files_outside_of_the_servers_roots_are_not_promoted(gate, tmp_path):
+    experiment = mlflow.create_experiment(new_name(), artifact_location=tmp_path.as_uri())
+    with mlflow.start_run(experiment_id=experiment):
+        logged = log_model(gate.clinic)
+    name = new_name()
+    gate.register(name, logged)
+    gate.audited(logged)
+    assert "outside of the artifact roots" in gate.promote(name).message
+
+
+def test_the_tag_of_a_verdict_is_what_this_gate_says(gate, audited):
+    name, _, _ = audited
+    policy, now = load_policy(gate.folder / "policy.yaml").hash[:12], datetime.now(UTC).isoformat()
+    tag = {"name": name, "version": "1", "key": "b3.verdict"}
+
+    def say(value):
+        return gate.call("POST", "model-versions/set-tag", tag | {"value": value})
+
+    for value in (
+        "PASS",
+        f"FAIL, policy {policy}, {now}",
+        f"PASS, policy {'0' * 12}, {now}",
+        f"PASS, policy {policy}, yesterday",
+        f"PASS, policy {policy}, 2999-01-01T00:00:00+00:00",
+    ):
+        assert "are refused" in say(value).message, value
+    assert gate.client.get_model_version(name, "1").tags.get("b3.verdict") is None
+    assert say(f"PASS, policy {policy}, {now}").status == 200
+    assert gate.call("DELETE", "model-versions/delete-tag", tag).status == 200
+
+
+def test_records_of_audits_are_not_deleted(gate, audited):
+    _, logged, run = audited
+    assert "is kept" in gate.call("POST", "runs/delete", {"run_id": run}).message
+    experiment = gate.client.get_run(run).info.experiment_id
+    answer = gate.call("POST", "experiments/delete", {"experiment_id": experiment})
+    assert "is the record of an audit" in answer.message
+    name = audited[0]
+    gate.client.set_registered_model_alias(name, "champion", "1")
+    answer = gate.call("DELETE", f"logged-models/{logged.model_id}")
+    assert "is made of it" in answer.message
 
 
 @pytest.mark.parametrize("trick", ["..", "%2e%2e", "%252e%252e", "..%2f..", "/etc", "#"])

@@ -1,0 +1,176 @@
+"""Drafts a policy that pins what a model's run and its newest audit say."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import escape
+from typing import Any
+
+from mlflow_b3.errors import InputError, ModelError, TrackingError
+from mlflow_b3.gating.policy import default_policy_text
+from mlflow_b3.gating.policy_values import TRAINING
+from mlflow_b3.refit.loading import model_info, registered_version
+from mlflow_b3.refit.training_table import training_datasets
+from mlflow_b3.reporting.report import Settings
+from mlflow_b3.tracking.audits import find_audit, read_audit
+from mlflow_b3.wording import shortened, visible
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What MLflow knows about a registered version.
+
+    Attributes
+    ----------
+    name, version : str
+    audit_run_id : str or None
+    settings : Settings or None
+        Those of its newest audit.
+    datasets : list
+        The datasets that its training run logged.
+    features : tuple of str
+        The columns that the model takes.
+    """
+
+    name: str
+    version: str
+    audit_run_id: str | None
+    settings: Settings | None
+    datasets: list[Any]
+    features: tuple[str, ...]
+
+
+def draft_policy(model: str) -> str:
+    """Return a policy, as commented YAML, that pins what a registered version's run says.
+
+    Target, cluster and loss are those of the newest recorded audit. The table is pinned to the
+    datasets that the training run logged if the audited one is among them, else to the audited one.
+    What is not known is a comment. The draft must be read before it is used: it says what was
+    audited, not what should be.
+
+    Parameters
+    ----------
+    model : str
+        "models:/name/3", or "models:/name@alias".
+    """
+    known = _look_up(model)
+    draft = "\n".join(_pins(known))
+    text = default_policy_text()
+    head, _, rest = text.partition("pins: {}\n")
+    example = head.rfind("#\n# pins:\n")
+    return f"{_opening(known)}\n{head[head.index('version:') : example]}{draft}\n{rest}"
+
+
+def _look_up(model: str) -> _Known:
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    client = MlflowClient()
+    try:
+        found = registered_version(model) if isinstance(model, str) else None
+        if found is None:
+            raise InputError(
+                f"model={model!r} is not a registered version; give 'models:/name/3' or "
+                "'models:/name@alias'."
+            )
+        name, version = found
+        run_id = client.get_model_version(name, version).run_id
+    except MlflowException as error:
+        raise TrackingError(f"model={model!r}: {error}") from error
+    uri = f"models:/{name}/{version}"
+    audit_run_id = settings = None
+    with suppress(TrackingError, ModelError):  # not audited, or not readable: nothing is known
+        audit_run_id = find_audit(client, uri)
+        settings = read_audit(audit_run_id).settings
+        run_id = settings.run_id or run_id
+    datasets: list[Any] = []
+    with suppress(MlflowException):  # a model may outlive its run
+        datasets = training_datasets(client.get_run(run_id)) if run_id else []
+    return _Known(
+        name=name,
+        version=version,
+        audit_run_id=audit_run_id if settings is not None else None,
+        settings=settings,
+        datasets=datasets,
+        features=_features(uri),
+    )
+
+
+def _features(uri: str) -> tuple[str, ...]:
+    """Return the columns that a model's signature names; none where it cannot be read."""
+    try:
+        signature = model_info(uri).signature
+    except ModelError:
+        return ()
+    inputs = None if signature is None else signature.inputs
+    return tuple(map(str, inputs.input_names())) if inputs and inputs.has_input_names() else ()
+
+
+def _opening(known: _Known) -> str:
+    source = (
+        "no audit of it can be read, so nothing is pinned yet and nothing passes"
+        if known.audit_run_id is None
+        else f"pins what the audit of run {known.audit_run_id} had"
+    )
+    return (
+        f"# A draft for {visible(f'models:/{known.name}/{known.version}')}: {source}.\n"
+        "# Check each pin before you use it: is this the right target, cluster column, loss and table?\n"
+        "# Every key may be left out, and then has the value of the default policy. Unknown keys are\n"
+        "# errors.\n"
+    )
+
+
+def _pins(known: _Known) -> Iterator[str]:
+    pattern, settings = _quoted(escape(known.name)), known.settings
+    if settings is None:
+        yield "#\n# pins:"
+        yield f"#   {pattern}:"
+        yield from (f"#     {key}: …  # not known: no audit says" for key in ("target", "cluster"))
+        yield "#     loss: …  # not known: no audit says"
+        yield f"#     data: {TRAINING}  # {_about_datasets(known)}"
+        yield from _candidates(known)
+        yield "pins: {}"
+        return
+    yield "pins:"
+    yield f"  {pattern}:"
+    for key in ("target", "cluster", "loss"):
+        yield f"    {key}: {_quoted(getattr(settings, key))}"
+    if settings.training_digest in {dataset.digest for dataset in known.datasets}:
+        yield f"    data: {TRAINING}  # the audited table is one that the training run logged"
+    else:
+        yield f"    # data: {TRAINING}  # {_about_datasets(known)}"
+        yield f"    data: {_quoted(settings.data_digest)}  # the audited table; no other one passes"
+
+
+def _about_datasets(known: _Known) -> str:
+    if not known.datasets:
+        return "the training run logged no dataset with the context 'training'"
+    names = shortened([visible(dataset.name) for dataset in known.datasets], 5)
+    if known.settings is None:
+        return f"the training run logged {names}"
+    return f"the training run logged {names}, which the audited table is not"
+
+
+def _candidates(known: _Known) -> Iterator[str]:
+    """Yield which columns of the training datasets could be target and cluster."""
+    for dataset in known.datasets:
+        others = [name for name in _columns(dataset.schema) if name not in known.features]
+        if others:
+            kind = "that are no features" if known.features else "which may be features too"
+            names = visible(shortened(others, 10))
+            yield f"# Columns of the dataset {visible(dataset.name)!r}, {kind}: {names}"
+
+
+def _columns(schema: str | None) -> list[str]:
+    try:
+        return [str(column["name"]) for column in json.loads(schema or "{}")["mlflow_colspec"]]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML reads it back, on one line."""
+    import yaml
+
+    return str(yaml.safe_dump(text, default_style='"', width=float("inf"))).strip()

@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.comparing import compare_reports
+from mlflow_b3.auditing.comparison import compare_reports
 
 LEARNERS: dict[str, ClassifierMixin] = {
     "3 neighbours": KNeighborsClassifier(3),

@@ -12,13 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "correlated"))
 
 import published_simulation as published
 
-from mlflow_b3.correlated.bias import SLOPES, BiasSums
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.joint import joint_bias
+from mlflow_b3.correlated.field import exponential_kernel
+from mlflow_b3.correlated.formulas import SLOPES, BiasSums, joint_bias
 from mlflow_b3.correlated.learner import MixedLogistic
-from mlflow_b3.correlated.mixed_logistic import fit_mixed_logistic
-from mlflow_b3.correlated.spatial import exponential_kernel
+from mlflow_b3.correlated.mixed import fit_mixed_logistic
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
+from mlflow_b3.correlated.targets import Draws
 
 Array = np.ndarray
 Row = dict[str, float]

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.correlated.quadrature import smoothed_logistic
+from mlflow_b3.correlated.targets import smoothed_logistic
 
 #: Entities, days, rows of each entity on each day, covariates, standard deviations of the effects.
 DESIGNS = {

@@ -41,8 +41,7 @@ from cvc_cases import (
 from cvc_references import REFERENCES
 from joblib import Parallel, delayed
 
-from mlflow_b3.correlated.fast import fast_bias
-from mlflow_b3.correlated.joint import joint_bias
+from mlflow_b3.correlated.formulas import fast_bias, joint_bias
 
 
 def mixed_row(seed: int) -> Row:

@@ -23,13 +23,12 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.conclusions import conclude_test
-from mlflow_b3.data import AuditData
-from mlflow_b3.folds import Fold, make_folds
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.campaign import Campaign
-from mlflow_b3.measurement.comparison import measure_test
-from mlflow_b3.measurement.sessions import Means
+from mlflow_b3.auditing.conclusions import conclude_test
+from mlflow_b3.data.folds import Fold, make_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import AuditData
+from mlflow_b3.measurement.campaign import Campaign, measure_test
+from mlflow_b3.measurement.runner import Means
 
 ARRANGEMENTS = {1: 39, 4: 19, 5: 19}  # by the number of folds, for the time that it takes
 FORMS = ("paired", "welch", "permutation")

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from mlflow_b3.estimation.mixture import P0Bound, bound_p0
+from mlflow_b3.estimation.p0 import P0Bound, bound_p0
 
 SHARES = (0.0, 0.05, 0.1, 0.2)
 SHIFTS = (1.0, 2.0, 3.0, 5.0)

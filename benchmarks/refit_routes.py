@@ -17,7 +17,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import Rows, load_model
 
 CLUSTER_ERROR = 0.1

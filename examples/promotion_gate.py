@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.gating.keys import make_keys
+from mlflow_b3.evidence.document import make_keys
 
 POLICY = """\
 pins: {readmission: {target: disease, cluster: patient_id, loss: zero_one, data: training}}

@@ -32,7 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.reporting.comparison import comparison_text
-from mlflow_b3.tracking.comparison import record_comparison
+from mlflow_b3.tracking.comparing import record_comparison
 
 FEATURES = ["centre", "drug", "male", "age", "baseline"]
 SPLIT_RATE = 0.3

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from mlflow_b3.version import __version__
 
 if TYPE_CHECKING:
-    from mlflow_b3 import linkage
-    from mlflow_b3.auditing import audit
-    from mlflow_b3.comparing import Comparison
+    from mlflow_b3.auditing.audit import audit
+    from mlflow_b3.auditing.comparison import Comparison
+    from mlflow_b3.auditing.report import AuditReport
     from mlflow_b3.correlated.cvc import cvc
     from mlflow_b3.correlated.report import CvcReport
-    from mlflow_b3.datasets import Clinic, make_clinic
+    from mlflow_b3.demo import Clinic, make_clinic
     from mlflow_b3.errors import (
         B3Error,
         EvidenceError,
@@ -22,34 +22,36 @@ if TYPE_CHECKING:
         SolverError,
         TrackingError,
     )
-    from mlflow_b3.estimation.distribution import LossDistribution, estimate_distribution
-    from mlflow_b3.estimation.estimates import Estimate, estimate
+    from mlflow_b3.estimation.estimate import (
+        Estimate,
+        LossDistribution,
+        Method,
+        estimate,
+        estimate_distribution,
+    )
     from mlflow_b3.estimation.fragments import (
         DoseEstimate,
         FragmentEstimate,
         estimate_fragments,
         seen_share,
     )
-    from mlflow_b3.estimation.leakage_share import P0Search, search_p0
-    from mlflow_b3.estimation.methods import Method
-    from mlflow_b3.estimation.mixture import P0Bound, bound_p0
+    from mlflow_b3.estimation.hypothesis import LeakageTest, leakage_test
+    from mlflow_b3.estimation.p0 import P0Bound, P0Search, bound_p0, search_p0
+    from mlflow_b3.estimation.problem import SeenShare
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
-    from mlflow_b3.estimation.shares import SeenShare
-    from mlflow_b3.findings import Finding
+    from mlflow_b3.evidence.policy import Policy
+    from mlflow_b3.evidence.verdict import Verdict
     from mlflow_b3.gating.attesting import Attestation, attest
-    from mlflow_b3.gating.judging import gate
-    from mlflow_b3.gating.policy import Policy
-    from mlflow_b3.gating.verdict import Verdict
-    from mlflow_b3.gating.verifying import Verification, verify
-    from mlflow_b3.hypothesis import LeakageTest, leakage_test
+    from mlflow_b3.gating.gate import Verification, gate, verify
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
-    from mlflow_b3.measurement.levels import LevelPlan, plan_levels
-    from mlflow_b3.measurement.outcomes import Refits
-    from mlflow_b3.refit.stored_code import log_trainer
-    from mlflow_b3.reporting.report import AuditReport
-    from mlflow_b3.tracking.comparison import compare
+    from mlflow_b3.measurement.design import LevelPlan, plan_levels
+    from mlflow_b3.measurement.refits import Refits
+    from mlflow_b3.refit.trainer import log_trainer
+    from mlflow_b3.results import Finding
+    from mlflow_b3.tracking.comparing import compare
     from mlflow_b3.tracking.preregistration import preregister
     from mlflow_b3.tracking.recording import record
+
 
 __all__ = [
     "Attestation",
@@ -110,56 +112,56 @@ __all__ = [
 # Names are imported when first used: `import mlflow_b3` stays fast in plugins and on the shell.
 _HOMES = {
     "Attestation": "gating.attesting",
-    "AuditReport": "reporting.report",
+    "AuditReport": "auditing.report",
     "B3Error": "errors",
-    "Clinic": "datasets",
-    "Comparison": "comparing",
+    "Clinic": "demo",
+    "Comparison": "auditing.comparison",
     "CvcReport": "correlated.report",
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
-    "Estimate": "estimation.estimates",
+    "Estimate": "estimation.estimate",
     "EvidenceError": "errors",
-    "Finding": "findings",
+    "Finding": "results",
     "FitError": "errors",
     "FragmentEstimate": "estimation.fragments",
     "FragmentLosses": "measurement.curve",
     "InputError": "errors",
     "InterruptedAudit": "errors",
-    "LeakageTest": "hypothesis",
-    "LevelPlan": "measurement.levels",
+    "LeakageTest": "estimation.hypothesis",
+    "LevelPlan": "measurement.design",
     "LossCurve": "measurement.curve",
-    "LossDistribution": "estimation.distribution",
-    "Method": "estimation.methods",
+    "LossDistribution": "estimation.estimate",
+    "Method": "estimation.estimate",
     "ModelError": "errors",
-    "P0Bound": "estimation.mixture",
-    "P0Search": "estimation.leakage_share",
-    "Policy": "gating.policy",
-    "Refits": "measurement.outcomes",
-    "SeenShare": "estimation.shares",
+    "P0Bound": "estimation.p0",
+    "P0Search": "estimation.p0",
+    "Policy": "evidence.policy",
+    "Refits": "measurement.refits",
+    "SeenShare": "estimation.problem",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",
     "TrackingError": "errors",
-    "Verdict": "gating.verdict",
-    "Verification": "gating.verifying",
+    "Verdict": "evidence.verdict",
+    "Verification": "gating.gate",
     "attest": "gating.attesting",
-    "audit": "auditing",
-    "bound_p0": "estimation.mixture",
-    "compare": "tracking.comparison",
+    "audit": "auditing.audit",
+    "bound_p0": "estimation.p0",
+    "compare": "tracking.comparing",
     "cvc": "correlated.cvc",
-    "estimate": "estimation.estimates",
-    "estimate_distribution": "estimation.distribution",
+    "estimate": "estimation.estimate",
+    "estimate_distribution": "estimation.estimate",
     "estimate_fragments": "estimation.fragments",
-    "gate": "gating.judging",
-    "leakage_test": "hypothesis",
-    "log_trainer": "refit.stored_code",
-    "make_clinic": "datasets",
-    "plan_levels": "measurement.levels",
+    "gate": "gating.gate",
+    "leakage_test": "estimation.hypothesis",
+    "log_trainer": "refit.trainer",
+    "make_clinic": "demo",
+    "plan_levels": "measurement.design",
     "preregister": "tracking.preregistration",
     "record": "tracking.recording",
-    "search_p0": "estimation.leakage_share",
+    "search_p0": "estimation.p0",
     "seen_share": "estimation.fragments",
     "sensitivity": "estimation.sensitivity",
-    "verify": "gating.verifying",
+    "verify": "gating.gate",
 }
 
 

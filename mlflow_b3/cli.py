@@ -1,27 +1,26 @@
-"""The command line: `mlflow-b3 audit | compare | gate | verify | test | review | demo | …`."""
+"""The command line: `mlflow-b3 audit | compare | gate | verify | attest | test | review | demo | …`."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlflow_b3.cli_compare import compare_command
-from mlflow_b3.cli_errors import INTERRUPTED, input_errors, shown_if_not_recorded
-from mlflow_b3.cli_gate import (
-    attest_command,
-    gate_command,
-    keys_command,
-    policy_command,
-    verify_command,
-)
-from mlflow_b3.cli_linkage import LINKAGE_NAMES
-from mlflow_b3.cli_options import (
+from mlflow_b3.errors import B3Error, InputError, InterruptedAudit, TrackingError, choose, closest
+from mlflow_b3.evidence.document import SIGNING_KEY, signing_key
+from mlflow_b3.options import (
+    LINKAGE_NAMES,
+    NUMBER,
+    TEXT,
+    WHOLE,
     announce_code,
     audit_options,
     given_options,
@@ -29,12 +28,608 @@ from mlflow_b3.cli_options import (
     require_options,
     subject_options,
 )
-from mlflow_b3.cli_preregister import preregister_command
-from mlflow_b3.cli_review import review_command
-from mlflow_b3.cli_types import TEXT, WHOLE
-from mlflow_b3.errors import InputError, choose
-from mlflow_b3.gating.keys import SIGNING_KEY, signing_key
 from mlflow_b3.version import __version__
+
+if TYPE_CHECKING:
+    from mlflow_b3.evidence.verdict import Verdict
+
+
+# --- How the command line reports the package's errors
+
+INPUT_ERROR = 2
+#: What shells say of a command that Ctrl-C ended.
+INTERRUPTED = 130
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Print errors of the package, of MLflow and of the system without a traceback; exit with 2."""
+    try:
+        yield
+    except InterruptedAudit as error:
+        _exit(str(error), INTERRUPTED)
+    except KeyboardInterrupt:
+        _exit("stopped.", INTERRUPTED)
+    except (B3Error, OSError) as error:
+        _exit(str(error))
+    except Exception as error:
+        if not _is_mlflow(error):
+            raise
+        _exit(f"MLflow: {error}")
+
+
+def _is_mlflow(error: Exception) -> bool:
+    """Return whether an error is one of MLflow's, such as a server that does not answer."""
+    raised = sys.modules.get("mlflow.exceptions")
+    return raised is not None and isinstance(error, raised.MlflowException)
+
+
+def _exit(message: str, code: int = INPUT_ERROR) -> None:
+    from mlflow_b3.results import visible
+
+    # names in it are other people's, and may hold what a terminal obeys
+    told = "\n".join(map(visible, message.splitlines()))
+    click.echo(f"mlflow-b3: {told}", err=True)
+    sys.exit(code)
+
+
+@contextmanager
+def shown_if_not_recorded() -> Iterator[None]:
+    """Print the report of an audit that MLflow did not take: its refits were paid for."""
+    try:
+        yield
+    except TrackingError as error:
+        if error.report is not None:
+            click.echo(str(error.report))
+        raise
+
+
+# --- The command that compares audited models
+
+#: A comma between models, after which a URI or an id begins: names of models have commas too.
+BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|$)|$))")
+
+
+@click.command(name="compare")
+@click.argument("models", nargs=-1)
+@click.option("--experiment", type=TEXT, help="Compare the newest audits of this experiment.")
+@click.option(
+    "--registered-model", type=TEXT, help="Compare the audited versions of this registered model."
+)
+@click.option(
+    "--by",
+    type=TEXT,
+    default="auto",
+    show_default=True,
+    help="Rank by e0, or by cvc, cross-validation corrected for correlation; auto takes cvc where all "
+    "audits have it and take their cluster ids as right.",
+)
+@subject_options
+@audit_options
+@click.option("--output", type=TEXT, help="Also write the table and the plot to this folder.")
+@click.option("--record/--no-record", default=True, help="Write to MLflow (the default).")
+def compare_command(
+    *,
+    models: tuple[str, ...],
+    experiment: str | None,
+    registered_model: str | None,
+    by: str | None,
+    output: str | None,
+    record: bool,
+    **options: Any,
+) -> None:
+    """Rank MODELS by their loss on new clusters, next to their naive scores.
+
+    MODELS are model URIs, or ids of runs, of logged models or of audits; commas between URIs and ids
+    will do too. Recorded audits are compared; with --data, --target and --cluster all models are
+    audited first, on the same folds.
+    """
+    with input_errors():
+        folder = _folder(output)
+        given = given_options(options)
+        if "data" not in given:
+            given = _explicit(given)
+        from mlflow_b3.reporting.comparison import comparison_files, comparison_text
+        from mlflow_b3.reporting.document import write_text
+        from mlflow_b3.tracking.comparing import compare, record_comparison
+        from mlflow_b3.tracking.showing import where_to_compare
+
+        chosen = _parted(models)
+        if "data" in given:
+            require_options({name: given.get(name) for name in ("target", "cluster")})
+            for model in chosen:
+                announce_code(model, given)
+            given.update(progress=True, record=record)
+        with kept_journal(given) if "data" in given else nullcontext():
+            comparison = compare(
+                chosen,
+                experiment=experiment,
+                registered_model=registered_model,
+                by=by or "auto",
+                **given,
+            )
+            click.echo(comparison_text(comparison))
+            files = {} if folder is None else comparison_files(comparison)
+            for name, text in files.items():
+                assert folder is not None
+                write_text("output", folder / name, text)
+            if record:
+                run_id = record_comparison(comparison)
+                click.echo("\n" + where_to_compare(comparison, run_id))
+
+
+def _parted(models: Iterable[str]) -> list[str]:
+    """Return the models of arguments that may each name several."""
+    return [part.strip() for text in models for part in BETWEEN.split(text) if part.strip()]
+
+
+def _explicit(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults, which an entry point cannot leave out."""
+    command = click.get_current_context().command
+    defaults = {
+        parameter.name: parameter.get_default(click.get_current_context())
+        for parameter in command.params
+    }
+    return {name: value for name, value in given.items() if value != defaults.get(name)}
+
+
+def _folder(output: str | None) -> Path | None:
+    if not output:
+        return None
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # so that a folder that cannot be written to shows before the refits
+    except OSError as error:
+        raise InputError(f"output={output!r} is not usable as a folder: {error}") from error
+    return folder
+
+
+# --- The commands of the registry's gate: gate, verify, keys and policy
+
+REFUSED, OPEN = 1, 3
+#: The command that 'mlflow-b3 policy FILE' stands for.
+SHOW = "show"
+#: Where GitHub Actions takes the summary of a job from.
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+POLICY_OPTION = click.option(
+    "--policy",
+    type=TEXT,
+    help="Policy, a .yaml file. Without it the one that MLFLOW_B3_POLICY names, else the default.",
+)
+
+FORMAT_OPTION = click.option(
+    "--format",
+    "format",
+    type=TEXT,
+    default="text",
+    show_default=True,
+    help="What to print: text or json.",
+)
+
+
+@click.command(name="gate")
+@click.argument("model")
+@POLICY_OPTION
+@click.option(
+    "--promote", type=TEXT, help="Alias to give to the version, if the verdict allows it."
+)
+@click.option(
+    "--format",
+    "format",
+    type=TEXT,
+    default="text",
+    show_default=True,
+    help="What to print: text, json, markdown or junit.",
+)
+@click.option(
+    "--output",
+    type=TEXT,
+    multiple=True,
+    help="Also write the verdict to this .txt, .json, .md or .xml (JUnit) file; may be repeated.",
+)
+def gate_command(
+    *,
+    model: str,
+    policy: str | None,
+    promote: str | None,
+    format: str | None,  # noqa: A002 - the name of the option
+    output: tuple[str | None, ...],
+) -> None:
+    """Judge whether the registered version MODEL, such as models:/name/3, may be promoted.
+
+    Its recorded audit is held against a policy; nothing is trained. On GitHub Actions the verdict
+    is added to the summary of the job.
+
+    Exit codes: 0 it may, 1 it may not (FAIL), 2 usage or input error, 3 it may not, because the
+    numbers do not decide (INCONCLUSIVE).
+    """
+    with input_errors():
+        if not model.strip():
+            raise InputError("model missing: name a registered version, such as models:/name/3.")
+        from mlflow_b3.gating.gate import FORMATS, verdict_markdown
+
+        printed = FORMATS[choose("format", format or "text", FORMATS)]
+        write = _verdict_writer([path for path in output if path])
+        from mlflow_b3.gating.gate import gate
+
+        verdict = gate(model, policy, promote=promote)
+        click.echo(printed(verdict, promote).rstrip("\n"))
+        _add_to_job_summary(verdict_markdown(verdict, promote))
+        write(verdict, promote)
+    sys.exit(_exit_code(verdict))
+
+
+def _exit_code(verdict: "Verdict") -> int:
+    from mlflow_b3.evidence.verdict import INCONCLUSIVE
+
+    if verdict.allowed:
+        return 0
+    return OPEN if verdict.outcome == INCONCLUSIVE else REFUSED
+
+
+def _verdict_writer(outputs: Sequence[str]) -> Callable[["Verdict", str | None], None]:
+    """Return what writes a verdict to files; refuse what cannot be written before all else."""
+    from mlflow_b3.gating.gate import ENDINGS, FORMATS
+    from mlflow_b3.reporting.document import checked_path, write_text
+
+    paths = []
+    for output in outputs:
+        if Path(output).suffix not in ENDINGS:
+            raise InputError(f"output={output!r} must end in {', '.join(ENDINGS)}.")
+        paths.append(checked_path("output", output))
+        _check_writable(paths[-1])
+
+    def write(verdict: "Verdict", promote: str | None) -> None:
+        for path in paths:
+            text = FORMATS[ENDINGS[path.suffix]](verdict, promote)
+            write_text("output", path, text.rstrip("\n") + "\n")
+
+    return write
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        existed = path.exists()
+        with path.open("ab"):
+            pass
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise InputError(f"output={str(path)!r} cannot be written: {error}") from error
+
+
+def _add_to_job_summary(markdown: str) -> None:
+    """Add to the summary of a job on GitHub; a summary that is lost does not change the verdict."""
+    path = os.environ.get(STEP_SUMMARY)
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{markdown}\n")
+    except OSError as error:
+        click.echo(f"mlflow-b3: {STEP_SUMMARY} cannot be written: {error}", err=True)
+
+
+@click.command(name="verify")
+@click.argument("model")
+@POLICY_OPTION
+@click.option("--data", type=TEXT, help="Table (.csv or .parquet) that should be the audited one.")
+@FORMAT_OPTION
+def verify_command(
+    *,
+    model: str,
+    policy: str | None,
+    data: str | None,
+    format: str | None,  # noqa: A002 - the name of the option
+) -> None:
+    """Check whether the evidence of the registered version MODEL still holds.
+
+    The signature, the model's files, the audit's files, metrics, tags and table are compared with
+    what the audit wrote. Whether the numbers are good enough is for 'mlflow-b3 gate' to say.
+
+    Exit codes: 0 everything holds, 1 something does not, 2 usage or input error.
+    """
+    with input_errors():
+        shown = choose("format", format or "text", ("text", "json"))
+        from mlflow_b3.gating.gate import to_ascii_json, verification_text, verify
+
+        found = verify(model, policy, data=data)
+        click.echo(to_ascii_json(found.to_dict()) if shown == "json" else verification_text(found))
+    sys.exit(0 if found.holds else REFUSED)
+
+
+@click.command(name="attest")
+@click.argument("model")
+@click.option(
+    "--data",
+    type=TEXT,
+    help="Audited table (.csv or .parquet). Without it the file that the audit was given.",
+)
+@click.option("--audit", type=TEXT, help="Run of the audit. Without it the newest of the model.")
+@POLICY_OPTION
+@FORMAT_OPTION
+def attest_command(
+    *,
+    model: str,
+    data: str | None,
+    audit: str | None,
+    policy: str | None,
+    format: str | None,  # noqa: A002 - the name of the option
+) -> None:
+    """Check the audit of MODEL, such as models:/name/3, and sign it with MLFLOW_B3_SIGNING_KEY.
+
+    Run it where the key is. No model is loaded: the model's files, the table and the audit's files
+    are read again, and every conclusion is recomputed from the recorded measurements.
+
+    Exit codes: 0 checked and signed, 1 a check failed and nothing was signed, 2 usage or input error.
+    """
+    with input_errors():
+        shown = choose("format", format or "text", ("text", "json"))
+        from mlflow_b3.gating.attesting import attest
+        from mlflow_b3.gating.gate import attestation_text, to_ascii_json
+
+        found = attest(model, data or None, audit=audit or None, policy=policy)
+        click.echo(to_ascii_json(found.to_dict()) if shown == "json" else attestation_text(found))
+    sys.exit(0 if found.attested else REFUSED)
+
+
+@click.command(name="keys")
+@click.option(
+    "--output", type=TEXT, default=".", show_default=True, help="Folder to write the keys to."
+)
+@click.option("--name", type=TEXT, default="b3", show_default=True, help="Name of the files.")
+def keys_command(*, output: str | None, name: str | None) -> None:
+    """Make a pair of keys: one that signs audits, and one by which signatures are checked."""
+    with input_errors():
+        from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, key_id, make_keys
+        from mlflow_b3.gating.gate import plain
+
+        private, public, encoded = make_keys(Path(output or "."), name or "b3")
+        click.echo(
+            f"Made the pair {key_id(encoded)}.\n\n"
+            f"  {plain(str(private))}  signs audits. Keep it secret and out of the repository.\n"
+            f"    Where audits are signed: export {SIGNING_KEY}={quote(plain(str(private)))}\n"
+            f"    In CI: put the text of the file into a secret, and the secret into {SIGNING_KEY}\n"
+            "    of the job that runs 'mlflow-b3 attest', and of no other.\n\n"
+            f"  {plain(str(public))}  checks signatures. Anybody may have it.\n"
+            f"    In the policy:  evidence: {{trusted_keys: [{encoded}]}}\n"
+            f"    Or where gates and servers run: export {TRUSTED_KEYS}={encoded}"
+        )
+
+
+class _FileOrCommand(click.Group):
+    """A group whose first argument may be a file instead of the name of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the command that is meant where a file, or nothing, is given."""
+        first = args[0] if args else ""
+        if first not in (*self.commands, *ctx.help_option_names):
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="policy", cls=_FileOrCommand, subcommand_metavar="[FILE] | init MODEL")
+def policy_command() -> None:
+    """Print the default policy; with FILE, check that policy and say what it demands.
+
+    With 'init MODEL', draft a policy that pins what was audited of a registered version.
+
+    Exit codes: 0 it can be used, 2 it cannot.
+    """
+
+
+@policy_command.command(name=SHOW, hidden=True)
+@click.argument("file", required=False)
+def show_policy_command(*, file: str | None) -> None:
+    """Print the default policy; with FILE, check that policy and say what it demands."""
+    with input_errors():
+        from mlflow_b3.evidence.document import trusted_keys
+        from mlflow_b3.evidence.policy import default_policy_text, describe_policy, load_policy
+        from mlflow_b3.gating.gate import plain, to_list
+
+        if not file:
+            click.echo(default_policy_text().rstrip("\n"))
+            return
+        policy = load_policy(file)
+        added = set(trusted_keys(())) - set(policy.trusted_keys)
+        sentences = to_list(describe_policy(policy, len(added)))
+        click.echo("\n".join([f"The policy {plain(file)} can be used.", *sentences]))
+        click.echo(f"\nIts hash is {policy.hash}.")
+
+
+@policy_command.command(name="init")
+@click.argument("model")
+@click.option(
+    "--output", type=TEXT, help="File to write; it must not exist. Without it, print the policy."
+)
+def init_policy_command(*, model: str, output: str | None) -> None:
+    """Draft a policy that pins what was audited of the registered version MODEL.
+
+    Target, cluster column, loss and table are those of its newest audit, and the table is compared
+    with the datasets that the training run logged. Check the pins before you use the policy.
+
+    Exit codes: 0 it was drafted, 2 usage or input error.
+    """
+    with input_errors():
+        from mlflow_b3.gating.drafting import draft_policy
+        from mlflow_b3.gating.gate import plain
+
+        path = None if not output else Path(output)
+        if path is not None and path.exists():
+            raise InputError(
+                f"output={output!r} exists and is not overwritten; choose another name, or remove it."
+            )
+        text = draft_policy(model)
+        if path is None:
+            click.echo(text.rstrip("\n"))
+            return
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise InputError(f"output={output!r} cannot be written: {error}") from error
+        click.echo(
+            f"Wrote {plain(str(path))}. Check its pins, then see what it demands: "
+            f"mlflow-b3 policy {quote(plain(str(path)))}"
+        )
+
+
+# --- The command that commits the settings of an audit before it runs
+
+
+@click.command(name="preregister")
+@click.option(
+    "--model-uri", type=TEXT, help="MLflow model that will be audited, such as models:/name/3."
+)
+@subject_options
+@audit_options
+def preregister_command(**options: Any) -> None:
+    """Commit the settings of an audit before it runs; mlflow-b3 audit with the same options finds them.
+
+    The model's files, the table and all options that change the numbers count, by their content.
+    """
+    with input_errors():
+        subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
+        require_options(subject)
+        from mlflow_b3.evidence.document import SIGNING_KEY, signing_key
+        from mlflow_b3.tracking.preregistration import preregister
+
+        model, data = subject.pop("model_uri"), subject.pop("data")
+        committed = preregister(model, data, **subject, **given_options(options))
+        click.echo(f"Committed the settings of an audit of {model}: {committed}")
+        if signing_key() is None:
+            click.echo(
+                f"Not signed: set {SIGNING_KEY} where a policy asks for signatures.", err=True
+            )
+
+
+# --- `mlflow-b3 review`: a sheet with sampled rows, for a person who looks up their mates
+
+ROWS = 300
+
+
+@click.command(name="review")
+@click.option("--data", type=TEXT, help="Table with the rows: a .csv or .parquet file.")
+@click.option("--cluster", type=TEXT, help="Column with the (noisy) cluster id.")
+@click.option("--row-id", type=TEXT, help="Column with the ids of rows; by default their numbers.")
+@click.option(
+    "--match-probability",
+    type=TEXT,
+    help="Table of scored pairs (.csv or .parquet): suspected rows are drawn more often, and likely "
+    "mates are shown.",
+)
+@click.option(
+    "--rows", type=WHOLE, default=ROWS, show_default=True, help="How many rows to resolve."
+)
+@click.option(
+    "--expected-split-rate",
+    type=NUMBER,
+    help="Say how many rows are needed if this share of rows belongs to split clusters.",
+)
+@click.option("--columns", type=TEXT, help="Columns to show, with commas between; by default all.")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed.")
+@click.option("--output", type=TEXT, help="The sheet to write: a .csv file.")
+def review_command(**options: Any) -> None:
+    """Write a sheet with a random sample of rows whose mates a person is to look up.
+
+    Filled in, it is the evidence for mlflow-b3 audit --resolved-rows.
+    """
+    with input_errors():
+        _write_sheet(**options)
+
+
+def _write_sheet(
+    *,
+    data: str | None,
+    cluster: str | None,
+    row_id: str | None,
+    match_probability: str | None,
+    rows: int | None,
+    expected_split_rate: float | None,
+    columns: str | None,
+    seed: int | None,
+    output: str | None,
+) -> None:
+    from mlflow_b3.data.table import read_table
+    from mlflow_b3.linkage.pairs import read_pairs
+    from mlflow_b3.linkage.review import review_sheet, sample_rows
+    from mlflow_b3.linkage.sources import split_probability
+
+    given = {"data": data, "cluster": cluster, "output": output}
+    missing = [name for name, value in given.items() if not value]
+    if missing:
+        raise InputError(f"{', '.join(missing)} missing: see mlflow-b3 review --help.")
+    needed = _check_numbers(rows, expected_split_rate)
+    path = _new_file(str(output))
+    frame = read_table(str(data)).rename(columns=str)
+    named = [str(cluster), *([row_id] if row_id else []), *(columns.split(",") if columns else [])]
+    shown = [name.strip() for name in columns.split(",")] if columns else None
+    _require_columns(frame, [name.strip() for name in named])
+    pairs = scores = None
+    if match_probability:
+        ids = frame[row_id] if row_id else frame.index
+        pairs = read_pairs(match_probability, ids, id_column=row_id, ignore_unknown=True)
+        scores = split_probability(*pairs.arrays, frame[str(cluster)])
+    sample = sample_rows(len(frame), min(rows or ROWS, len(frame)), scores, seed or 0)
+    review_sheet(frame, sample, pairs, cluster=str(cluster), path=path, id=row_id, columns=shown)
+    click.echo(
+        f"{len(sample.rows)} of {len(frame)} rows are in {path}, in random order. For each, find all "
+        "other rows of the same true cluster by free search in the whole table, not among the "
+        "candidates only, and write their ids into the column 'mates', or none. Then run\n\n"
+        f"  mlflow-b3 audit … --resolved-rows {path}" + (f" --row-id {row_id}" if row_id else "")
+    )
+    if expected_split_rate is not None:
+        click.echo(
+            f"\nIf {100 * expected_split_rate:g} % of the rows belong to split clusters, {needed} rows "
+            "tell the share to a quarter of itself (95 %)."
+        )
+
+
+def _check_numbers(rows: int | None, split_rate: float | None) -> int | None:
+    """Return how many rows are needed, if that is asked; refuse numbers that cannot be."""
+    from mlflow_b3.linkage.review import rows_needed
+    from mlflow_b3.results import not_percentage
+
+    problems = []
+    if rows is not None and rows < 1:
+        problems.append(f"--rows {rows} must be a whole number from 1.")
+    if split_rate is not None and not 0 < split_rate < 1:
+        problems.append(
+            f"--expected-split-rate {split_rate:g} must lie between 0 and 1."
+            f"{not_percentage(split_rate)}"
+        )
+    if problems:
+        raise InputError.from_problems("review", problems)
+    return None if split_rate is None else rows_needed(split_rate, 0.25)
+
+
+def _new_file(output: str) -> Path:
+    path = Path(output)
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"output={output!r} must end in .csv.")
+    if path.exists():
+        raise InputError(
+            f"output={output!r} exists, and may hold answers already; give another name."
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"output={output!r}: the folder {str(path.parent)!r} does not exist.")
+    return path
+
+
+def _require_columns(frame: Any, names: list[str]) -> None:
+    problems = [
+        f"{name!r} is not a column.{closest(name, frame.columns)}"
+        for name in names
+        if name not in frame.columns
+    ]
+    if problems:
+        raise InputError.from_problems("data", problems)
+
+
+# --- The command line: `mlflow-b3 audit | compare | gate | verify | test | review | demo | …`
 
 GIVEN = "mlflow_b3.arguments"
 #: Commands that run code of a model.
@@ -112,7 +707,7 @@ def audit_command(
 ) -> None:
     """Audit a logged model; without a model, run the embedded demonstration."""
     with input_errors():
-        writer = _writer(output)
+        writer = _report_writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         given = given_options(options)
         if not any(subject.values()):
@@ -124,7 +719,7 @@ def audit_command(
             return
         require_options(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
-        from mlflow_b3.auditing import audit
+        from mlflow_b3.auditing.audit import audit
         from mlflow_b3.tracking.recording import audit_and_record
 
         run_id = None
@@ -143,7 +738,7 @@ def audit_command(
             if run_id is not None:
                 if os.environ.get(RECORDED) and not report.partial:
                     Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
-                from mlflow_b3.tracking.addresses import where_to_look
+                from mlflow_b3.tracking.showing import where_to_look
 
                 click.echo("\n" + where_to_look(run_id))
             if report.partial:  # its journal stays, for the next start to go on with
@@ -168,8 +763,8 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         require_options(subject)
         _go_where_the_model_lives(subject["model_uri"], env_manager)
-        from mlflow_b3.leakage_run import run_leakage_test
-        from mlflow_b3.reporting.sentences import explain_test
+        from mlflow_b3.auditing.audit import run_leakage_test
+        from mlflow_b3.reporting.words import explain_test
 
         given = given_options(options)
         announce_code(subject["model_uri"], given)
@@ -244,7 +839,7 @@ def _hide_environment() -> None:
 
 def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
     """Run this command in the model's own environment, if asked to, and exit as it does."""
-    from mlflow_b3.environments import LOCAL, MANAGERS, run_in_model_environment
+    from mlflow_b3.refit.environment import LOCAL, MANAGERS, run_in_model_environment
 
     if choose("env_manager", env_manager or LOCAL, MANAGERS) == LOCAL:
         return
@@ -257,7 +852,7 @@ def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
 
 def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
     from mlflow_b3.demo import run_demo
-    from mlflow_b3.tracking.addresses import where_to_look
+    from mlflow_b3.tracking.showing import where_to_look
 
     click.echo("No model was given: auditing a simulated clinic whose truth is known.\n")
     demo = run_demo(**options, progress=True)
@@ -281,10 +876,10 @@ def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _writer(output: str | None) -> Callable[[Any], None]:
+def _report_writer(output: str | None) -> Callable[[Any], None]:
     if not output:
         return lambda _: None
-    from mlflow_b3.reporting.files import checked_path, write_text
+    from mlflow_b3.reporting.document import checked_path, write_text
 
     ending = Path(output).suffix
     if ending not in (".html", ".json", ".md", ".txt"):
@@ -292,7 +887,7 @@ def _writer(output: str | None) -> Callable[[Any], None]:
     path = checked_path("output", output)
 
     def write(report: Any) -> None:
-        from mlflow_b3.reporting.text import to_markdown
+        from mlflow_b3.reporting.pages import to_markdown
 
         texts = {
             ".html": report.to_html,

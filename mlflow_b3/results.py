@@ -1,12 +1,17 @@
-"""What all results share: frozen dataclasses of plain numbers that travel as JSON."""
+"""What results share: frozen dataclasses that travel as JSON, coded findings, numbers in words."""
 
 import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Self
+
+import numpy as np
+
+# --- What all results share: frozen dataclasses of plain numbers that travel as JSON
 
 #: Metadata of a field that grows with the rows of the table: it is kept in files of its own.
 KEPT_APART = {"kept_apart": True}
@@ -91,3 +96,179 @@ def _check_kind(hint: Any, value: Any, name: str) -> None:
         raise TypeError(f"{name} is a {kind.__name__}, not {value!r}.")
     if kind is Real:
         float(value)  # a whole number may be too large for one
+
+
+# --- Coded findings: what an audit noticed that its reader must know
+
+CODES: dict[str, str] = {
+    "B301": "few clusters",
+    "B302": "a class is missing from a fold",
+    "B303": "one-class resamples",
+    "B304": "leaked rows hurt",
+    "B305": "the loss curve is not convex",
+    "B306": "extrapolation dominates",
+    "B307": "the leaked share is not known",
+    "B308": "no profit from leakage was shown",
+    "B309": "constant or repeated feature columns",
+    "B310": "missing feature values",
+    "B311": "single-row clusters",
+    "B312": "refits failed",
+    "B313": "known clusters sit on both sides of a fold",
+    "B314": "the loss limit is exceeded",
+    "B315": "few refits",
+    "B316": "the learner warned",
+    "B317": "rows scored unequally often",
+    "B318": "the rows do not bound the leaked share",
+    "B319": "a solver was not sure",
+    "B320": "no distribution of the loss",
+    "B321": "the refits show part of the bias only",
+    "B322": "refits are unlike the logged model",
+    "B323": "features that identify clusters",
+    "B324": "less leakage is to be had",
+    "B325": "match probabilities that nobody checked",
+    "B326": "the folds are made of match probabilities",
+    "B327": "about the linkage evidence",
+    "B328": "the losses of suspected rows do not fit",
+    "B329": "not the table that the model was trained on",
+    "B330": "the audit was stopped early",
+    "B331": "too few groups to correct cross-validation",
+    "B332": "classes separate by group or score",
+    "B333": "the model of the correlation was not found",
+    "B334": "one-class folds of cross-validation",
+    "B335": "few groups, so that the correction is uncertain",
+    "B336": "no variance between groups was found",
+    "B337": "the correction is an approximation of lower quality",
+    "B338": "whole groups left out score worse than corrected cross-validation",
+    "B339": "the correction rests on few simulated samples",
+    "B340": "cluster ids are taken as right",
+    "B341": "about the model of the correlation",
+    "B342": "the model knows groups by name that will be new",
+    "B343": "a feature gives away the target",
+    "B344": "rows that are copies of rows of other clusters",
+    "B350": "features act differently in different groups",
+    "B351": "a constant answer meets the threshold",
+    "B352": "the time was over before all planned refits",
+    "B353": "scores of smaller models",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Result):
+    """One thing an audit noticed.
+
+    Attributes
+    ----------
+    code : str
+        A key of `CODES`; it keeps its meaning between versions.
+    message : str
+        What was seen, with its numbers, and what to do about it.
+    """
+
+    code: str
+    message: str
+
+    def __post_init__(self) -> None:
+        """Refuse a code that is not documented."""
+        if self.code not in CODES:
+            raise ValueError(f"finding code {self.code!r} is not in CODES")
+
+    @property
+    def title(self) -> str:
+        """The short name of the code."""
+        return CODES[self.code]
+
+    def __str__(self) -> str:
+        """Code, title and message on one line."""
+        return f"{self.code} ({self.title}): {self.message}"
+
+
+# --- Numbers, shares and losses in words
+
+LOSS_WORDS = {
+    "zero_one": "error rate",
+    "log": "log loss",
+    "brier": "Brier score",
+    "hinge": "hinge loss",
+    "squared": "mean squared error",
+    "absolute": "mean absolute error",
+}
+
+
+def number(value: float | None) -> str:
+    """Return a loss or share with three decimals, or three digits where those would all be 0."""
+    if value is None:
+        return "unknown"
+    if 100 <= abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:.3f}" if 0.0005 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
+
+
+def signed(difference: float) -> str:
+    """Return a difference of scores with its sign."""
+    text = number(difference)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, without what rounding left of 0."""
+    return f"{round(100 * share, 9) + 0.0:.3g} %"
+
+
+def read_number(value: Any) -> Any:
+    """Return the number that a text such as "0.1" or "10%" stands for, and all else as it is."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return value
+
+
+def read_share(value: Any) -> Any:
+    """Return a share, or a pair of them, given as texts such as "10%" or "5%,15%", as numbers."""
+    if isinstance(value, str) and "," in value:
+        value = tuple(value.split(","))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(read_number, value))
+    return read_number(value)
+
+
+def not_percentage(value: Any) -> str:
+    """Return advice for an error about a share, where it looks like a percentage."""
+    return " Give a share, not a percentage." if np.any(np.asarray(value, dtype=float) > 1) else ""
+
+
+def loss_words(name: str) -> str:
+    """Return what a loss is called in a sentence."""
+    return LOSS_WORDS.get(name, f"loss {name!r}")
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """Return names, quoted, and how many more there are."""
+    listed = ", ".join(map(repr, names[:most]))
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def visible(text: str) -> str:
+    """Return text on one line in which nothing is hidden.
+
+    Characters that cannot be seen, or that change the direction of others, are named as `[U+202E]`;
+    line breaks and other white space become spaces.
+    """
+    return "".join(
+        character
+        if character.isprintable()
+        else " "
+        if character.isspace()
+        else f"[U+{ord(character):04X}]"
+        for character in text
+    )
+
+
+def interval_words(ends: tuple[float, float | None] | None) -> str:
+    """Return the ends of an interval; there may be no upper one."""
+    if ends is None:
+        return ""
+    low, high = ends
+    return f"{number(low)}, no upper limit" if high is None else f"{number(low)} – {number(high)}"

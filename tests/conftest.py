@@ -111,5 +111,5 @@ def shared_store(empty_database, tmp_path_factory):
 def _small_forests():
     """Make the classifier of the bound on p0 small: most audits of the tests do not look at it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlflow_b3.estimation.separation.TREES", 4)
+        patch.setattr("mlflow_b3.estimation.p0.TREES", 4)
         yield

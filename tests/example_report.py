@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCurve, P0Search
+from mlflow_b3.auditing.report import Settings
+from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
-from mlflow_b3.estimation.path import ExtrapolationPath
-from mlflow_b3.estimation.sensitivity import Sensitivity
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
 from mlflow_b3.linkage import LeakEstimate, LeakShare
-from mlflow_b3.reporting.report import Settings
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
 SETTINGS = Settings(

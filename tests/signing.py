@@ -7,13 +7,11 @@ from typing import Any
 
 from mlflow import MlflowClient
 
+from mlflow_b3.evidence.document import FILE, LARGEST, SIGNING_KEY, open_sealed, signing_key
 from mlflow_b3.gating.archive import Archive
 from mlflow_b3.gating.attesting import write_attestation
-from mlflow_b3.gating.evidence import FILE, LARGEST, open_sealed
-from mlflow_b3.gating.keys import SIGNING_KEY, signing_key
 from mlflow_b3.tracking.audits import read_audit
-from mlflow_b3.tracking.showing import courtesy
-from mlflow_b3.tracking.versions import show_on_versions
+from mlflow_b3.tracking.showing import courtesy, show_on_versions
 
 
 def sign_audit(audit_run_id: str, key: Any = None, **changes: Any) -> str | None:

@@ -16,12 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mlflow_b3 as b3
-from mlflow_b3.measurement.accumulation import CORRELATED_ERRORS
-from mlflow_b3.measurement.outcomes import FitCounts
+from mlflow_b3.auditing.findings import audit_findings
+from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
+from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.refit import load_model
-from mlflow_b3.reporting.findings import audit_findings
-from mlflow_b3.reporting.headline import headline_of
-from mlflow_b3.tracking.metrics import curves_of
+from mlflow_b3.reporting.words import headline_of
+from mlflow_b3.tracking.writing import curves_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
 SMALL = {"folds": 2, "budget": 50}

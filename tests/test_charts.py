@@ -11,12 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlflow_b3 import AuditReport, LossCurve
-from mlflow_b3.reporting.axes import Axis, axis_for
-from mlflow_b3.reporting.captions import curve_caption, sensitivity_caption
-from mlflow_b3.reporting.charts import charts_of, plots_of
-from mlflow_b3.reporting.palette import DARK, LIGHT, MARKS, TEXT
-from mlflow_b3.reporting.sensitivity_chart import claimed_errors
-from mlflow_b3.reporting.svg import CHARACTER, WIDTH, Plot
+from mlflow_b3.reporting.charts import (
+    CHARACTER,
+    DARK,
+    LIGHT,
+    MARK_COLOURS,
+    TEXT,
+    WIDTH,
+    Axis,
+    Plot,
+    axis_for,
+    charts_of,
+    claimed_errors,
+    plots_of,
+)
+from mlflow_b3.reporting.words import curve_caption, sensitivity_caption
 
 SVG = "{http://www.w3.org/2000/svg}"
 TAGS = {
@@ -323,7 +332,7 @@ def test_text_has_the_contrast_that_wcag_asks_for(colours, background):
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_marks_and_lines_have_the_contrast_that_wcag_asks_for(colours):
-    for name in MARKS:
+    for name in MARK_COLOURS:
         assert contrast(colours[name], colours["paper"]) >= 3
 
 

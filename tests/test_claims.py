@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from mlflow_b3.claims import Claim, make_claim, mean_shares, shares_by_fold
+from mlflow_b3.auditing.leakage import Claim, make_claim, mean_shares, shares_by_fold
+from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.unmixing import LeakShares
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3.estimation.problem import LeakShares
 
 
 def fold(training, validation, clusters_training=4, clusters_validation=1):

@@ -21,9 +21,8 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport
 from mlflow_b3.cli import main
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.demo import Demo
-from mlflow_b3.reporting.text import to_markdown
+from mlflow_b3.demo import FEATURES, Demo
+from mlflow_b3.reporting.pages import to_markdown
 
 SMALL = ("--budget", "100", "--n-jobs", "1")
 
@@ -125,7 +124,7 @@ def called(monkeypatch: pytest.MonkeyPatch, report: AuditReport) -> list[dict[st
         calls.append({"model": model, "data": data, **arguments})
         return report
 
-    monkeypatch.setattr("mlflow_b3.auditing.audit", audit)
+    monkeypatch.setattr("mlflow_b3.auditing.audit.audit", audit)
     return calls
 
 
@@ -436,7 +435,7 @@ def test_empty_strings_count_as_not_given_for_the_test_too(shop, monkeypatch, re
         calls.append({"model": model, "data": data, **arguments})
         return report.test
 
-    monkeypatch.setattr("mlflow_b3.leakage_run.run_leakage_test", test)
+    monkeypatch.setattr("mlflow_b3.auditing.audit.run_leakage_test", test)
     nothing = [
         part for option in ("--loss", "--folds", "--budget", "--seed") for part in (option, "")
     ]
@@ -473,7 +472,7 @@ def small_clinic(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().truth(model, **{**arguments, "repeats": 1, "fresh": 20})
 
     monkeypatch.setattr("mlflow_b3.demo.make_clinic", make_clinic)
-    monkeypatch.setattr("mlflow_b3.measurement.levels.DEFAULT_FITS", 100)
+    monkeypatch.setattr("mlflow_b3.measurement.design.DEFAULT_FITS", 100)
 
 
 @pytest.mark.usefixtures("small_clinic")

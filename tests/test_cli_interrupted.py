@@ -12,7 +12,7 @@ import pytest
 from learners import Patient
 
 from mlflow_b3 import make_clinic
-from mlflow_b3.cli_errors import INTERRUPTED
+from mlflow_b3.cli import INTERRUPTED
 
 BUDGET = 160
 

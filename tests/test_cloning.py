@@ -22,11 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import mlflow_b3 as b3
+from mlflow_b3.auditing.subject import load_subject
 from mlflow_b3.errors import InputError
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.learner import Rows
 from mlflow_b3.refit.sklearn import CloneLearner
-from mlflow_b3.subject import load_subject
 
 N = 90
 RNG = np.random.default_rng(1)

@@ -17,14 +17,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.cli import main
-from mlflow_b3.cli_compare import _parted
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.cli import _parted, main
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.reporting.comparison import comparison_files
-from mlflow_b3.tracking.addresses import _without_password
-from mlflow_b3.tracking.contender_names import distinct, told_apart
+from mlflow_b3.tracking.comparing import distinct, told_apart
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.views import TAG
+from mlflow_b3.tracking.showing import TAG, _without_password
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 SMALL = {"cluster_error": 0.1, "budget": 120, "n_jobs": 1, "progress": False}
@@ -323,7 +321,7 @@ def test_all_cores_are_used_by_default(shop, monkeypatch):
         given.update(arguments)
         raise b3.InputError("enough")
 
-    monkeypatch.setattr("mlflow_b3.tracking.comparison._audit_together", note)
+    monkeypatch.setattr("mlflow_b3.tracking.comparing._audit_together", note)
     run(*shop.uris, "--data", shop.data, "--target", "disease", "--cluster", "patient_id")
     assert given["n_jobs"] == -1
 

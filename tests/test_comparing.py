@@ -14,20 +14,23 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.comparing import Comparison, compare_reports
-from mlflow_b3.estimation.differences import (
+from mlflow_b3.auditing.comparison import Comparison, compare_reports
+from mlflow_b3.estimation.estimate import as_method
+from mlflow_b3.estimation.influence import (
+    Influence,
     Uncertain,
     corrected_influence,
+    curve_gradient,
     difference_interval,
     effective_freedom,
 )
-from mlflow_b3.estimation.influence import Influence, curve_gradient
-from mlflow_b3.estimation.methods import as_method
-from mlflow_b3.estimation.unmixing import LeakShares, unmix
-from mlflow_b3.measurement.accumulation import robust_covariance
-from mlflow_b3.reporting.comparison import comparison_csv, comparison_files, comparison_text
-from mlflow_b3.reporting.comparison_words import (
+from mlflow_b3.estimation.problem import LeakShares, unmix
+from mlflow_b3.measurement.collecting import robust_covariance
+from mlflow_b3.reporting.comparison import (
+    comparison_csv,
+    comparison_files,
     comparison_tables,
+    comparison_text,
     explain_comparison,
     readable_names,
 )

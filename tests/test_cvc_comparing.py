@@ -13,15 +13,19 @@ from corrected_report import CVC, influence, with_cvc
 from scipy import stats
 
 import mlflow_b3 as b3
+from mlflow_b3.auditing.comparison import Comparison, compare_reports
 from mlflow_b3.cli import main
-from mlflow_b3.cli_types import NAMED_VALUES
-from mlflow_b3.comparing import Comparison, compare_reports
 from mlflow_b3.correlated.report import SpatialField
 from mlflow_b3.estimation.influence import Reading
-from mlflow_b3.findings import Finding
-from mlflow_b3.measurement.accumulation import CORRELATED_ERRORS
-from mlflow_b3.reporting.comparison import comparison_csv, comparison_files
-from mlflow_b3.reporting.comparison_words import comparison_tables, explain_comparison
+from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
+from mlflow_b3.options import NAMED_VALUES
+from mlflow_b3.reporting.comparison import (
+    comparison_csv,
+    comparison_files,
+    comparison_tables,
+    explain_comparison,
+)
+from mlflow_b3.results import Finding
 
 CLUSTERS = 200
 DIGESTS = {"rows_digest": "r1", "folds_digest": "f1", "loss": "log"}
@@ -433,7 +437,7 @@ def test_the_command_passes_the_score_on(monkeypatch):
         calls.append((models, options["by"]))
         raise SystemExit(0)
 
-    monkeypatch.setattr("mlflow_b3.tracking.comparison.compare", compare)
+    monkeypatch.setattr("mlflow_b3.tracking.comparing.compare", compare)
     for words in (["--by", "cvc"], ["--by", ""], []):
         assert CliRunner().invoke(main, ["compare", "models:/x/1", *words]).exit_code == 0
     assert calls == [(["models:/x/1"], by) for by in ("cvc", "auto", "auto")]

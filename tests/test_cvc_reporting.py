@@ -12,15 +12,25 @@ from test_html import HOSTILE, Page
 from mlflow_b3 import AuditReport, Finding
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.reporting.charts import charts_of, plots_of
-from mlflow_b3.reporting.cvc import cvc_markdown, cvc_text, findings_with_cvc
-from mlflow_b3.reporting.cvc_pair import explain_pair
-from mlflow_b3.reporting.cvc_words import ENGINES, TITLE, WORKING, apart, explain_cvc, trust_cvc
-from mlflow_b3.reporting.headline import headline_of
-from mlflow_b3.reporting.html import to_html
-from mlflow_b3.reporting.limitations import open_questions
-from mlflow_b3.reporting.method import describe_method
-from mlflow_b3.reporting.paper import CORRELATED, REFERENCES, describe_for_paper, references_of
-from mlflow_b3.reporting.text import to_markdown, to_text
+from mlflow_b3.reporting.cvc import cvc_markdown, cvc_text, explain_pair, findings_with_cvc
+from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
+from mlflow_b3.reporting.phrases import (
+    ENGINES,
+    TITLE,
+    WORKING,
+    apart,
+    describe_method,
+    explain_cvc,
+    trust_cvc,
+)
+from mlflow_b3.reporting.words import (
+    CORRELATED,
+    REFERENCES,
+    describe_for_paper,
+    headline_of,
+    open_questions,
+    references_of,
+)
 
 AUDIT = audited()
 CHARTS = ("cvc", "cvc_sensitivity")

@@ -18,10 +18,16 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, record
 from mlflow_b3.correlated.report import SpatialField
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.tracking.files import curves_table
-from mlflow_b3.tracking.metrics import OF_CVC, curves_of, metrics_of, parameters_of, tags_of
+from mlflow_b3.tracking.writing import (
+    OF_CVC,
+    curves_of,
+    curves_table,
+    metrics_of,
+    parameters_of,
+    tags_of,
+)
 
 CORRECTED = with_cvc(REPORT)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mlflow_b3.data import (
+from mlflow_b3.data.table import (
     MINIMUM_ROWS,
     ModelInputs,
     digest_table,

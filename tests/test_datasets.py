@@ -6,7 +6,7 @@ import pytest
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from mlflow_b3.datasets import FEATURES, make_clinic
+from mlflow_b3.demo import FEATURES, make_clinic
 from mlflow_b3.errors import InputError
 
 MODEL = KNeighborsClassifier(n_neighbors=3, algorithm="brute")

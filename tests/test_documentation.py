@@ -17,13 +17,12 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3 import AuditReport, linkage
+from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.cli import main
-from mlflow_b3.comparing import compare_reports
-from mlflow_b3.findings import CODES
-from mlflow_b3.gating.policy import SECTIONS, default_policy_text
+from mlflow_b3.evidence.policy import SECTIONS, default_policy_text
 from mlflow_b3.reporting.comparison import comparison_files
-from mlflow_b3.tracking.files import files_of
-from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
+from mlflow_b3.results import CODES
+from mlflow_b3.tracking.writing import curves_of, files_of, metrics_of, parameters_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

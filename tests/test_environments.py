@@ -17,12 +17,15 @@ from packaging.requirements import Requirement
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
-from mlflow_b3 import environments
 from mlflow_b3.cli import main
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.environments import own_requirements, run_in_model_environment
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.model_requirements import ModelRequirements
+from mlflow_b3.refit import environment as environment_module
+from mlflow_b3.refit.environment import (
+    ModelRequirements,
+    own_requirements,
+    run_in_model_environment,
+)
 
 HERE = ".".join(map(str, sys.version_info[:3]))
 
@@ -87,7 +90,7 @@ class Environment:
 def environment(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> Environment:  # noqa: ARG001
     """Put a stand-in in the place of the environment, and pretend that all programs are there."""
     stand_in = Environment()
-    monkeypatch.setattr(environments, "_require_tool", lambda _: None)
+    monkeypatch.setattr(environment_module, "_require_tool", lambda _: None)
     monkeypatch.setattr("mlflow.pyfunc.backend.PyFuncBackend", lambda *_, **__: stand_in)
     return stand_in
 
@@ -147,9 +150,9 @@ def test_ctrl_c_waits_for_the_audit_to_end(environment):
 
 
 def test_an_audit_that_ignores_ctrl_c_is_ended(monkeypatch):
-    monkeypatch.setattr(environments, "GRACE", 0.2)
+    monkeypatch.setattr(environment_module, "GRACE", 0.2)
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], text=True)
-    environments._end(process)
+    environment_module._end(process)
     assert process.returncode not in (None, 0)
 
 
@@ -254,7 +257,7 @@ def test_a_model_without_these_files_is_refused(tmp_path):
 )
 def test_a_program_that_is_missing_is_named_before_anything_is_done(monkeypatch, manager, program):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(environments, "_download", None)
+    monkeypatch.setattr(environment_module, "_download", None)
     with pytest.raises(InputError, match=f"env_manager='{manager}' needs the program '{program}'"):
         run_in_model_environment("models:/clinic/1", ["audit"], manager)
 

@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from mlflow_b3 import InputError, LossCurve, estimate, search_p0, sensitivity
 from mlflow_b3.estimation.bounds import check_shape, secant_limit
-from mlflow_b3.estimation.unmixing import LeakShares, shares_of_cluster_error, unmix
+from mlflow_b3.estimation.problem import LeakShares, shares_of_cluster_error, unmix
 
 LEVELS = np.linspace(0, 1, 21)
 

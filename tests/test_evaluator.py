@@ -24,9 +24,9 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, ModelError, SolverError, TrackingError
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.tracking.errors import mlflow_errors
-from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
+from mlflow_b3.tracking.evaluation import model_to_audit, table_to_audit
 from mlflow_b3.tracking.evaluator import OWN, B3Evaluator
 
 #: A configuration of an audit that takes half a second.

@@ -9,7 +9,7 @@ from learners import Deadly, DeadlyOnce, Moody, Patient, Sleepy, Stubborn, Vague
 from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3 import AuditReport, FitError, InputError, audit, make_clinic
-from mlflow_b3.leakage_run import run_leakage_test
+from mlflow_b3.auditing.audit import run_leakage_test
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
 SMALL = {"folds": 3, "repeats": 1, "budget": 100}
@@ -207,6 +207,6 @@ def test_settings_of_workers_that_mean_nothing_are_refused_before_any_work(
 
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("2s", 2.0), ("1.5m", 90.0), (3, 3.0)])
 def test_times_are_read_as_people_write_them(text, seconds):
-    from mlflow_b3.measurement.levels import parse_seconds
+    from mlflow_b3.measurement.design import parse_seconds
 
     assert parse_seconds("fit_timeout", text) == seconds

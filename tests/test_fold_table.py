@@ -5,8 +5,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.fold_table import digest_folds, fold_table, load_folds, read_fold_table
-from mlflow_b3.folds import Fold
+from mlflow_b3.data.folds import Fold, digest_folds, fold_table, load_folds, read_fold_table
 
 FOLDS = (
     Fold(training=np.array([0, 1, 2]), validation=np.array([4, 5])),

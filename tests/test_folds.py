@@ -5,9 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, LeaveOneGroupOut
 
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.errors import InputError
-from mlflow_b3.folds import (
+from mlflow_b3.data.folds import (
     DEFAULT_FOLDS,
     Fold,
     assigns_at_random,
@@ -16,6 +14,8 @@ from mlflow_b3.folds import (
     make_folds,
     summarize_folds,
 )
+from mlflow_b3.data.table import ModelInputs, prepare
+from mlflow_b3.errors import InputError
 
 
 def data_of(sizes, target=None):

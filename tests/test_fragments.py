@@ -12,22 +12,19 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3 import FragmentLosses, InputError, LossCurve, SeenShare, estimate_fragments
-from mlflow_b3.claims import make_claim
-from mlflow_b3.data import ModelInputs, prepare
+from mlflow_b3.auditing.leakage import make_claim
+from mlflow_b3.data.folds import FoldSummary, make_folds, summarize_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.estimation.fragments import seen_share, tipping_split_rate
-from mlflow_b3.estimation.unmixing import LeakShares, unmix
-from mlflow_b3.folds import FoldSummary, make_folds, summarize_folds
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.breaking import breakable, parse_fragments
-from mlflow_b3.measurement.broken import fragment_losses
-from mlflow_b3.measurement.fold_losses import FoldLosses
-from mlflow_b3.measurement.levels import exposures
-from mlflow_b3.measurement.refitting import Refitter
-from mlflow_b3.measurement.resampling import Resampler, Task
+from mlflow_b3.estimation.problem import LeakShares, unmix
+from mlflow_b3.measurement.collecting import FoldLosses, fragment_losses
+from mlflow_b3.measurement.design import exposures
+from mlflow_b3.measurement.refits import Refitter, Resampler, Task, breakable, parse_fragments
 from mlflow_b3.refit.sklearn import CloneLearner
-from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.reporting.pages import to_text
 from mlflow_b3.reporting.tables import sensitivity_rows
-from mlflow_b3.reporting.text import to_text
+from mlflow_b3.reporting.words import explain
 
 # --- a learner whose loss is a known function of the dose -----------------------------------------
 

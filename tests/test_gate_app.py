@@ -19,12 +19,14 @@ from sklearn.naive_bayes import GaussianNB
 from werkzeug.test import Client
 
 from mlflow_b3 import EvidenceError, InputError
-from mlflow_b3.gating import routes, server, server_files, server_gate, server_runs
-from mlflow_b3.gating.decisions import GATE_LOG
-from mlflow_b3.gating.policy import load_policy
-from mlflow_b3.gating.server_locations import check_root, is_within, open_own, places_of
-from mlflow_b3.gating.verdict import FAIL, PASS, Reason, Verdict
-from mlflow_b3.refit.model_files import digest_model
+from mlflow_b3.evidence.policy import load_policy
+from mlflow_b3.evidence.verdict import FAIL, PASS, Reason, Verdict
+from mlflow_b3.gating.server import app as server
+from mlflow_b3.gating.server import file_checks, record_checks, routes
+from mlflow_b3.gating.server import gate as server_gate
+from mlflow_b3.gating.server.gate import GATE_LOG
+from mlflow_b3.gating.server.stores import check_root, is_within, open_own, places_of
+from mlflow_b3.refit.loading import digest_model
 
 ALIAS = "/api/2.0/mlflow/registered-models/alias"
 STAGE = "/ajax-api/2.0/mlflow/model-versions/transition-stage"
@@ -522,14 +524,14 @@ def champion(call, store, monkeypatch):
     folder = Path(client.get_model_version_download_uri("clinic", "1").removeprefix("file://"))
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setenv(constants.ARTIFACT_ROOT_ENV_VAR, str(folder.parents[2]))
-    monkeypatch.setattr(server_files, "SETTLED", -60.0)  # although the files are new
+    monkeypatch.setattr(file_checks, "SETTLED", -60.0)  # although the files are new
     audited = digest_model(str(folder))
 
     def evidence(*_):
         reads.append(1)
         return audited
 
-    monkeypatch.setattr(server_files, "audited_files", evidence)
+    monkeypatch.setattr(file_checks, "audited_files", evidence)
     yield lambda: call(f"{ALIAS}?name=clinic&alias=champion", None, "GET"), reads, folder
     for path, content in kept.items():
         path.write_bytes(content)
@@ -561,14 +563,14 @@ def test_new_and_missing_files_are_noticed_too(champion):
 
 def test_a_file_that_changed_a_moment_ago_is_not_taken_for_settled(champion, monkeypatch):
     resolve, reads, _ = champion
-    monkeypatch.setattr(server_files, "SETTLED", 1e9)
+    monkeypatch.setattr(file_checks, "SETTLED", 1e9)
     assert resolve().status_code == resolve().status_code == 200
     assert len(reads) == 2
 
 
 def test_a_version_without_evidence_is_given_out(champion, monkeypatch):
     resolve, _, folder = champion
-    monkeypatch.setattr(server_files, "audited_files", lambda *_: None)
+    monkeypatch.setattr(file_checks, "audited_files", lambda *_: None)
     (folder / "MLmodel").write_bytes(b"flavors: {}")
     assert resolve().status_code == 200
 
@@ -743,7 +745,7 @@ def test_bodies_that_cannot_name_such_a_tag_are_not_parsed(call, audit_run, monk
     def parsed(*_):
         raise AssertionError
 
-    monkeypatch.setattr(server_runs, "_check", parsed)
+    monkeypatch.setattr(record_checks, "_check", parsed)
     asked = {"run_id": audit_run, "key": "note", "value": "plain"}
     assert call(f"{RUNS}/set-tag", asked).status_code == 200
 

@@ -21,12 +21,12 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.keys import SIGNING_KEY, TRUSTED_KEYS, make_keys, read_public_key
-from mlflow_b3.gating.policy import default_policy_text, load_policy
-from mlflow_b3.gating.verifying import Verification
-from mlflow_b3.tracking.issuing import POLICY
+from mlflow_b3.demo import FEATURES
+from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, make_keys, read_public_key
+from mlflow_b3.evidence.policy import default_policy_text, load_policy
+from mlflow_b3.gating.gate import Verification
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.tracking.writing import POLICY
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -475,7 +475,7 @@ def test_old_evidence_is_broken(shop):
 
 
 def test_a_verification_prints_itself():
-    from mlflow_b3.gating.verifying import verify
+    from mlflow_b3.gating.gate import verify
 
     assert str(verify("models:/clinic/1")).startswith("HOLDS: ")
 

@@ -8,7 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from mlflow_b3 import Policy, Verdict
-from mlflow_b3.gating.outputs import (
+from mlflow_b3.evidence.policy import describe_policy, load_policy
+from mlflow_b3.evidence.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
+from mlflow_b3.gating.gate import (
+    BY_CHECK,
+    E0_HIGH,
     FORMATS,
     plain,
     verdict_json,
@@ -16,10 +20,6 @@ from mlflow_b3.gating.outputs import (
     verdict_markdown,
     verdict_text,
 )
-from mlflow_b3.gating.policy import load_policy
-from mlflow_b3.gating.policy_words import describe_policy
-from mlflow_b3.gating.remedies import BY_CHECK, E0_HIGH
-from mlflow_b3.gating.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Reason
 
 HASH = load_policy().hash
 GOOD = Reason(check="e0_high", outcome=PASS, text="e0 is at most 0.300; the limit is 0.400")

@@ -8,8 +8,9 @@ from flask import Flask
 from mlflow.server import app as mlflow_app
 
 from mlflow_b3 import InputError
-from mlflow_b3.gating import routes, server
-from mlflow_b3.gating.server_files import NativeRoutes
+from mlflow_b3.gating.server import app as server
+from mlflow_b3.gating.server import routes
+from mlflow_b3.gating.server.file_checks import NativeRoutes
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +96,9 @@ def test_a_native_route_that_is_not_known_is_refused_and_others_are_passed_on():
     async def passed_on(scope, receive, send):  # noqa: ARG001
         await send({"status": 200})
 
-    from mlflow_b3.gating.policy import load_policy
-    from mlflow_b3.gating.server_gate import Gate
-    from mlflow_b3.gating.server_stores import server_archive
+    from mlflow_b3.evidence.policy import load_policy
+    from mlflow_b3.gating.server.gate import Gate
+    from mlflow_b3.gating.server.stores import server_archive
 
     gate = Gate(policy=load_policy(), archive=server_archive())
     unknown = ("/api/4.0/mlflow/registered-models/{name}/crown",)

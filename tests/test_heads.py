@@ -13,8 +13,8 @@ import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import Rows, load_model
 from mlflow_b3.refit.head import HeadLearner, as_numbers
-from mlflow_b3.tracking.metrics import metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.tracking.writing import metrics_of
 
 AUDIT = {"target": "disease", "cluster": "patient_id", "folds": 3, "budget": 72}
 CLINIC = b3.make_clinic(patients=30, records=5, cluster_error=0.1, seed=0)

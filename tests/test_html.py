@@ -11,12 +11,16 @@ from example_report import REPORT, SHOWS_NOTHING, linked, lower_bound, report, s
 from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Bound
 from mlflow_b3.linkage import SuspiciousRow
 from mlflow_b3.reporting.charts import charts_of
-from mlflow_b3.reporting.html import to_html
-from mlflow_b3.reporting.limitations import LIMITS, SOURCES, VACUOUS, open_questions
-from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
-from mlflow_b3.reporting.premises import is_mixture
-from mlflow_b3.reporting.readable import LONGEST_NAME, readable
-from mlflow_b3.reporting.text import to_markdown
+from mlflow_b3.reporting.pages import to_html, to_markdown
+from mlflow_b3.reporting.phrases import LONGEST_NAME, is_mixture, readable
+from mlflow_b3.reporting.words import (
+    LIMITS,
+    REFERENCES,
+    SOURCES,
+    VACUOUS,
+    describe_for_paper,
+    open_questions,
+)
 
 BOUND = P0Bound(
     p0_upper=0.05,

@@ -10,15 +10,15 @@ from sklearn.dummy import DummyClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from mlflow_b3 import InputError, audit, leakage_test
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.folds import Fold
-from mlflow_b3.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
-from mlflow_b3.leakage_run import run_leakage_test
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.comparison import welch_tasks
-from mlflow_b3.measurement.refitting import Refitter
-from mlflow_b3.measurement.resampling import (
+from mlflow_b3.auditing.audit import run_leakage_test
+from mlflow_b3.data.folds import Fold
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import ModelInputs, prepare
+from mlflow_b3.estimation.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
+from mlflow_b3.measurement.campaign import welch_tasks
+from mlflow_b3.measurement.refits import (
     LEAST_DISJOINT_ROWS,
+    Refitter,
     Resampler,
     Task,
     disjoint_sizes,
@@ -190,7 +190,7 @@ def test_few_and_very_unequal_clusters_keep_the_level(monkeypatch):
 
     The usual cluster-robust error with G - 1 = 11 degrees of freedom rejects 11 % here.
     """
-    monkeypatch.setattr("mlflow_b3.hypothesis.VARIANCE_INFLATION", 1.0)
+    monkeypatch.setattr("mlflow_b3.estimation.hypothesis.VARIANCE_INFLATION", 1.0)
     rng = np.random.default_rng(5)
     sizes = np.array([2, 2, 2, 2, 2, 2, 5, 5, 10, 20, 30, 40])
     clusters = np.repeat(np.arange(12), sizes)
@@ -510,7 +510,7 @@ def test_rearranging_deals_the_rows_of_the_folds_to_the_clusters_and_nothing_els
         orders.append(session.resampler.arranged(task, np.arange(240)))
         return np.arange(5.0), np.zeros(5), np.arange(5)
 
-    monkeypatch.setattr("mlflow_b3.measurement.comparison._measure_paired", measure)
+    monkeypatch.setattr("mlflow_b3.measurement.campaign._measure_paired", measure)
     fold = (np.arange(100), np.arange(100, 200))
     model = KNeighborsClassifier(1)
     result = run_leakage_test(model, clinic, **SUBJECT, test="permutation", folds=[fold], seed=3)

@@ -14,8 +14,8 @@ from learners import Patient
 from sklearn.naive_bayes import GaussianNB
 
 from mlflow_b3 import AuditReport, InterruptedAudit, audit, make_clinic
-from mlflow_b3.leakage_run import run_leakage_test
-from mlflow_b3.measurement.interruption import Interruption
+from mlflow_b3.auditing.audit import run_leakage_test
+from mlflow_b3.measurement.runner import Interruption
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
 SMALL = {"folds": 3, "repeats": 1, "budget": 200}

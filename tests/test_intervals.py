@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mlflow_b3 import LossCurve, estimate
+from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
-from mlflow_b3.folds import FoldSummary
 from mlflow_b3.measurement.curve import FragmentLosses
 
 LEVELS = np.array([0, 0.04, 0.16, 0.36, 0.64, 1.0])

@@ -17,7 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from mlflow_b3 import InputError, audit, make_clinic
-from mlflow_b3.journals import JournalFolder, usual_folder
+from mlflow_b3.measurement.journal import JournalFolder, usual_folder
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
 SMALL = {"folds": 3, "repeats": 1, "budget": 100}

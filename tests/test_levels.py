@@ -5,7 +5,7 @@ import pytest
 
 from mlflow_b3 import plan_levels
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.levels import exposures, largest_exposure, parse_levels, plan_fits
+from mlflow_b3.measurement.design import exposures, largest_exposure, parse_levels, plan_fits
 
 
 def test_the_optimal_design_crowds_levels_and_refits_where_the_curve_is_extrapolated_from():

@@ -11,14 +11,13 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.claims import make_claim
+from mlflow_b3.auditing.leakage import LinkageArguments, make_claim
+from mlflow_b3.auditing.subject import load_subject
 from mlflow_b3.cli import main
+from mlflow_b3.data.folds import make_folds
 from mlflow_b3.estimation.fragments import estimate_fragments, weigh_fragments
-from mlflow_b3.folds import make_folds
 from mlflow_b3.linkage import LeakEstimate, LeakShare, ResolvedRows, leak_truth, sample_rows
-from mlflow_b3.linkage_arguments import LinkageArguments
-from mlflow_b3.subject import load_subject
-from mlflow_b3.tracking.metrics import metrics_of
+from mlflow_b3.tracking.writing import metrics_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id", "row_id": "record_id"}
 MODEL = KNeighborsClassifier(5)

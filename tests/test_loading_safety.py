@@ -24,10 +24,9 @@ import mlflow_b3
 from mlflow_b3.cli import main
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit import Source, load_model
-from mlflow_b3.refit.foreign_code import ADVICE, code_run_by_loading, loading_notice
-from mlflow_b3.refit.registry import load_native
-from mlflow_b3.refit.stored_code import log_trainer
-from mlflow_b3.refit.trusted import TRUSTED
+from mlflow_b3.refit.learner import load_native
+from mlflow_b3.refit.safety import ADVICE, TRUSTED, code_run_by_loading, loading_notice
+from mlflow_b3.refit.trainer import log_trainer
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(RNG.normal(size=(60, 3)), columns=["age", "bmi", "glucose"])

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from mlflow_b3.data.losses import (
+    CLASSIFICATION,
+    REGRESSION,
+    constant_loss,
+    loss_ceiling,
+    resolve_loss,
+)
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.losses import CLASSIFICATION, REGRESSION, constant_loss, loss_ceiling, resolve_loss
 
 
 class Oracle:

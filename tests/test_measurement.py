@@ -12,13 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from mlflow_b3 import FitError, InputError
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.folds import make_folds
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.assembly import sharpness_of
-from mlflow_b3.measurement.breaking import breakable
+from mlflow_b3.data.folds import make_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.measurement.campaign import Campaign
-from mlflow_b3.measurement.levels import (
+from mlflow_b3.measurement.collecting import sharpness_of
+from mlflow_b3.measurement.design import (
     choose_repeats,
     exposures,
     fits_within,
@@ -26,9 +25,8 @@ from mlflow_b3.measurement.levels import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.resampling import Resampler, Task
-from mlflow_b3.measurement.sessions import Means
-from mlflow_b3.measurement.workers import WorkerSettings
+from mlflow_b3.measurement.refits import Resampler, Task, breakable
+from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.refit.sklearn import CloneLearner
 
 

@@ -10,14 +10,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import check_array
 
 import mlflow_b3 as b3
-from mlflow_b3 import data as data_module
-from mlflow_b3 import row_copies, table_reading
-from mlflow_b3.data import ModelInputs, digest_table, prepare, read_table
-from mlflow_b3.datasets import FEATURES, make_clinic
-from mlflow_b3.fold_table import digest_folds
-from mlflow_b3.folds import Fold
-from mlflow_b3.measurement import accumulation
-from mlflow_b3.measurement.accumulation import RowMeans, UnitTotals, by_unit
+from mlflow_b3.data import table as table_module
+from mlflow_b3.data.folds import Fold, digest_folds
+from mlflow_b3.data.table import ModelInputs, digest_table, prepare, read_table
+from mlflow_b3.demo import FEATURES, make_clinic
+from mlflow_b3.measurement import collecting
+from mlflow_b3.measurement.collecting import RowMeans, UnitTotals, by_unit
 
 N = 200
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -26,8 +24,8 @@ COLUMNS = {"target": "disease", "cluster": "patient_id"}
 @pytest.fixture
 def _large(monkeypatch):
     """Treat every table as a large one."""
-    monkeypatch.setattr(row_copies, "SMALL", 0)
-    monkeypatch.setattr(table_reading, "SMALL", 0)
+    monkeypatch.setattr(table_module, "SMALL", 0)
+    monkeypatch.setattr(table_module, "SMALL", 0)
 
 
 def table(order="F"):
@@ -78,7 +76,7 @@ def test_large_tables_give_the_numbers_of_small_ones(loss, monkeypatch):
         loss = "zero_one" if isinstance(model, KNeighborsClassifier) else loss
         large = b3.audit(model, clinic.frame, loss=loss, budget=120, **COLUMNS)
         with monkeypatch.context() as patch:
-            patch.setattr(row_copies, "SMALL", 2**25)
+            patch.setattr(table_module, "SMALL", 2**25)
             small = b3.audit(model, clinic.frame, loss=loss, budget=120, **COLUMNS)
         assert large == small, "bit for bit"
 
@@ -112,7 +110,7 @@ KINDS = {
 def test_digest_does_not_depend_on_how_many_rows_are_hashed_at_a_time(names, monkeypatch):
     frame = pd.DataFrame({name: KINDS[name] for name in names})
     whole = digest_table(frame)
-    monkeypatch.setattr(table_reading, "CHUNK", 7)
+    monkeypatch.setattr(table_module, "CHUNK", 7)
     assert digest_table(frame) == whole
 
 
@@ -127,7 +125,7 @@ def test_digest_of_rows_does_not_depend_on_how_many_are_read_at_a_time(target, m
     data = prepared(table()).with_features(None)
     object.__setattr__(data, "target", np.array(target))
     whole = data.rows_digest
-    monkeypatch.setattr(data_module, "CHUNK", 7)
+    monkeypatch.setattr(table_module, "CHUNK", 7)
     assert data.rows_digest == whole
 
 
@@ -165,7 +163,7 @@ def test_row_numbers_beyond_32_bits_stay_as_they_are():
 
 
 def test_losses_that_are_whole_numbers_take_a_byte_until_they_need_more(monkeypatch):
-    monkeypatch.setattr("mlflow_b3.measurement.accumulation.FEW_PLACES", 0)
+    monkeypatch.setattr("mlflow_b3.measurement.collecting.FEW_PLACES", 0)
     means = RowMeans(np.arange(3), 2)
     for _ in range(300):
         means.add(np.array([0, 2]), 0, np.array([1.0, 0.0]))
@@ -179,7 +177,7 @@ def test_losses_that_are_whole_numbers_take_a_byte_until_they_need_more(monkeypa
 @pytest.mark.parametrize("loss", [-1.0, 2.0**40, 1e300, 0.5], ids=str)
 @pytest.mark.parametrize("few", [0, 10])
 def test_other_losses_are_kept_as_they_are(loss, few, monkeypatch):
-    monkeypatch.setattr("mlflow_b3.measurement.accumulation.FEW_PLACES", few)
+    monkeypatch.setattr("mlflow_b3.measurement.collecting.FEW_PLACES", few)
     means = RowMeans(np.arange(2), 1)
     means.add(np.arange(2), 0, np.array([loss, 1.0]))
     assert means.means[:, 0].tolist() == [loss, 1.0]
@@ -190,7 +188,7 @@ def test_losses_summed_by_cluster_are_those_summed_row_by_row(whole, monkeypatch
     rng = np.random.default_rng(0)
     rows, clusters = np.arange(0, 400, 2), np.repeat(np.arange(40), 5)
     by_row = UnitTotals(rows, clusters, 3)
-    monkeypatch.setattr(accumulation, "ROW_BY_ROW", 0)
+    monkeypatch.setattr(collecting, "ROW_BY_ROW", 0)
     by_cluster = UnitTotals(rows, clusters, 3)
     for level in (1, 2, 1):
         chosen = np.sort(rng.choice(200, 60, replace=False))
@@ -208,7 +206,7 @@ def test_an_audit_that_sums_by_cluster_has_the_numbers_of_one_that_does_not(monk
     clinic = make_clinic(patients=30, records=4)
     model = LogisticRegression()
     row_by_row = b3.audit(model, clinic.frame, loss="log", budget=120, **COLUMNS)
-    monkeypatch.setattr(accumulation, "ROW_BY_ROW", 0)
+    monkeypatch.setattr(collecting, "ROW_BY_ROW", 0)
     by_cluster = b3.audit(model, clinic.frame, loss="log", budget=120, **COLUMNS)
     assert by_cluster.curve.loss == row_by_row.curve.loss
     np.testing.assert_allclose(by_cluster.curve.covariance, row_by_row.curve.covariance, rtol=1e-9)

@@ -11,15 +11,22 @@ from scipy import stats
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.claims import Claim, make_claim
-from mlflow_b3.data import ModelInputs, prepare
+from mlflow_b3.auditing.leakage import Claim, make_claim
+from mlflow_b3.data.folds import make_folds
+from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation import mixture
-from mlflow_b3.estimation.mixture import LEAST_ROWS, _count, _largest_share
-from mlflow_b3.estimation.separation import design_effect, encode, score_sides
-from mlflow_b3.fold_bounds import bound_folds, largest_share
-from mlflow_b3.folds import make_folds
-from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.estimation import p0 as p0_module
+from mlflow_b3.estimation.p0 import (
+    LEAST_ROWS,
+    _count,
+    _largest_share,
+    bound_folds,
+    design_effect,
+    encode,
+    largest_share,
+    score_sides,
+)
+from mlflow_b3.reporting.words import explain
 
 TREES = 50  # what users have; other tests make do with fewer
 SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))
@@ -28,7 +35,7 @@ SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))
 @pytest.fixture(scope="module", autouse=True)
 def _whole_forests():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlflow_b3.estimation.separation.TREES", TREES)
+        patch.setattr("mlflow_b3.estimation.p0.TREES", TREES)
         yield
 
 
@@ -111,8 +118,8 @@ def test_one_set_is_the_exact_test_of_a_random_order():
 
 def cheap(monkeypatch):
     """Make the classifier small, so that many runs fit into a test."""
-    monkeypatch.setattr("mlflow_b3.estimation.separation.TREES", 10)
-    monkeypatch.setattr(mixture, "DRAWS", 1000)
+    monkeypatch.setattr("mlflow_b3.estimation.p0.TREES", 10)
+    monkeypatch.setattr(p0_module, "DRAWS", 1000)
 
 
 @pytest.mark.parametrize(("leaked", "sampled"), [(40, 400), (40, 100), (4, 400)])
@@ -268,7 +275,7 @@ def test_columns_may_come_in_another_order():
 
 
 def test_long_tables_are_sampled(monkeypatch):
-    monkeypatch.setattr(mixture, "MOST_ROWS", 100)
+    monkeypatch.setattr(p0_module, "MOST_ROWS", 100)
     bound = b3.bound_p0(*sides(60, training=600, validation=300))
     assert 0.1 <= bound.p0_upper < 0.35
     assert (bound.n_training, bound.n_validation) == (600, 300)

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from mlflow_b3.cli import main
-from mlflow_b3.journals import JournalFolder
+from mlflow_b3.measurement.journal import JournalFolder
 
 ROOT = Path(__file__).parents[1]
 PROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def test_parameters_reach_the_gate_whatever_characters_they_contain(monkeypatch)
         calls.append((model, policy, promote))
         raise SystemExit(0)
 
-    monkeypatch.setattr("mlflow_b3.gating.judging.gate", gate)
+    monkeypatch.setattr("mlflow_b3.gating.gate.gate", gate)
     words = arguments("gate", model="models:/my clinic/3", policy="a; b.yaml", promote="the 'best'")
     assert CliRunner().invoke(main, words).exit_code == 0
     assert CliRunner().invoke(main, arguments("gate", model="models:/x@y")).exit_code == 0

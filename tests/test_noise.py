@@ -5,7 +5,7 @@ import pytest
 
 from mlflow_b3 import LossCurve, estimate
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.noise import noise_of, noise_scale, smooth_errors
+from mlflow_b3.estimation.problem import noise_of, noise_scale, smooth_errors
 
 X = np.linspace(0, 1, 100)
 TRUTH = 0.2 + 0.1 * (1 - X) ** 6

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from mlflow_b3 import LossCurve, estimate
 from mlflow_b3.estimation.power import LARGEST_AMPLIFICATION, fit_power
-from mlflow_b3.estimation.unmixing import LeakShares, unmix
+from mlflow_b3.estimation.problem import LeakShares, unmix
 
 X = np.linspace(0, 1, 21)
 SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))

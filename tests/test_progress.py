@@ -7,7 +7,7 @@ import pytest
 from learners import Patient
 
 from mlflow_b3 import audit, make_clinic
-from mlflow_b3.measurement import progress
+from mlflow_b3.measurement import runner
 
 SUBJECT = {"target": "disease", "cluster": "patient_id"}
 SMALL = {"folds": 3, "repeats": 1, "budget": 100}
@@ -26,8 +26,8 @@ def watched(monkeypatch):
         screen = Terminal()
         with monkeypatch.context() as patch:  # not in the fixture: pytest itself replaces stderr
             patch.setattr(sys, "stderr", screen)
-            patch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.0)
-            patch.setattr(progress, "SHARE", 1.0)
+            patch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.0)
+            patch.setattr(runner, "SHARE", 1.0)
             report = audit(Patient(), clinic, **SUBJECT, **SMALL, **options, progress=True)
         return report, [line for line in screen.getvalue().split("\r") if line.strip()]
 

@@ -14,12 +14,12 @@ HEAVY = ("mlflow", "sklearn", "pandas", "scipy")
 #: Modules of the statistics, in the order in which the probe imports them.
 STATISTICS = (
     "mlflow_b3.linkage",
-    "mlflow_b3.estimation.estimates",
-    "mlflow_b3.hypothesis",
+    "mlflow_b3.estimation.estimate",
+    "mlflow_b3.estimation.hypothesis",
     "mlflow_b3.measurement.campaign",
-    "mlflow_b3.conclusions",
-    "mlflow_b3.reporting.text",
-    "mlflow_b3.auditing",
+    "mlflow_b3.auditing.conclusions",
+    "mlflow_b3.reporting.pages",
+    "mlflow_b3.auditing.audit",
 )
 
 PROBE = """

@@ -10,12 +10,16 @@ from scipy.optimize import minimize
 from scipy.stats import binom
 
 from mlflow_b3 import InputError, LossCurve, Method, SolverError, estimate, search_p0, sensitivity
-from mlflow_b3.estimation import program, sequences
-from mlflow_b3.estimation.methods import METHODS, OPTIONS, TRENDS, as_method, fit_curve
-from mlflow_b3.estimation.published import LARGEST_SYSTEM
-from mlflow_b3.estimation.sequences import binomial_matrix, solve_losses
-from mlflow_b3.estimation.sketching import fit_sketch, make_sketch
-from mlflow_b3.estimation.unmixing import LeakShares, unmix
+from mlflow_b3.estimation import published
+from mlflow_b3.estimation.estimate import METHODS, OPTIONS, TRENDS, as_method, fit_curve
+from mlflow_b3.estimation.problem import LeakShares, unmix
+from mlflow_b3.estimation.published import (
+    LARGEST_SYSTEM,
+    binomial_matrix,
+    fit_sketch,
+    make_sketch,
+    solve_losses,
+)
 
 SHARED = Path(os.environ.get("B3_SHARED", Path(__file__).parents[2] / "shared"))
 PUBLISHED = SHARED / "data" / "published"
@@ -162,7 +166,7 @@ def test_the_refined_solution_is_better_than_what_the_solver_calls_optimal():
     matrix = binomial_matrix(200, np.linspace(P0, 1, 6))
     loss = matrix @ falling(200) + 0.002 * np.random.default_rng(0).standard_normal(6)
     options = {"order": 4, "smoothing": 10.0, "objective": "squared"}
-    rough = program.solve_program(matrix, loss, decreasing=True, **options)
+    rough = published.solve_program(matrix, loss, decreasing=True, **options)
     fine = solve_losses(matrix, loss, decreasing=True, **options)
     assert fine.accurate
     assert cost(fine.losses, matrix, loss, **options) < cost(rough, matrix, loss, **options)
@@ -213,7 +217,7 @@ def test_intervals_of_linear_methods_cover_as_often_as_they_say():
 @pytest.mark.parametrize("decreasing", [False, True])
 def test_the_program_is_disciplined_in_its_parameters(objective, decreasing):
     """DPP: another leaked share changes numbers, not the compiled problem."""
-    built = program.build_program(9, 12, 4, decreasing=decreasing, objective=objective)
+    built = published.build_program(9, 12, 4, decreasing=decreasing, objective=objective)
     assert built.problem.is_dcp(dpp=True)
     names = {"matrix": built.matrix, "loss": built.loss, "smoothing": built.smoothing}
     assert {p.id for p in built.problem.parameters()} == {p.id for p in names.values()}
@@ -225,7 +229,7 @@ def test_a_search_over_p0_needs_no_interior_point_solver(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the exact solution should have been found")
 
-    monkeypatch.setattr(sequences, "solve_program", refuse)
+    monkeypatch.setattr(published, "solve_program", refuse)
     curve = curve_of(falling(10), noise=0.01)
     assert search_p0(curve, "trend4+mono", p0=[0.0, 0.1, 0.2, 0.3]).accurate
 
@@ -240,17 +244,17 @@ def test_the_numbers_do_not_depend_on_what_was_solved_before():
 def test_more_levels_than_unknowns_are_reduced_without_changing_the_solution(monkeypatch):
     """For the norm the part of b outside of the column space matters and is kept as a row."""
     shapes = []
-    build = program.build_program
+    build = published.build_program
 
     def recorded(*shape, **options):
         shapes.append(shape)
         return build(*shape, **options)
 
-    monkeypatch.setattr(program, "build_program", recorded)
+    monkeypatch.setattr(published, "build_program", recorded)
     matrix = binomial_matrix(10, np.linspace(P0, 1, 80))
     loss = matrix @ falling(10) + 0.05 * np.random.default_rng(2).standard_normal(80)
     options = {"order": 2, "smoothing": 0.3, "decreasing": True, "objective": "norm"}
-    found = program.solve_program(matrix, loss, **options)
+    found = published.solve_program(matrix, loss, **options)
     assert shapes == [(12, 11, 2)]
     assert found == pytest.approx(solve_losses(matrix, loss, **options).losses, abs=1e-4)
 
@@ -269,7 +273,7 @@ def test_when_no_solver_answers_the_error_says_so(monkeypatch):
     def fail(*_, **__):
         raise cp.error.SolverError("it broke")
 
-    monkeypatch.setattr(sequences, "nnls", _give_up)
+    monkeypatch.setattr(published, "nnls", _give_up)
     monkeypatch.setattr(cp.Problem, "solve", fail)
     with pytest.raises(SolverError, match=r"CLARABEL: it broke; SCS: it broke.*'power'"):
         estimate(curve_of(falling(10)), P0, "trend2+mono")
@@ -280,7 +284,7 @@ def _give_up(*_, **__):
 
 
 def test_a_solution_that_cannot_be_confirmed_is_not_called_accurate(monkeypatch):
-    monkeypatch.setattr(sequences, "nnls", _give_up)
+    monkeypatch.setattr(published, "nnls", _give_up)
     curve = curve_of(falling(10), noise=0.01)
     result = estimate(curve, P0, "mono")
     assert not result.accurate
@@ -294,7 +298,7 @@ def test_importing_the_estimators_does_not_import_cvxpy():
     import subprocess
     import sys
 
-    probe = "import sys, mlflow_b3.estimation.estimates; sys.exit('cvxpy' in sys.modules)"
+    probe = "import sys, mlflow_b3.estimation.estimate; sys.exit('cvxpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
 
 

@@ -23,16 +23,15 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import load_model
-from mlflow_b3.reporting.layout import escaped
-from mlflow_b3.reporting.sentences import explain
-from mlflow_b3.reporting.text import to_markdown
+from mlflow_b3.reporting.document import escaped
+from mlflow_b3.reporting.pages import to_markdown
+from mlflow_b3.reporting.words import explain
 from mlflow_b3.tracking.audits import current_audits
-from mlflow_b3.tracking.files import curves_table
-from mlflow_b3.tracking.metrics import curves_of, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import Showcase
+from mlflow_b3.tracking.writing import curves_of, curves_table, metrics_of, parameters_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 EXPERIMENT = "recording"

@@ -19,11 +19,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
-from mlflow_b3.data import ModelInputs, prepare
+from mlflow_b3.data.losses import CLASSIFICATION
+from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.errors import ModelError, TrackingError
-from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import AuditedModel, load_model, loading, without_autologging
-from mlflow_b3.refit.interface import ConstantPredictor, Rows
+from mlflow_b3.refit.learner import ConstantPredictor, Rows
 from mlflow_b3.refit.sklearn import CloneLearner, estimator_inputs
 from mlflow_b3.tracking.audits import find_audit
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from mlflow_b3.findings import CODES, Finding
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.measurement.curve import LossCurve
-from mlflow_b3.results import Result
+from mlflow_b3.results import CODES, Finding, Result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,18 +17,23 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from mlflow_b3 import row_copies
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.datasets import make_clinic
+from mlflow_b3.data import table as table_module
+from mlflow_b3.data.folds import make_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import ModelInputs, prepare
+from mlflow_b3.demo import make_clinic
 from mlflow_b3.errors import B3Error
-from mlflow_b3.folds import make_folds
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement import memory, sharing
-from mlflow_b3.measurement.levels import exposures
-from mlflow_b3.measurement.memory import available_memory, largest_count, table_bytes
-from mlflow_b3.measurement.refitting import Refitter
-from mlflow_b3.measurement.resampling import Resampler, Task
-from mlflow_b3.measurement.sharing import CannotShare, NoRoom, share
+from mlflow_b3.measurement import runner
+from mlflow_b3.measurement.design import exposures
+from mlflow_b3.measurement.refits import Refitter, Resampler, Task
+from mlflow_b3.measurement.runner import (
+    CannotShare,
+    NoRoom,
+    available_memory,
+    largest_count,
+    share,
+    table_bytes,
+)
 from mlflow_b3.refit.sklearn import CloneLearner
 
 N = 20_000
@@ -100,7 +105,7 @@ def test_the_process_that_shares_goes_on_with_the_value_itself():
 def test_a_value_whose_sharing_is_over_is_forgotten():
     def known(handle):
         handle.get()
-        return len(sharing._loaded)
+        return len(runner._loaded)
 
     for _ in range(3):
         with share(data_of()) as handle:
@@ -134,9 +139,9 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
-@pytest.mark.parametrize("small", [row_copies.SMALL, 0], ids=["small table", "large table"])
+@pytest.mark.parametrize("small", [table_module.SMALL, 0], ids=["small table", "large table"])
 def test_a_worker_takes_the_rows_that_this_process_takes(columns, small, monkeypatch):
-    monkeypatch.setattr(row_copies, "SMALL", small)
+    monkeypatch.setattr(table_module, "SMALL", small)
     data = data_of(columns)
     plain = data.features.iloc[ROWS]
     pd.testing.assert_frame_equal(data.take(ROWS), plain, check_exact=True)
@@ -151,9 +156,9 @@ def test_categories_keep_their_order_and_those_without_rows():
     assert dtype.ordered
 
 
-@pytest.mark.parametrize("small", [row_copies.SMALL, 0], ids=["small table", "large table"])
+@pytest.mark.parametrize("small", [table_module.SMALL, 0], ids=["small table", "large table"])
 def test_arrays_arrive_as_they_are(small, monkeypatch):
-    monkeypatch.setattr(row_copies, "SMALL", small)
+    monkeypatch.setattr(table_module, "SMALL", small)
     data = data_of(as_array=True)
     plain = data.features[ROWS]
     with share(data) as handle:
@@ -173,7 +178,7 @@ def test_sparse_matrices_arrive_as_they_are():
 
 def test_text_is_read_from_the_file_too():
     with share(data_of({"e": pd.array(TEXT, dtype="string[pyarrow]")})) as handle:
-        rest = Path(handle.folder) / sharing.REST
+        rest = Path(handle.folder) / runner.REST
         assert rest.stat().st_size < 5 * N, "less than the text takes"
 
 
@@ -264,12 +269,12 @@ def test_refits_in_a_worker_give_the_losses_of_refits_here():
 @pytest.mark.parametrize(("free", "count"), [(100.0, 8), (6.5, 3), (1.9, 1), (0.1, 1)])
 def test_fewer_refits_run_at_a_time_where_memory_is_short(free, count, monkeypatch):
     data = data_of()
-    monkeypatch.setattr(memory, "available_memory", lambda: int(free * table_bytes(data.features)))
+    monkeypatch.setattr(runner, "available_memory", lambda: int(free * table_bytes(data.features)))
     assert largest_count(data, 8) == count
 
 
 def test_unknown_memory_limits_nothing(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    monkeypatch.setattr(runner, "available_memory", lambda: None)
     assert largest_count(data_of(), 8) == 8
 
 
@@ -316,7 +321,7 @@ def test_available_memory_is_the_least_that_machine_and_container_allow(
 ):
     meminfo = "MemTotal: 9000 kB\nMemAvailable: 3000 kB\n"
     write_files(tmp_path, {"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", **files})
-    monkeypatch.setattr(memory, "SYSTEM", tmp_path)
+    monkeypatch.setattr(runner, "SYSTEM", tmp_path)
     assert available_memory() == free
 
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.learner import Rows
 from mlflow_b3.refit.sklearn import CloneLearner
 
 N = 90

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
-from mlflow_b3.table_findings import table_facts
+from mlflow_b3.data.table import table_facts
 
 GIVEN_AWAY, COPIES = "B343", "B344"
 

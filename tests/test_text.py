@@ -18,20 +18,19 @@ from example_report import (
 )
 
 from mlflow_b3 import AuditReport, Finding
-from mlflow_b3.reporting.headline import BELOW, compare_with_threshold, headline_of
-from mlflow_b3.reporting.html import to_html
-from mlflow_b3.reporting.layout import WIDTH
-from mlflow_b3.reporting.method import describe_method, describe_refit
-from mlflow_b3.reporting.sentences import (
+from mlflow_b3.reporting.document import WIDTH
+from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
+from mlflow_b3.reporting.phrases import describe_method, describe_refit
+from mlflow_b3.reporting.tables import score_rows
+from mlflow_b3.reporting.words import (
+    BELOW,
+    compare_with_threshold,
     explain,
     explain_inflation,
     explain_test,
-    loss_words,
-    number,
-    percent,
+    headline_of,
 )
-from mlflow_b3.reporting.tables import score_rows
-from mlflow_b3.reporting.text import to_markdown, to_text
+from mlflow_b3.results import loss_words, number, percent
 
 
 def said(audit: AuditReport) -> str:

@@ -13,12 +13,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
+from mlflow_b3.data.losses import CLASSIFICATION
 from mlflow_b3.errors import InputError, ModelError, PredictionError, TrackingError
-from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.interface import Rows
-from mlflow_b3.refit.stored_code import find_trainer
-from mlflow_b3.refit.trainer import TrainerLearner
+from mlflow_b3.refit.learner import Rows
+from mlflow_b3.refit.trainer import TrainerLearner, find_trainer
 
 N = 90
 RNG = np.random.default_rng(2)

@@ -15,11 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import mlflow_b3 as b3
-from mlflow_b3.refit.training_table import (
-    digest_like_training,
-    training_datasets,
-    training_table,
-)
+from mlflow_b3.refit.loading import digest_like_training, training_datasets, training_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:Hint", "ignore:Saving scikit-learn")
 N = 240

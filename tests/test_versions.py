@@ -11,8 +11,8 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3 import TrackingError, record
-from mlflow_b3.cli_errors import shown_if_not_recorded
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.cli import shown_if_not_recorded
+from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import load_model
 from mlflow_b3.tracking.recording import audit_and_record
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from mlflow_b3.correlated.learner import MixedLogistic
     from mlflow_b3.correlated.structure import WorkingModel
 
+
 __all__ = ["MixedLogistic", "WorkingModel"]
 
 # imported when first used: what an audit reads of this package must not cost it scikit-learn

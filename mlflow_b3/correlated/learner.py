@@ -10,10 +10,14 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mlflow_b3.correlated.intercepts import Intercepts
-from mlflow_b3.correlated.joint_mode import joint_mode
-from mlflow_b3.correlated.mixed_fit import as_codes, as_design, whitened
-from mlflow_b3.correlated.mixed_logistic import SMALLEST_RIDGE, fit_mixed_logistic
+from mlflow_b3.correlated.likelihood import Intercepts, joint_mode
+from mlflow_b3.correlated.mixed import (
+    SMALLEST_RIDGE,
+    as_codes,
+    as_design,
+    fit_mixed_logistic,
+    whitened,
+)
 from mlflow_b3.correlated.structure import Array
 from mlflow_b3.errors import InputError
 

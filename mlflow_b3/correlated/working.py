@@ -1,26 +1,173 @@
-"""The working model: what the simulated world is made of, estimated from the table."""
+"""The working model: estimated from the table, checked for random slopes, scaled."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit
 
-from mlflow_b3.correlated.field_fit import fit_field
-from mlflow_b3.correlated.mixed_linear import fit_mixed_linear
-from mlflow_b3.correlated.mixed_logistic import fit_mixed_logistic
+from mlflow_b3.correlated.field import fit_field
+from mlflow_b3.correlated.formulas import Folds, covariance_parts
+from mlflow_b3.correlated.mixed import fit_mixed_linear, fit_mixed_logistic
 from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.correlated.structure import (
     Array,
+    Codes,
     Level,
     Structure,
     WorkingModel,
     digest_rows,
     is_within,
 )
+from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.errors import InputError
+from mlflow_b3.results import percent
+
+# --- How the bias of cross-validation changes with the standard deviations, without more refits
+
+#: Log odds at which covariances are computed where there are more rows; between them they are read off.
+_GRID = 1001
+#: Samples of a field.
+_FIELD_DRAWS = 400
+#: Directions in which rows differ by less, in parts of the largest, are left out.
+_SMALLEST = 1e-6
+#: A mean covariance below this is rounding.
+_NOTHING = 1e-12
+#: Of the covariance that the largest standard deviations would give, the share that is next to none.
+SMALL_SHARE = 0.05
+
+
+class Scaling:
+    """How w changes with the standard deviations, as far as the covariance of rows tells.
+
+    Parameters
+    ----------
+    structure : Structure
+    folds : sequence of (training rows, validation rows)
+
+    Notes
+    -----
+    To first order w = Σ h_ij C_ij over pairs of rows in different folds, where h says how much
+    training row j moves the prediction of row i, and C is their covariance that use does not share.
+    Here h is taken as the same for all pairs, so w changes as the summed covariance does. Against refits
+    of logistic regression and nearest neighbours this was within 7 % when all standard deviations
+    were multiplied by 0.5 to 2; when one of two changed alone it was off by up to 17 %, or by a tenth
+    of w where one was set to 0. No matrix of pairs is made.
+    """
+
+    def __init__(self, structure: Structure, folds: Folds) -> None:
+        self._structure = structure
+        self._fold_of = np.full(structure.n_rows, len(folds), dtype=np.intp)
+        for number, (_, held) in enumerate(folds):
+            self._fold_of[held] = number
+
+    def world(self, model: WorkingModel) -> WorkingModel:
+        """Return the world in which w is simulated: the model's own, unless hardly anything varies there.
+
+        Where next to no variance was found, w is next to nothing and all of its upper end is in the
+        variance that may have been missed. Then half of the largest standard deviations are simulated.
+        """
+        most = self.excess(replace(model, sd=model.sd_high))
+        if self.excess(model) >= SMALL_SHARE * most:
+            return model
+        return replace(model, sd=tuple(high / 2 for high in model.sd_high))
+
+    def factor(self, simulated: WorkingModel) -> Callable[[WorkingModel], float]:
+        """Return the function that tells by what to multiply the w of one world to have another's."""
+        before = self.excess(simulated)
+
+        def of(model: WorkingModel) -> float:
+            if model.sd == simulated.sd or before <= _NOTHING * _unit(simulated):
+                return 1.0
+            return self.excess(model) / before
+
+        return of
+
+    def excess(self, model: WorkingModel) -> float:
+        """Return the sum of C over pairs in different folds, for each pair in the sample."""
+        structure, fold_of = self._structure, self._fold_of
+        if structure.field is not None:
+            draws = Draws(model, structure, 0).batch(_FIELD_DRAWS)
+            excess = (draws.expected - draws.deployed).T / np.sqrt(_FIELD_DRAWS)
+            total = _across_folds(excess, structure.field.regions.codes, fold_of)
+        else:
+            total = _sum_through(model, structure, fold_of, again_only=False)
+            total -= _sum_through(model, structure, fold_of, again_only=True)
+        return total / structure.n_rows**2
+
+
+def _unit(model: WorkingModel) -> float:
+    """Return the size that covariances can have, in the units of the target."""
+    if model.task == "classification":
+        return 1.0
+    return sum(sd**2 for sd in (*model.sd, *model.sd_high)) + (model.noise or 0.0) ** 2
+
+
+def _sum_through(
+    model: WorkingModel, structure: Structure, fold_of: Codes, *, again_only: bool
+) -> float:
+    """Return the summed covariance by way of all levels, or of those that are observed again."""
+    levels = [
+        (level.codes, sd)
+        for level, sd in zip(structure.levels, model.sd, strict=True)
+        if not (again_only and level.new)
+    ]
+    total, everything = 0.0, sum(sd**2 for sd in model.sd)
+    for shared in _subsets(range(len(levels))):
+        variance = sum(levels[at][1] ** 2 for at in shared)
+        if variance == 0:
+            continue
+        parts = _parts(model, variance, everything)
+        others = [at for at in range(len(levels)) if at not in shared]
+        # those that share exactly these: at least these, less those that share more
+        for more in [(), *_subsets(others)]:
+            codes = _common([levels[at][0] for at in (*shared, *more)])
+            total += (-1) ** len(more) * _across_folds(parts, codes, fold_of)
+    return total
+
+
+def _subsets(positions: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for size in range(1, len(positions) + 1):
+        yield from combinations(positions, size)
+
+
+def _common(codes: Sequence[Codes]) -> Codes:
+    """Return the group of each row by all of these together."""
+    result = codes[0]
+    for other in codes[1:]:
+        pairs = result * (int(other.max()) + 1) + other
+        result = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    return result
+
+
+def _parts(model: WorkingModel, variance: float, everything: float) -> Array:
+    """Return vectors whose products are the covariances of rows that share this variance."""
+    if model.task == "regression":
+        return np.full((len(model.mean), 1), np.sqrt(variance))
+    points = np.unique(model.mean)
+    if len(points) > _GRID:
+        points = np.linspace(points[0], points[-1], _GRID)
+    left, size, _ = np.linalg.svd(
+        covariance_parts(points, variance, everything), full_matrices=False
+    )
+    parts = (left * size)[:, size > _SMALLEST * size[0]]  # a few columns instead of 31
+    return np.column_stack([np.interp(model.mean, points, column) for column in parts.T])
+
+
+def _across_folds(parts: Array, codes: Codes, fold_of: Codes) -> float:
+    """Return the sum of products of rows in the same group and different folds."""
+    return _squares(parts, codes) - _squares(parts, _common([codes, fold_of]))
+
+
+def _squares(parts: Array, codes: Codes) -> float:
+    return sum(float((np.bincount(codes, weights=column) ** 2).sum()) for column in parts.T)
+
+
+# --- The working model: what the simulated world is made of, estimated from the table
 
 #: Groups of a level below which nothing is said about their variance.
 LEAST_GROUPS = 5
@@ -278,3 +425,282 @@ def matched_world(given: WorkingModel, target: Any, structure: Structure) -> Wor
         sd_low=tuple(given.sd_low[place] for place in order),
         sd_high=tuple(given.sd_high[place] for place in order),
     )
+
+
+# --- Do features act differently in different groups? Random intercepts would then miss much of the bias
+
+#: Level of the test: so often a correction is withheld without reason.
+LEVEL = 0.05
+ARRANGEMENTS = 499
+MOST_FEATURES = 50
+#: Groups with fewer rows than this say nothing about slopes.
+LEAST_ROWS = 3
+#: Fewer groups than this cannot show that slopes differ.
+LEAST_GROUPS_FOR_SLOPES = 5
+#: Rows for each fixed effect; a class of 0 or 1 tells less than a number.
+ROWS_PER_EFFECT = {"regression": 8, "classification": 30}
+#: Where a feature's effect may bend.
+KNOTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
+#: Nonlinear terms are chosen among those of the first so many features.
+MOST_BENT = 20
+#: Penalty of fixed effects in the logistic model, for standardised terms.
+PENALTY = 1.0
+STEPS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlopeTest:
+    """A test of equal slopes in all groups of a level.
+
+    Attributes
+    ----------
+    level : str
+        The column with the groups.
+    feature : str
+        The feature whose slopes differ most.
+    pvalue : float
+        Of the largest statistic, over single features and all of them together.
+    """
+
+    level: str
+    feature: str
+    pvalue: float
+
+    @property
+    def rejected(self) -> bool:
+        """Whether slopes differ beyond chance."""
+        return self.pvalue <= LEVEL
+
+    @property
+    def message(self) -> str:
+        """What the finding says."""
+        return (
+            f"the feature {self.feature!r} acts differently in different groups of {self.level!r} (p = "
+            f"{self.pvalue:.2g} in a test at {percent(LEVEL)}). The correction knows groups "
+            "that differ by a constant only, and would miss most of the bias; none is given. Trust the "
+            "score by whole groups left out."
+        )
+
+
+def examine_slopes(
+    target: Array, features: pd.DataFrame, scores: Array, level: Level, seed: int
+) -> SlopeTest | None:
+    """Test whether features have the same slopes in all groups of a level.
+
+    Parameters
+    ----------
+    target : array
+        Numbers, or 0 and 1.
+    features : DataFrame
+        Numeric columns are tested, the first 50 of them.
+    scores : array
+        Of the model, by folds of whole groups.
+    level : Level
+    seed : int
+
+    Returns
+    -------
+    SlopeTest or None
+        None without numeric features that vary within groups, or with too few groups or rows.
+
+    Notes
+    -----
+    The null model has an intercept for each group and effects that are the same everywhere: the
+    features, the model's score, and as many squares, products and bends of features as the rows
+    allow, those first that correlate most with what linear effects leave over. It is linear for
+    numbers and logistic for classes. With r its residuals, w its weights (1 for numbers) and x a
+    feature, centred in each group with weights w, slopes differ where Σ_g (Σ_{i∈g} x_i r_i)² is
+    large beside Σ_i x_i² r_i²; this is the score test of a slope's variance, self-normalised. The
+    distribution without random slopes comes from residuals with random signs for numbers and from
+    classes drawn from the null model; the fixed effects are fitted to them again. The largest of
+    the features, each standardised by that distribution, and their standardised sum is compared with
+    those of the arrangements.
+
+    Products of features matter most. Where a feature that differs between groups changes the effect
+    of another one, its slopes differ between groups although the effects are the same everywhere.
+    """
+    rows = _rows(target, features, scores, level)
+    if rows is None:
+        return None
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(level.name),)))
+    found, null = _statistics(rows, rng)
+    # features count alike, whatever the spread of their statistics
+    mean, spread = null.mean(axis=0), np.maximum(null.std(axis=0), 1e-12)
+    null, own = (null - mean) / spread, (found - mean) / spread
+    together = null.sum(axis=1)
+    unit = max(float(together.std()), 1e-12)
+    largest = np.maximum(null.max(axis=1), together / unit)
+    reached = max(float(own.max()), float(own.sum()) / unit)
+    pvalue = float((1 + np.sum(largest >= reached)) / (ARRANGEMENTS + 1))
+    return SlopeTest(level=level.name, feature=rows.names[int(own.argmax())], pvalue=pvalue)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The rows of groups that are large enough, in the order of their groups."""
+
+    target: Array
+    columns: Array
+    score: Array
+    groups: NDArray[np.intp]
+    names: tuple[str, ...]
+
+    @property
+    def task(self) -> str:
+        return "classification" if np.isin(self.target, (0.0, 1.0)).all() else "regression"
+
+    @property
+    def starts(self) -> NDArray[np.intp]:
+        return np.flatnonzero(np.diff(self.groups, prepend=-1))
+
+    def sums(self, values: Array) -> Array:
+        """Return the sums of columns in each group."""
+        return np.asarray(np.add.reduceat(values, self.starts, axis=0))
+
+    def centred(self, values: Array, weight: Array) -> Array:
+        """Return columns less their weighted means in each group."""
+        means = self.sums(values * weight[:, None]) / self.sums(weight)[:, None]
+        return np.asarray(values - means[self.groups])
+
+
+def _rows(target: Array, features: pd.DataFrame, scores: Array, level: Level) -> _Rows | None:
+    order = np.argsort(level.codes, kind="stable")
+    kept = order[np.bincount(level.codes)[level.codes[order]] >= LEAST_ROWS]
+    groups = np.unique(level.codes[kept], return_inverse=True)[1]
+    numeric = features.select_dtypes(include=["number", "bool"]).iloc[:, :MOST_FEATURES]
+    if not len(kept) or groups.max() + 1 < LEAST_GROUPS_FOR_SLOPES or numeric.empty:
+        return None
+    values = numeric.to_numpy(dtype=float)[kept]
+    usable = np.isfinite(values).all(axis=0)
+    values, names = _standardised(values[:, usable]), numeric.columns[usable]
+    rows = _Rows(
+        target=target[kept],
+        columns=values,
+        score=_standardised(scores[kept, None]),
+        groups=groups,
+        names=tuple(map(str, names)),
+    )
+    varied = (rows.centred(values, np.ones(len(kept))) ** 2).sum(axis=0) > 1e-9 * len(kept)
+    linear = int(varied.sum()) + 2
+    if not varied.any() or len(kept) - groups.max() - 1 <= 2 * linear:
+        return None
+    return replace(
+        rows, columns=values[:, varied], names=tuple(str(name) for name in names[varied])
+    )
+
+
+def _standardised(values: Array) -> Array:
+    deviation = values.std(axis=0)
+    return np.asarray((values - values.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0))
+
+
+def _span(columns: Array) -> Array:
+    """Return orthonormal columns that span the same space."""
+    left, size, _ = np.linalg.svd(columns, full_matrices=False)
+    return np.asarray(left[:, size > 1e-8 * size.max()])
+
+
+def _effects(rows: _Rows) -> Array:
+    """Return the terms of the null model: linear ones, and the nonlinear ones that tell most."""
+    plain = np.column_stack([rows.columns, rows.score, rows.score**2])
+    one = np.ones(len(plain))
+    room = int((len(plain) - rows.groups.max() - 1) / ROWS_PER_EFFECT[rows.task]) - plain.shape[1]
+    if room <= 0:
+        return _standardised(plain)
+    bent = rows.columns[:, :MOST_BENT]
+    first, second = np.triu_indices(bent.shape[1])
+    bends = [np.maximum(bent - np.quantile(bent, knot, axis=0), 0.0) for knot in KNOTS]
+    terms = np.column_stack([bent[:, first] * bent[:, second], *bends])
+    base = _span(rows.centred(plain, one))
+    left = rows.centred(np.column_stack([rows.target, terms]), one)
+    left -= base @ (base.T @ left)
+    size = np.sqrt((left**2).sum(axis=0))
+    correlation = np.abs(left[:, 0] @ left[:, 1:]) / np.maximum(size[1:], 1e-6 * len(plain) ** 0.5)
+    best = np.argsort(-correlation, kind="stable")[:room]
+    return _standardised(np.column_stack([plain, terms[:, np.sort(best)]]))
+
+
+def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the statistic of each feature, and those of arrangements without random slopes."""
+    effects, count = _effects(rows), len(rows.target)
+    if rows.task == "classification":
+        null = _fit_logistic(rows, effects)
+        weight, residual = null.weight, rows.target - null.mean
+    else:
+        null, weight, residual = None, np.ones(count), rows.target
+    root, total = np.sqrt(weight)[:, None], rows.sums(weight)
+    base = _span(rows.centred(effects, weight) * root)
+    left = np.maximum(1.0 - (base**2).sum(axis=1) - weight / total[rows.groups], 0.1)
+
+    def fitted(errors: Array) -> Array:
+        """Return what group intercepts and fixed effects leave of errors, on the working scale."""
+        errors = root * rows.centred(errors / root, weight)
+        return np.asarray(errors - base @ (base.T @ errors))
+
+    slopes = rows.centred(rows.columns, weight) * root
+
+    def statistics(errors: Array) -> Array:
+        found = np.empty((errors.shape[1], slopes.shape[1]))
+        for number, slope in enumerate(slopes.T):
+            products = slope[:, None] * errors
+            scale = np.maximum((products**2).sum(axis=0), 1e-300)
+            found[:, number] = (rows.sums(products) ** 2).sum(axis=0) / scale
+        return found
+
+    own = fitted(residual[:, None] / root)
+    batches = []
+    for size in _batches(count):
+        if null is None:
+            # residuals are smaller than errors by what was fitted to them
+            drawn = own / np.sqrt(left)[:, None] * rng.choice([-1.0, 1.0], size=(count, size))
+        else:
+            drawn = (null.draw(rows.groups, size, rng) - null.mean[:, None]) / root
+        batches.append(statistics(fitted(drawn)))
+    return statistics(own)[0], np.concatenate(batches)
+
+
+def _batches(rows: int) -> list[int]:
+    """Return sizes of batches of arrangements that need little memory."""
+    size = max(1, min(ARRANGEMENTS, 2_000_000 // rows))
+    return [min(size, ARRANGEMENTS - start) for start in range(0, ARRANGEMENTS, size)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Logistic:
+    """A logistic model with fixed effects and random intercepts of groups."""
+
+    fixed: Array
+    intercepts: Array
+    error: Array
+    mean: Array
+
+    @property
+    def weight(self) -> Array:
+        return np.maximum(self.mean * (1 - self.mean), 1e-3)
+
+    def draw(self, groups: NDArray[np.intp], size: int, rng: np.random.Generator) -> Array:
+        """Return classes, with intercepts as uncertain as they are: their means are too near 0."""
+        spread = self.error[:, None] * rng.normal(size=(len(self.error), size))
+        odds = self.fixed[:, None] + (self.intercepts[:, None] + spread)[groups]
+        return (rng.random(odds.shape) < expit(odds)).astype(float)
+
+
+def _fit_logistic(rows: _Rows, effects: Array) -> _Logistic:
+    """Fit by penalised quasi-likelihood, with an EM step for the variance of intercepts."""
+    design = np.column_stack([np.ones(len(effects)), effects])
+    penalty = np.diag(np.r_[1e-6, np.full(effects.shape[1], PENALTY)])
+    odds, variance = np.zeros(len(design)), 1.0
+    for _ in range(STEPS):
+        mean = expit(odds)
+        weight = np.maximum(mean * (1 - mean), 1e-3)
+        working = odds + (rows.target - mean) / weight
+        weighted = design * weight[:, None]
+        share = 1 / (rows.sums(weight) + 1 / variance)
+        sums, seen = rows.sums(weighted), rows.sums(weight * working)
+        matrix = weighted.T @ design - (sums * share[:, None]).T @ sums + penalty
+        coefficients = np.linalg.solve(matrix, weighted.T @ working - sums.T @ (share * seen))
+        fixed = design @ coefficients
+        intercepts = share * (seen - sums @ coefficients)
+        variance = float(np.clip(np.mean(intercepts**2 + share), 0.05, 25.0))
+        odds = np.clip(fixed + intercepts[rows.groups], -8.0, 8.0)
+    return _Logistic(fixed=fixed, intercepts=intercepts, error=np.sqrt(share), mean=expit(odds))

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.intervals import CONFIDENCE
-from mlflow_b3.estimation.shares import SeenShare
-from mlflow_b3.estimation.unmixing import LeakShares
-from mlflow_b3.folds import FoldSummary
+from mlflow_b3.estimation.bounds import CONFIDENCE
+from mlflow_b3.estimation.problem import LeakShares, SeenShare
 from mlflow_b3.measurement.curve import FragmentLosses
 from mlflow_b3.results import Result
 

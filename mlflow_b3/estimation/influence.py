@@ -1,17 +1,23 @@
-"""How far each cluster moves e_0: what two audits of the same clusters need to be compared."""
+"""How far each cluster moves e_0, and the interval of a difference of two audits."""
 
+import math
 from dataclasses import dataclass, replace
 from io import StringIO
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.methods import Method, fit_curve
+from mlflow_b3.estimation.bounds import CONFIDENCE
+from mlflow_b3.estimation.estimate import Method, fit_curve
+from mlflow_b3.estimation.problem import Extrapolation
 from mlflow_b3.estimation.published import PublishedFit
-from mlflow_b3.estimation.unmixing import Extrapolation
+from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
 from mlflow_b3.results import Result
+
+# --- How far each cluster moves e_0: what two audits of the same clusters need to be compared
 
 Array = NDArray[np.float64]
 
@@ -134,3 +140,140 @@ def curve_gradient(problem: Extrapolation, method: Method) -> Array:
             ends.append(fit_curve(replace(problem, loss=loss), method).e0)
         slopes.append((ends[0] - ends[1]) / (2 * step))
     return np.array(slopes)
+
+
+# --- The interval of a difference between two estimates that share part of their noise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Uncertain:
+    """An estimate with its 95 % interval and what is known about where its noise comes from.
+
+    Attributes
+    ----------
+    value, low, high : float
+    freedom : float
+        Degrees of freedom of its noise.
+    noise : float
+        Standard error that it shares with no other estimate.
+    influence : array or None
+        ψ: what each cluster adds to its error, corrected by `corrected_influence`; None where that
+        is not known.
+    """
+
+    value: float
+    low: float
+    high: float
+    freedom: float
+    noise: float = 0.0
+    influence: Array | None = None
+
+    @property
+    def variance(self) -> float:
+        """By what clusters add, and by what it has alone."""
+        return self.noise**2 + _covariance(self, self)
+
+
+def corrected_influence(influence: Array, shares: Array) -> Array:
+    """Return ψ_g/√(1 - w_g), with w_g the share of the rows that are of cluster g.
+
+    A cluster pulls the mean towards itself, so that its deviation is too small by √(1 - w_g) on
+    average (CR2, doi:10.1080/07350015.2016.1247004).
+    """
+    return np.asarray(influence / np.sqrt(1 - shares))
+
+
+def effective_freedom(shares: Array) -> float:
+    """Return the degrees of freedom of a variance over clusters of unequal size.
+
+    They are those of Bell and McCaffrey for the mean over rows (doi:10.1162/REST_a_00552): with w_g
+    the share of the rows that are of cluster g, and c_g² = w_g²/(1 - w_g),
+
+        1 / (Σ_g w_g² + (Σ_g c_g²)² - Σ_g c_g⁴),
+
+    which is G - 1 for G equal clusters, and less where few clusters hold many rows.
+    """
+    squares = shares**2 / (1 - shares)
+    return float(1 / ((shares**2).sum() + squares.sum() ** 2 - (squares**2).sum()))
+
+
+def difference_interval(
+    a: Uncertain, b: Uncertain, *, paired: bool, pairs: int = 1
+) -> tuple[float, float]:
+    """Return the interval of a - b.
+
+    With w the distance from an estimate to the end of its interval that matters, t·s the part of it
+    that is noise of clusters and refits, and ρ the correlation of the two,
+
+        lower = a - b - √(w_a² + w_b² - 2ρ·n_a·n_b),   n = min(w, t·s),
+
+    and the upper end alike. Only noise is taken to be shared: what extrapolation adds to either
+    interval is not. The root is at least that of the noise alone, with n = w = t·s.
+
+    Parameters
+    ----------
+    a, b : Uncertain
+    paired : bool
+        Their influences are of the same clusters; otherwise ρ = 0.
+    pairs : int
+        Of how many differences this is one, for intervals that hold for all at once (Bonferroni).
+
+    Notes
+    -----
+    False differences between two equally good models, in per cent of 8000 simulated comparisons
+    each (Monte-Carlo error at most 0.5 before, 0.25 here). Losses differ more between clusters than within.
+    "Before" is G/(G-1)·Σψ² with G - 1 degrees of freedom. Clusters are independent in the simulation, so that
+    the factor 1.4 for cross-validation leaves 2 instead of 5.
+
+    ===========================================  ======  =====
+    clusters                                     before  here
+    ===========================================  ======  =====
+    12 or 40, equal                              2.2     2.2
+    12, one with half of the rows                11.3    2.4
+    30, one with half of the rows                16.7    2.1
+    30, one with a fifth                         3.4     2.4
+    30, two with a third each                    21.7    4.5
+    30, log-normal sizes, σ = 1                  4.5     3.0
+    30, log-normal sizes, σ = 1.5                10.8    3.4
+    100, geometric sizes, 8 rows on average      2.3     2.2
+    ===========================================  ======  =====
+
+    References
+    ----------
+    .. [1] Zou, G. Y. and Donner, A. (2008). Construction of confidence limits about effect
+       measures: a general approach. Statistics in Medicine 27(10). doi:10.1002/sim.3095.
+    .. [2] Imbens, G. W. and Kolesár, M. (2016). Robust standard errors in small samples: some
+       practical advice. Review of Economics and Statistics 98(4). doi:10.1162/REST_a_00552.
+    """
+    gap = a.value - b.value
+    alone, noises = [], []
+    for estimate in (a, b):
+        quantile = _quantile(estimate.freedom, pairs)
+        alone.append(quantile / _quantile(estimate.freedom, 1))
+        noises.append(quantile * math.sqrt(estimate.variance))
+    scale = math.sqrt(a.variance * b.variance)
+    correlation = _covariance(a, b) / scale if paired and scale > 0 else 0.0
+
+    def root(widths: list[float], shared: list[float]) -> float:
+        square = widths[0] ** 2 + widths[1] ** 2 - 2 * correlation * shared[0] * shared[1]
+        return math.sqrt(max(0.0, square))
+
+    def reach(*distances: float) -> float:
+        widths = [factor * distance for factor, distance in zip(alone, distances, strict=True)]
+        return max(root(widths, list(map(min, widths, noises))), root(noises, noises))
+
+    return (
+        gap - reach(a.value - a.low, b.high - b.value),
+        gap + reach(a.high - a.value, b.value - b.low),
+    )
+
+
+def _quantile(freedom: float, pairs: int) -> float:
+    return float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / pairs, freedom))
+
+
+def _covariance(a: Uncertain, b: Uncertain) -> float:
+    """Return what clusters make two estimates vary together."""
+    if a.influence is None or b.influence is None:
+        return 0.0
+    return CORRELATED_ERRORS * float(a.influence @ b.influence)

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import softmax
 
-from mlflow_b3.estimation.noise import noise_scale
-from mlflow_b3.estimation.unmixing import Extrapolation
+from mlflow_b3.estimation.problem import Extrapolation, noise_scale
 
 Array = NDArray[np.float64]
 

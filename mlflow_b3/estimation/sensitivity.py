@@ -1,7 +1,7 @@
-"""The sensitivity curve: e_0 for every leaked share, and where it crosses a threshold."""
+"""e_0 for every leaked share, where it crosses a threshold, and the path of the extrapolation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,23 @@ from scipy.interpolate import PchipInterpolator
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import check_shape
-from mlflow_b3.estimation.estimates import Number, check_bound, ends_of, one_share
-from mlflow_b3.estimation.methods import Method, as_method, fit_all, is_accurate
+from mlflow_b3.estimation.estimate import (
+    Method,
+    Number,
+    as_method,
+    check_bound,
+    ends_of,
+    fit_all,
+    is_accurate,
+    one_share,
+    solve,
+)
 from mlflow_b3.estimation.power import PowerFit
-from mlflow_b3.estimation.unmixing import LeakShares, unmix
+from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
+
+# --- The sensitivity curve: e_0 for every leaked share, and where it crosses a threshold
 
 MOST_NODES = 17
 
@@ -177,4 +188,54 @@ def trace(
         high=high,
         pattern=pattern,
         error=None if error is None else tuple(error),
+    )
+
+
+# --- The way from the measured losses to e_0: what is extrapolated, and how far it can be trusted
+
+STEPS = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtrapolationPath(Result):
+    """The loss curve of the true validation clusters, down to the point without leakage.
+
+    The axis is the exposure: 0 is the fold as it is, 1 has all validation rows in training, and
+    below 0 there is less leakage than the fold has.
+
+    Attributes
+    ----------
+    measured_exposure, measured_loss : tuple of float
+        ℓ_V at the levels that were measured: losses on V̂ ∖ T' with the share of training clusters
+        taken out.
+    exposure : tuple of float
+        From x* (no leaked row) to 0.
+    loss, low, high : tuple of float
+        The extrapolated loss there and its 95 % interval, for the leaked share of the estimate; the
+        first is e_0.
+    """
+
+    measured_exposure: tuple[float, ...]
+    measured_loss: tuple[float, ...]
+    exposure: tuple[float, ...]
+    loss: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def trace_extrapolation(
+    problem: Extrapolation, shares: LeakShares, *, method: Method, bound: float | None = None
+) -> ExtrapolationPath:
+    """Estimate the loss at ever less leakage, with the interval of each."""
+    steps = np.linspace(problem.target, 0.0, STEPS if problem.target < 0 else 1).tolist()
+    results = [
+        solve(replace(problem, target=step), shares, method=method, bound=bound) for step in steps
+    ]
+    return ExtrapolationPath(
+        measured_exposure=tuple(problem.exposure.tolist()),
+        measured_loss=tuple(problem.loss.tolist()),
+        exposure=tuple(steps),
+        loss=tuple(result.e0 for result in results),
+        low=tuple(result.interval[0] for result in results),
+        high=tuple(result.interval[1] for result in results),
     )

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.gating.evidence import (
+from mlflow_b3.evidence.document import (
     ENVELOPE,
     FILE,
     LARGEST,
@@ -20,8 +21,8 @@ from mlflow_b3.gating.evidence import (
     open_sealed,
     open_token,
 )
-from mlflow_b3.gating.verdict import SKEW
-from mlflow_b3.refit.model_files import (
+from mlflow_b3.evidence.verdict import SKEW
+from mlflow_b3.refit.loading import (
     ModelSource,
     Opener,
     digest_model,
@@ -30,11 +31,9 @@ from mlflow_b3.refit.model_files import (
     read_artifact,
     resolve_source,
 )
-from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import DATASET_DIGEST, NO_EVIDENCE, audits_among, runs_of
-from mlflow_b3.tracking.metrics import curves_of
-from mlflow_b3.tracking.versions import VERDICT
-from mlflow_b3.tracking.writing import FOLDER
+from mlflow_b3.tracking.audits import NO_EVIDENCE, audits_among, runs_of
+from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.writing import DATASET_DIGEST, FOLDER, curves_of
 
 LARGEST_REPORT = 50_000_000
 #: Audits of one model beyond these are counted, but not looked at.

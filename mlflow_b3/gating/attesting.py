@@ -17,11 +17,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.conclusions import NOT_RECOMPUTED, recompute
-from mlflow_b3.data import AuditData, ModelInputs, prepare, read_table
+from mlflow_b3.auditing.conclusions import NOT_RECOMPUTED, recompute
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.subject import size_findings
+from mlflow_b3.data.folds import digest_folds, summarize_folds
+from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, constant_loss, resolve_loss
+from mlflow_b3.data.table import AuditData, ModelInputs, prepare, read_table
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
-from mlflow_b3.fold_table import digest_folds
-from mlflow_b3.folds import summarize_folds
+from mlflow_b3.evidence.document import (
+    ENVELOPE,
+    FILE,
+    FORMAT,
+    LARGEST,
+    SIGNING_KEY,
+    Evidence,
+    encode_public_key,
+    key_id,
+    open_sealed,
+    seal,
+    seal_token,
+    signing_key,
+    trusted_keys,
+)
+from mlflow_b3.evidence.policy import Policy
+from mlflow_b3.evidence.verdict import FAIL, SKEW, Reason
 from mlflow_b3.gating.archive import (
     LARGEST_REPORT,
     Archive,
@@ -31,39 +50,23 @@ from mlflow_b3.gating.archive import (
     measured,
     signed_audits,
 )
-from mlflow_b3.gating.evidence import (
-    ENVELOPE,
-    FILE,
-    FORMAT,
-    LARGEST,
-    Evidence,
-    open_sealed,
-    seal,
-    seal_token,
+from mlflow_b3.gating.gate import policy_in_force, ran, record_checks
+from mlflow_b3.refit.loading import (
+    ModelSource,
+    digest_like_training,
+    resolve_source,
+    training_table,
 )
-from mlflow_b3.gating.judging import policy_in_force
-from mlflow_b3.gating.keys import SIGNING_KEY, encode_public_key, key_id, signing_key, trusted_keys
-from mlflow_b3.gating.policy import Policy
-from mlflow_b3.gating.reasons import FAIL, Reason
-from mlflow_b3.gating.verdict import SKEW
-from mlflow_b3.gating.verifying import ran, record_checks
-from mlflow_b3.losses import CLASSIFICATION, REGRESSION, constant_loss, resolve_loss
-from mlflow_b3.refit.model_files import ModelSource, resolve_source
-from mlflow_b3.refit.training_table import digest_like_training, training_table
-from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.results import Result
-from mlflow_b3.subject import size_findings
 from mlflow_b3.tracking.audits import runs_of, subject_of
-from mlflow_b3.tracking.files import load_report
-from mlflow_b3.tracking.metrics import metrics_of, parameters_of
 from mlflow_b3.tracking.preregistration import confirm_preregistration
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
-from mlflow_b3.tracking.showing import courtesy
-from mlflow_b3.tracking.versions import show_on_versions
-from mlflow_b3.tracking.writing import FOLDER
+from mlflow_b3.tracking.showing import courtesy, show_on_versions
+from mlflow_b3.tracking.writing import FOLDER, load_report, metrics_of, parameters_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 
 #: How far numbers may differ between machines. Solvers of another processor end elsewhere by less.
 TOLERANCE = 1e-4
@@ -100,7 +103,7 @@ class Attestation(Result):
 
     def __str__(self) -> str:
         """Return what was checked and found, in plain words."""
-        from mlflow_b3.gating.outputs import attestation_text
+        from mlflow_b3.gating.gate import attestation_text
 
         return attestation_text(self)
 

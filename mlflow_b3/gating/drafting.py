@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from glob import escape
 from typing import Any
 
+from mlflow_b3.auditing.report import Settings
 from mlflow_b3.errors import InputError, ModelError, TrackingError
-from mlflow_b3.gating.policy import default_policy_text
-from mlflow_b3.gating.policy_values import TRAINING
-from mlflow_b3.refit.loading import model_info, registered_version
-from mlflow_b3.refit.training_table import training_datasets
-from mlflow_b3.reporting.report import Settings
+from mlflow_b3.evidence.policy import TRAINING, default_policy_text
+from mlflow_b3.refit.loading import model_info, registered_version, training_datasets
+from mlflow_b3.results import shortened, visible
 from mlflow_b3.tracking.audits import find_audit, read_audit
-from mlflow_b3.wording import shortened, visible
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,60 +1,79 @@
 """Where a clustering comes from, how wrong it is, and what that says about the leaked share."""
 
-from mlflow_b3.linkage.adapters import (
+from mlflow_b3.linkage.bounds import (
+    ErrorRate,
+    LinkageErrorBound,
+    MatchMergeBounds,
+    bayes_error,
+    collision_error,
+    field_frequencies,
+    hit_miss_channel,
+    leak_floor,
+    linkage_error_bound,
+    mi_fano,
+    mi_fano_channel,
+    printed_fano,
+    printed_string_bound,
+    shifted_precision,
+    string_channel,
+    swoosh_bounds,
+)
+from mlflow_b3.linkage.calibrate import (
+    Recalibration,
+    fit_recalibration,
+    leak_from_recalibrated_pairs,
+    recalibrate,
+)
+from mlflow_b3.linkage.cluster import CorrelationClusters, components, correlation_cluster
+from mlflow_b3.linkage.folds import (
+    LeakCurve,
+    LeakPoint,
+    LeakSafeFolds,
+    SafeGroups,
+    leak_curve,
+    leak_safe_folds,
+    purge,
+    purge_mask,
+    safe_groups,
+)
+from mlflow_b3.linkage.leak import Leak, LeakEstimate, LeakPrior, LeakShare, Splits, leak_truth
+from mlflow_b3.linkage.matching import (
+    MatchModel,
+    MatchModelSummary,
+    MergedRecords,
+    expected_disagreement,
+    learn_log_odds,
+    match_and_merge,
+)
+from mlflow_b3.linkage.pairs import (
+    PairTable,
     from_dedupe,
     from_pairs,
     from_recordlinkage,
     from_splink,
     read_pairs,
 )
-from mlflow_b3.linkage.bounds import MatchMergeBounds, shifted_precision, swoosh_bounds
-from mlflow_b3.linkage.calibrate import Recalibration, fit_recalibration, recalibrate
-from mlflow_b3.linkage.channels import hit_miss_channel, string_channel
-from mlflow_b3.linkage.cluster import CorrelationClusters, components, correlation_cluster
-from mlflow_b3.linkage.curve import LeakCurve, LeakPoint, leak_curve
-from mlflow_b3.linkage.estimates import LeakEstimate, LeakPrior, LeakShare
-from mlflow_b3.linkage.floor import leak_floor
-from mlflow_b3.linkage.folds import (
-    LeakSafeFolds,
-    SafeGroups,
-    leak_safe_folds,
-    purge,
-    purge_mask,
-    safe_groups,
-)
-from mlflow_b3.linkage.information import (
-    ErrorRate,
-    LinkageErrorBound,
-    bayes_error,
-    collision_error,
-    field_frequencies,
-    linkage_error_bound,
-    mi_fano,
-    mi_fano_channel,
-)
-from mlflow_b3.linkage.log_odds import (
-    MatchModel,
-    MatchModelSummary,
-    expected_disagreement,
-    learn_log_odds,
-)
-from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.pairs import leak_from_pairs, row_leak_probability, split_probability
-from mlflow_b3.linkage.printed_bounds import printed_fano, printed_string_bound
-from mlflow_b3.linkage.quality import leak_from_quality, leak_from_split_rate
-from mlflow_b3.linkage.ranking import SuspiciousRow, rank_rows
-from mlflow_b3.linkage.recalibrated import leak_from_recalibrated_pairs
-from mlflow_b3.linkage.regression import LossRegression, loss_regression
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
-from mlflow_b3.linkage.review import parse_review
-from mlflow_b3.linkage.review_sample import ReviewSample, rows_needed, sample_rows
-from mlflow_b3.linkage.samples import leak_from_partition_samples, read_partition_samples
-from mlflow_b3.linkage.sheet_layout import review_sheet
-from mlflow_b3.linkage.splink_pages import splink_labelling_pages
-from mlflow_b3.linkage.split_counts import leak_from_split_counts, split_counts_of
-from mlflow_b3.linkage.splits import Splits
-from mlflow_b3.linkage.swoosh import MergedRecords, match_and_merge
-from mlflow_b3.linkage.truth import Leak, leak_truth
+from mlflow_b3.linkage.review import (
+    ReviewSample,
+    parse_review,
+    review_sheet,
+    rows_needed,
+    sample_rows,
+    splink_labelling_pages,
+)
+from mlflow_b3.linkage.rows import LossRegression, SuspiciousRow, loss_regression, rank_rows
+from mlflow_b3.linkage.sources import (
+    leak_from_pairs,
+    leak_from_partition_samples,
+    leak_from_quality,
+    leak_from_split_counts,
+    leak_from_split_rate,
+    read_partition_samples,
+    row_leak_probability,
+    split_counts_of,
+    split_probability,
+)
 
 __all__ = [
     "CorrelationClusters",

@@ -1,20 +1,407 @@
 """Clusters of rows from pairs: connected components, and correlation clustering."""
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import optimize, sparse
+from scipy.sparse import csgraph
 
 from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.linkage.joined_clusters import joined_by
-from mlflow_b3.linkage.local_moves import improve
-from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.relaxation import MOST_FRACTIONAL, CoveringProgram
-from mlflow_b3.linkage.rounding import grow_regions, pivot, triangle_bound
-from mlflow_b3.linkage.signed_graph import SignedGraph
-from mlflow_b3.linkage.splits import Floats, Rows
+from mlflow_b3.linkage.folds import joined_by
+from mlflow_b3.linkage.leak import Floats, Mask, Rows
+from mlflow_b3.linkage.pairs import PairTable
 from mlflow_b3.results import Result
+
+# --- Rows with pairs that speak for or against one entity, and what a clustering of them costs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SignedGraph:
+    """Scored pairs of rows; all other pairs have one weight.
+
+    Attributes
+    ----------
+    n : int
+    first, second : array of int
+        Every scored pair once.
+    weight : array of float
+        w_ij: positive for one entity, negative against.
+    missing : float
+        Weight of the pairs that are not scored, at most 0.
+    """
+
+    n: int
+    first: Rows
+    second: Rows
+    weight: Floats
+    missing: float
+
+    def cost(self, labels: Rows) -> float:
+        """Return the weight of the disagreements: positive pairs apart, negative ones together."""
+        together = labels[self.first] == labels[self.second]
+        apart = self.weight[~together & (self.weight > 0)].sum()
+        inside = -self.weight[together & (self.weight < 0)].sum()
+        sizes = np.bincount(labels)
+        unscored = int((sizes * (sizes - 1) // 2).sum()) - int(together.sum())
+        return float(apart + inside - self.missing * unscored)
+
+    @cached_property
+    def positive(self) -> Mask:
+        """Which scored pairs speak for one entity."""
+        return np.asarray(self.weight > 0)
+
+    @cached_property
+    def excess(self) -> "sparse.csr_array":
+        """Symmetric matrix of w_ij - w_missing.
+
+        With it a set A of rows and another B have the weight Σ excess + w_missing·|A|·|B|, so that
+        pairs that are not scored never need to be listed.
+        """
+        values = np.tile(self.weight - self.missing, 2)
+        rows, columns = (
+            np.concatenate([self.first, self.second]),
+            np.concatenate([self.second, self.first]),
+        )
+        return sparse.csr_array((values, (rows, columns)), shape=(self.n, self.n))
+
+    def negative_pairs(self) -> tuple[Rows, Rows, Floats]:
+        """Return the pairs that speak against one entity, also those not scored: i, j, |w|."""
+        against = self.weight < 0
+        first, second = self.first[against], self.second[against]
+        strength = -self.weight[against]
+        if self.missing == 0:
+            return first, second, strength
+        scored = np.zeros((self.n, self.n), dtype=bool)
+        scored[self.first, self.second] = scored[self.second, self.first] = True
+        rows, columns = np.nonzero(np.triu(~scored, 1))
+        return (
+            np.concatenate([first, rows]),
+            np.concatenate([second, columns]),
+            np.concatenate([strength, np.full(len(rows), -self.missing)]),
+        )
+
+
+# --- The linear program of correlation clustering, and the integer program where it does not settle it
+
+TOLERANCE = 1e-6
+MOST_ROUNDS = 200
+#: Limits of the integer program; one in seconds would make results depend on the machine.
+MOST_NODES = 200
+MOST_FRACTIONAL = 80
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Relaxation:
+    """What a program says about one component.
+
+    Attributes
+    ----------
+    distance : array of float
+        x_ij in [0, 1] for all pairs of rows, 1 = apart; it obeys the triangle inequality.
+    bound : float
+        No clustering costs less.
+    """
+
+    distance: Floats
+    bound: float
+
+    @property
+    def n_fractional(self) -> int:
+        """Pairs with a distance that is neither 0 nor 1; with none it is a cheapest clustering."""
+        to_whole = np.minimum(self.distance, 1 - self.distance)
+        return int((to_whole > TOLERANCE).sum()) // 2
+
+    @property
+    def labels(self) -> Rows:
+        """Rows at distance 0 together."""
+        _, labels = csgraph.connected_components(self.distance < 0.5)
+        return np.asarray(labels, dtype=np.intp)
+
+
+class CoveringProgram:
+    """min Σ_{w>0} w·x + Σ_{w<0} |w|·y over x, y in [0, 1], with paths added when they are needed.
+
+    For each pair against (a, b) and each path of positive pairs from a to b,
+    y_ab + Σ_{path} x ≥ 1: it is paid for, or the path is cut.
+
+    Notes
+    -----
+    This is the program with triangle inequalities x_ik ≤ x_ij + x_jk, after all pairs that are not
+    positive have been projected out: for given x of the positive pairs the best 1 - y_ab is the
+    length of the shortest path, at most 1, and these lengths obey the triangle inequality. It has
+    the same value with a variable only for each pair that costs something.
+    """
+
+    def __init__(self, graph: SignedGraph) -> None:
+        self.n = graph.n
+        keep = graph.positive
+        self.first, self.second = graph.first[keep], graph.second[keep]
+        self.against_first, self.against_second, strength = graph.negative_pairs()
+        self.costs = np.concatenate([graph.weight[keep], strength])
+        self.n_positive = int(keep.sum())
+        self.edge = np.full((self.n, self.n), -1, dtype=np.intp)
+        numbers = np.arange(self.n_positive)
+        self.edge[self.first, self.second] = self.edge[self.second, self.first] = numbers
+        self.rows: list[sparse.csr_array] = []
+        self._add_violated(np.zeros(len(self.costs)))
+
+    def relax(self) -> Relaxation:
+        """Solve the linear program."""
+        values = np.zeros(len(self.costs))
+        for _ in range(MOST_ROUNDS):
+            solved = self._cheapest(integral=False)
+            if solved is None:
+                break
+            values = solved
+            if not self._add_violated(values):
+                break
+        # also after too few rounds: leaving out paths only makes the program cheaper
+        return self._relaxation(values)
+
+    def solve(self) -> Relaxation | None:
+        """Solve the integer program after the linear one; None when it takes too long."""
+        for _ in range(MOST_ROUNDS):
+            solved = self._cheapest(integral=True)
+            if solved is None:
+                return None
+            values = np.round(solved)
+            if not self._add_violated(values):
+                return self._relaxation(values)
+        return None
+
+    def _cheapest(self, *, integral: bool) -> Floats | None:
+        whole = integral * (np.arange(len(self.costs)) < self.n_positive)  # the others follow
+        solved = optimize.milp(
+            self.costs,
+            integrality=whole.astype(int),
+            bounds=optimize.Bounds(0, 1),
+            constraints=optimize.LinearConstraint(sparse.vstack(self.rows), lb=1),
+            # presolving finds little in an integer covering program, and takes most of the time
+            options={"node_limit": MOST_NODES, "mip_rel_gap": 0.0, "presolve": not integral},
+        )
+        return None if solved.status != 0 else np.asarray(solved.x, dtype=float)
+
+    def _relaxation(self, values: Floats) -> Relaxation:
+        distance = np.minimum(self._shortest(values)[0], 1)
+        return Relaxation(distance=distance, bound=float(self.costs @ values))
+
+    def _shortest(self, values: Floats) -> tuple[Floats, Rows]:
+        # a little for each step, so that free steps count as edges and short paths come first
+        lengths = np.maximum(values[: self.n_positive], 0) + TOLERANCE / (4 * self.n)
+        graph = sparse.csr_array((lengths, (self.first, self.second)), shape=(self.n, self.n))
+        distance, before = csgraph.dijkstra(graph, directed=False, return_predecessors=True)
+        return np.asarray(distance), np.asarray(before, dtype=np.intp)
+
+    def _add_violated(self, values: Floats) -> bool:
+        """Add the shortest path of each pair against that is not yet covered."""
+        distance, before = self._shortest(values)
+        covered = distance[self.against_first, self.against_second] + values[self.n_positive :]
+        violated = np.flatnonzero(covered < 1 - TOLERANCE)
+        if not len(violated):
+            return False
+        numbers, edges = [np.arange(len(violated))], [self.n_positive + violated]
+        start, place = self.against_first[violated], self.against_second[violated]
+        walking = np.arange(len(violated))
+        while len(walking):
+            previous = before[start[walking], place[walking]]
+            numbers.append(walking)
+            edges.append(self.edge[previous, place[walking]])
+            place[walking] = previous
+            walking = walking[previous != start[walking]]
+        rows, columns = np.concatenate(numbers), np.concatenate(edges)
+        shape = (len(violated), len(self.costs))
+        self.rows.append(sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape))
+        return True
+
+
+# --- Clusterings from fractional distances or from chance, and a cheap lower limit of their cost
+
+#: Wedges of two positive pairs, and pairs of a row, that the lower limit looks at; fewer make it looser, never wrong.
+MOST_WEDGES = 1_000_000
+MOST_NEIGHBOURS = 1_000
+
+
+def grow_regions(graph: SignedGraph, distance: Floats, rng: np.random.Generator) -> Rows:
+    """Round fractional distances by growing balls, after Demaine et al. (2006).
+
+    From any row a ball grows until the positive weight that it cuts is at most c·ln(n+1) times the
+    fractional weight inside of it, c = 2 + 1/ln(n+1); this happens before radius 1/c. The clustering
+    costs at most O(log n) times the linear program; doi:10.1016/j.tcs.2006.05.008.
+    """
+    n = graph.n
+    positive = np.zeros((n, n))
+    keep = graph.positive
+    positive[graph.first[keep], graph.second[keep]] = graph.weight[keep]
+    positive += positive.T
+    paid = positive * distance
+    seed_volume = paid.sum() / 2 / n
+    limit = 2 + 1 / math.log(n + 1)
+    labels = np.full(n, -1, dtype=np.intp)
+    for centre in rng.permutation(n):
+        if labels[centre] >= 0:
+            continue
+        left = np.flatnonzero(labels < 0)
+        order = left[np.argsort(distance[centre, left], kind="stable")]
+        away = distance[centre, order]
+        inside = np.zeros(n, dtype=bool)
+        for place, row in enumerate(order):
+            inside[row] = True
+            radius = min(away[place + 1] if place + 1 < len(order) else 1.0, 1 / limit)
+            if radius <= away[place] < 1 / limit:
+                continue  # more rows at this distance: the ball is not complete
+            outside = left[~inside[left]]
+            ball = order[: place + 1]
+            cut = positive[np.ix_(ball, outside)]
+            volume = seed_volume + paid[np.ix_(ball, ball)].sum() / 2
+            volume += (cut * (radius - away[: place + 1])[:, None]).sum()
+            if cut.sum() <= limit * math.log(n + 1) * volume or radius >= 1 / limit:
+                break
+        labels[inside] = labels.max() + 1
+    return labels
+
+
+def pivot(graph: SignedGraph, rng: np.random.Generator) -> Rows:
+    """Let rows in random order take all rows that speak for them; a start for local moves only."""
+    excess, labels = graph.excess, np.full(graph.n, -1, dtype=np.intp)
+    count = 0
+    for centre in rng.permutation(graph.n):
+        if labels[centre] >= 0:
+            continue
+        span = slice(excess.indptr[centre], excess.indptr[centre + 1])
+        near = excess.indices[span][excess.data[span] + graph.missing > 0]
+        labels[near[labels[near] < 0]] = count
+        labels[centre] = count
+        count += 1
+    return labels
+
+
+def triangle_bound(graph: SignedGraph, rng: np.random.Generator) -> float:
+    """Return a lower limit of the cost: what triangles with one pair against must pay.
+
+    Two positive pairs and one against, (i, j, k), cost at least the smallest of their weights, in
+    whatever clustering. Triangles are paid one after the other out of what is left of the weights,
+    which is a feasible solution of the dual linear program.
+    """
+    edges, left = _bad_triangles(graph)
+    bound, active = 0.0, np.arange(len(edges))
+    while len(active):
+        order = rng.permutation(len(active))
+        first_claim = np.full(len(left), len(active))
+        for side in range(3):
+            np.minimum.at(first_claim, edges[active, side], order)
+        chosen = active[(first_claim[edges[active]] == order[:, None]).all(axis=1)]
+        pay = left[edges[chosen]].min(axis=1)
+        bound += float(pay.sum())
+        left[edges[chosen]] -= pay[:, None]
+        active = active[(left[edges[active]] > 0).all(axis=1)]
+    return bound
+
+
+def _bad_triangles(graph: SignedGraph) -> tuple[Rows, Floats]:
+    """Return triangles as three numbers of pairs, and the weight |w| of each pair."""
+    n, excess = graph.n, graph.excess
+    wedges, found = [], 0
+    for centre in range(n):
+        span = slice(excess.indptr[centre], excess.indptr[centre + 1])
+        near = excess.indices[span][excess.data[span] + graph.missing > 0][:MOST_NEIGHBOURS]
+        one, two = np.triu_indices(len(near), 1)
+        wedges.append(np.column_stack([np.full(len(one), centre), near[one], near[two]]))
+        found += len(one)
+        if found > MOST_WEDGES:
+            break
+    middle, one, two = np.concatenate(wedges).astype(np.intp).T
+    keys = _key(graph.first, graph.second, n)
+    order = np.argsort(keys)
+    keys, weights = keys[order], graph.weight[order]
+
+    def weight_of(pairs: Rows) -> Floats:
+        place = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+        return np.where(keys[place] == pairs, weights[place], graph.missing)
+
+    closing = _key(one, two, n)
+    bad = weight_of(closing) < 0
+    triangles = np.column_stack([_key(middle, one, n), _key(middle, two, n), closing])[bad]
+    pairs, numbers = np.unique(triangles, return_inverse=True)
+    return numbers.reshape(-1, 3).astype(np.intp), np.abs(weight_of(pairs))
+
+
+def _key(one: Rows, two: Rows, n: int) -> Rows:
+    return np.minimum(one, two) * n + np.maximum(one, two)
+
+
+# --- Making a clustering cheaper by moving rows, and by joining clusters
+
+
+def improve(graph: SignedGraph, labels: Rows) -> Rows:
+    """Move rows, then whole clusters, to where they cost least, until no move helps.
+
+    Each move makes the clustering cheaper, so it ends; what it ends in is no better than that no
+    single row and no single cluster can move with profit.
+    """
+    excess, sizes = graph.excess, np.ones(graph.n)
+    while True:
+        labels = _numbered(_move(excess, sizes, graph.missing, labels))
+        count = int(labels.max()) + 1
+        members = sparse.csr_array(
+            (np.ones(graph.n), (np.arange(graph.n), labels)), shape=(graph.n, count)
+        )
+        between = sparse.csr_array(members.T @ excess @ members)
+        joined = _numbered(
+            _move(between, np.bincount(labels).astype(float), graph.missing, np.arange(count))
+        )
+        if int(joined.max()) + 1 == count:
+            return labels
+        labels = joined[labels]
+
+
+def _numbered(labels: Rows) -> Rows:
+    return np.asarray(np.unique(labels, return_inverse=True)[1], dtype=np.intp)
+
+
+def _move(excess: "sparse.csr_array", sizes: Floats, missing: float, labels: Rows) -> Rows:
+    """Move nodes of the given sizes one by one; see `SignedGraph.excess` for the weights."""
+    starts, others = excess.indptr.tolist(), excess.indices.tolist()
+    weights, size = excess.data.tolist(), sizes.tolist()
+    home = labels.tolist()
+    total = np.bincount(labels, weights=sizes, minlength=len(home)).tolist()
+    free = [label for label, rows in enumerate(total) if not rows]
+    least = 1e-9 * max(1.0, float(np.abs(excess.data).max(initial=0)))
+    waiting, queued = deque(range(len(home))), [True] * len(home)
+    while waiting:
+        node = waiting.popleft()
+        queued[node] = False
+        own, mass = home[node], size[node]
+        pull = {own: 0.0}
+        for place in range(starts[node], starts[node + 1]):
+            if others[place] != node:
+                label = home[others[place]]
+                pull[label] = pull.get(label, 0.0) + weights[place]
+        stay = pull[own] + missing * mass * (total[own] - mass)
+        best, gain = own, least
+        for label, weight in pull.items():
+            if label != own and weight + missing * mass * total[label] - stay > gain:
+                best, gain = label, weight + missing * mass * total[label] - stay
+        if -stay > gain and free:
+            best = free.pop()
+        if best == own:
+            continue
+        home[node] = best
+        total[own] -= mass
+        total[best] += mass
+        if total[own] <= 0:
+            free.append(own)
+        for place in range(starts[node], starts[node + 1]):
+            if not queued[others[place]]:
+                queued[others[place]] = True
+                waiting.append(others[place])
+    return np.asarray(home, dtype=np.intp)
+
+
+# --- Clusters of rows from pairs: connected components, and correlation clustering
 
 #: Larger components whose linear program is fractional are rounded instead of solved.
 LARGEST_INTEGER = 40

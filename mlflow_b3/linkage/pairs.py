@@ -1,184 +1,540 @@
-"""Leak shares from the match probabilities of pairs: an order of magnitude, and a ranking."""
+"""Scored pairs in: Splink, dedupe, recordlinkage, or any table."""
 
-from typing import Any
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
+from scipy.special import expit
 
-from mlflow_b3.linkage.estimates import LeakEstimate, LeakShare, typical_fragments
-from mlflow_b3.linkage.pair_table import PairTable
-from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
-from mlflow_b3.linkage.votes import DirectedPairs, any_match
+from mlflow_b3.errors import InputError
+from mlflow_b3.linkage.leak import Floats, Rows
+from mlflow_b3.results import not_percentage
 
-LEVEL = 0.95
-NOT_AN_INTERVAL = (
-    "The ends are bounds on what dependence between pairs can do if their probabilities are right; "
-    "they are not a confidence interval."
+# --- A table of scored pairs of rows, checked once
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairTable:
+    """Pairs of rows with the probability that they belong to one entity.
+
+    It unpacks into the arrays that the functions of this package take:
+    `leak_from_pairs(*pairs, folds, clusters)`.
+
+    Attributes
+    ----------
+    first, second : array of int
+        Row numbers from 0; every pair once, the smaller number first.
+    probability : array of float
+        π_ij.
+    n : int
+        Number of rows of the table that the numbers refer to.
+    left_out : int
+        How many pairs of the source have an id that is not in the table, and are not here.
+    """
+
+    first: Rows
+    second: Rows
+    probability: Floats
+    n: int
+    left_out: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Unpack into first rows, second rows and probabilities."""
+        return iter(self.arrays)
+
+    @property
+    def arrays(self) -> tuple[Rows, Rows, Floats]:
+        """First rows, second rows and probabilities."""
+        return self.first, self.second, self.probability
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.first)
+
+    @classmethod
+    def of(cls, first: Any, second: Any, probability: Any, n: int | None = None) -> Self:
+        """Check pairs of row numbers: no row with itself, probabilities in [0, 1].
+
+        A pair that occurs twice, in whatever order, counts once with its larger probability.
+        """
+        i, j = (np.asarray(side) for side in (first, second))
+        p = np.asarray(probability, dtype=float)
+        problems = []
+        if not (i.ndim == j.ndim == p.ndim == 1 and len(i) == len(j) == len(p)):
+            raise InputError(
+                f"pairs: {i.shape}, {j.shape} and {p.shape} values; three lists of equal length are "
+                "needed: first row, second row, probability."
+            )
+        if len(i) and not all(np.issubdtype(side.dtype, np.integer) for side in (i, j)):
+            raise InputError("pairs: rows must be whole numbers from 0; see from_pairs for ids.")
+        i, j = i.astype(np.intp), j.astype(np.intp)
+        count = n if n is not None else (int(max(i.max(), j.max())) + 1 if len(i) else 0)
+        if len(i) and (min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= count):
+            problems.append(f"row numbers must lie in 0 … {count - 1}.")
+        if (i == j).any():
+            problems.append(f"{int((i == j).sum())} pairs hold the same row twice.")
+        wrong = ~((p >= 0) & (p <= 1))
+        if wrong.any():
+            problems.append(
+                f"{int(wrong.sum())} match probabilities are missing or outside [0, 1]."
+                f"{not_percentage(p)}"
+            )
+        if problems:
+            raise InputError.from_problems("pairs", problems)
+        frame = pd.DataFrame({"i": np.minimum(i, j), "j": np.maximum(i, j), "p": p})
+        if frame.duplicated(["i", "j"]).any():
+            frame = frame.sort_values("p", ascending=False).drop_duplicates(["i", "j"]).sort_index()
+        return cls(
+            first=frame["i"].to_numpy(dtype=np.intp),
+            second=frame["j"].to_numpy(dtype=np.intp),
+            probability=frame["p"].to_numpy(dtype=float),
+            n=count,
+        )
+
+
+# --- Ids of linked records as row numbers of the audited table
+
+EXAMPLES = 5
+#: A number as spreadsheets and readers of files change it: without leading zeros, or with decimals.
+NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
+
+
+def pairs_by_id(
+    first: pd.Series, second: pd.Series, probability: Any, ids: Any, ignore_unknown: bool
+) -> PairTable:
+    """Return pairs of row numbers for pairs of ids; see `read_pairs` of the adapters."""
+    known = pd.Index(np.asarray(ids, dtype=object) if isinstance(ids, list) else ids)
+    problems = []
+    if known.hasnans:
+        problems.append(f"ids is missing in {int(known.isna().sum())} rows.")
+    if not known.is_unique:
+        double = known[known.duplicated()].unique()
+        problems.append(
+            f"ids must be unique; {len(double)} occur more than once: {listed(double)}."
+        )
+    gaps = int(first.isna().sum() + second.isna().sum())
+    if gaps:
+        problems.append(f"{gaps} ids of the pair table are missing.")
+    if problems:
+        raise InputError.from_problems("pairs", problems)
+    both = pd.concat([first, second], ignore_index=True)
+    rows = _row_numbers(known, both)
+    unknown = rows < 0
+    if unknown.any() and not ignore_unknown:
+        names = pd.unique(both[unknown])
+        raise InputError(
+            f"pairs: {len(names)} ids are in no row of the audited table: {listed(names)}. Check "
+            "that ids are those of the linked table; where the audited rows are some of the linked "
+            "ones, say ignore_unknown=True."
+        )
+    i, j = rows[: len(first)], rows[len(first) :]
+    keep = (i >= 0) & (j >= 0)
+    if len(keep) and not keep.any():
+        raise InputError(
+            f"pairs: none of {len(keep)} has both of its ids in the audited table, where ids are like "
+            f"{listed(known, 2)}; those of the pairs are like {listed(pd.unique(both), 2)}. Name the "
+            "column of the table that holds the ids which were linked (row_id)."
+        )
+    pairs = PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
+    return replace(pairs, left_out=int((~keep).sum()))
+
+
+def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
+    """Return the row of each label, -1 where there is none; 12, "12" and "0012" are one label.
+
+    Tables that were read as numbers have lost the leading zeros that the other one may still have.
+    """
+    codes, names = pd.factorize(labels)
+    rows = known.get_indexer(pd.Index(names))
+    strange = rows < 0
+    if strange.any():
+        texts = [id_text(label) for label in known]
+        if pd.Index(texts).is_unique:
+            lookup = row_lookup(texts)
+            found = [find_row(id_text(name), lookup) for name in names[strange]]
+            rows[strange] = [-1 if row is None else row for row in found]
+    return np.asarray(rows[codes], dtype=np.intp)
+
+
+def id_text(label: Any) -> str:
+    """Return an id as text: numbers without decimals where they are whole, gaps as nothing."""
+    if label is None or label is pd.NA or label is pd.NaT or label != label:  # NaN
+        return ""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label).strip()
+
+
+def label_texts(labels: Iterable[Any]) -> list[str]:
+    """Return labels as text that is the same when a spreadsheet has changed their numbers."""
+    return [_number(id_text(label)) for label in labels]
+
+
+def row_lookup(texts: list[str]) -> dict[str, int]:
+    """Return the row of each id, also of numbers as spreadsheets change them, where that is unique."""
+    exact = {text: row for row, text in enumerate(texts)}
+    changed: dict[str, list[int]] = {}
+    for text, row in exact.items():
+        changed.setdefault(_number(text), []).append(row)
+    return {name: rows[0] for name, rows in changed.items() if len(rows) == 1} | exact
+
+
+def _number(text: str) -> str:
+    match = NUMBER.fullmatch(text)
+    return match.group(1) if match else text
+
+
+def find_row(text: str, lookup: dict[str, int]) -> int | None:
+    """Return the row of an id, None if there is no such id."""
+    return lookup.get(text, lookup.get(_number(text)))
+
+
+def listed(names: Any, most: int = EXAMPLES) -> str:
+    """Return a few names, quoted."""
+    shown = [repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:most]]
+    return ", ".join(shown) + (", …" if len(names) > most else "")
+
+
+# --- The columns of a pair table: where its two ids are, and its probability
+
+#: Names under which tools write the two rows of a pair, most specific first.
+ID_COLUMNS = (
+    ("unique_id_l", "unique_id_r"),
+    ("id_1", "id_2"),
+    ("id1", "id2"),
+    ("id_l", "id_r"),
+    ("id_left", "id_right"),
+    ("left_id", "right_id"),
+    ("ltable_id", "rtable_id"),
+    ("record_id_1", "record_id_2"),
+    ("rec_id_1", "rec_id_2"),
+    ("row_1", "row_2"),
+    ("i", "j"),
 )
-SAME_SCORES = (
-    "It must not be used on folds made of the same scores: what such folds leave apart scored low, "
-    "whether it matches or not."
+PROBABILITY_COLUMNS = (
+    "match_probability",
+    "probability",
+    "prob",
+    "p",
+    "score",
+    "confidence",
 )
-UNCHECKED = (
-    "Nobody checked the probabilities: pairs that straddle clusters are seldom calibrated, and "
-    "pairs that were never scored count as no match. Resolve some rows before relying on it."
-)
+WEIGHT_COLUMN = "match_weight"
+SPLINK_ID = "unique_id"
+#: How many columns of an unusable table an error shows.
+COLUMNS = 20
 
 
-def leak_from_pairs(
-    i: Any,
-    j: Any,
-    p: Any,
-    folds: Any,
-    clusters: Any,
-    *,
-    calibrated: bool = False,
-    wide: bool = False,
-    allow_split: bool = False,
-) -> LeakEstimate:
-    """Return the leak shares that match probabilities of pairs imply.
+def splink_id(table: pd.DataFrame, id_column: str | None = None) -> str | None:
+    """Return Splink's `unique_id_column_name`, None where the table is not Splink's.
 
     Parameters
     ----------
-    i, j : array of int
-        The rows of each pair; `PairTable` unpacks into these and p.
-    p : array of float
-        π_ij, the probability that the two rows belong to one entity. Pairs that are not listed
-        count as no match.
-    folds : array of int, or sequence of (training rows, validation rows), or Splits
-    clusters : sequence
-        ĉ(i): the predicted cluster of each row.
-    calibrated : bool
-        The probabilities were checked on pairs that straddle predicted clusters (`recalibrate`).
-    wide : bool
-        All plausible pairs were scored, not those of a few blocks.
-    allow_split : bool
-        Accept folds that have rows of one predicted cluster on both sides.
-
-    Returns
-    -------
-    LeakEstimate
-        Of kind "uncalibrated", unless `calibrated`. `row_probability` is r_j, for a row that is
-        validated several times their mean, and 0 for a row that never is.
-
-    Notes
-    -----
-    For row i and the rows S of the other side,
-
-        low    max_{j∈S} π_ij
-        point  1 - Π_{C⊂S} (1 - max_{j∈C} π_ij)       one vote for each predicted cluster
-        high   min(1, Σ_{j∈S} π_ij)
-
-    averaged over rows and splits as p0 and p0_validation are. Rows of one predicted cluster are no
-    independent witnesses: a product over pairs counts them several times (20 to 50 % too much).
-
-    In simulations of person records linked by Splink the point was off by factors of 0.2 to 1.9,
-    and hardly moved (0.037 to 0.045) while the truth moved from 0.025 to 0.12. Two errors of
-    opposite sign cause it: mates with a high probability were mostly linked already, so that among
-    the pairs left apart too few match; and true mates that share no block were never scored.
+    table : pandas.DataFrame
+    id_column : str, optional
+        A name that it may have; taken where the columns with _l and _r are there. Splink's own
+        default comes next, and then the only columns X_l and X_r beside a match probability or
+        weight.
     """
-    codes = as_codes("clusters", clusters)
-    splits = Splits.of(folds, len(codes))
-    splits.require_whole(codes, allow_split=allow_split)
-    first, second, probability = PairTable.of(i, j, p, len(codes))
-    pairs = DirectedPairs.of(first, second, probability, codes, within=allow_split)
-    train, _ = _side(pairs, splits.training, splits.validation, splits.training_weight)
-    validation, leaked = _side(pairs, splits.validation, splits.training, splits.validation_weight)
-    return LeakEstimate(
-        train=train,
-        validation=validation,
-        kind="estimate" if calibrated else "uncalibrated",
-        method="pairs",
-        level=LEVEL,
-        n_folds=splits.n_folds,
-        fragments=pair_fragments(pairs, codes),
-        row_probability=tuple(_mean_when_validated(leaked, splits).tolist()),
-        notes=(NOT_AN_INTERVAL, SAME_SCORES, *(() if calibrated else (UNCHECKED,))),
-        wide=wide,
+    for name in (id_column, SPLINK_ID):
+        if name is not None and _sides(name) <= set(table.columns):
+            return name
+    if not {PROBABILITY_COLUMNS[0], WEIGHT_COLUMN} & set(table.columns) or any(
+        {first, second} <= set(table.columns) for first, second in ID_COLUMNS
+    ):
+        return None
+    names = [str(name)[:-2] for name in table.columns if str(name).endswith("_l")]
+    pairs = [
+        name for name in names if _sides(name) <= set(table.columns) and name != "source_dataset"
+    ]
+    if len(pairs) > 1:
+        raise InputError(
+            f"pairs: the ids may be in any of the columns with _l and _r, {listed(pairs, COLUMNS)}. Name "
+            "the one that holds them: id_column, or row_id if the table of rows calls it the same."
+        )
+    return pairs[0] if pairs else None
+
+
+def _sides(name: str) -> set[str]:
+    return {f"{name}_l", f"{name}_r"}
+
+
+def id_columns(table: pd.DataFrame) -> tuple[str, str]:
+    """Return the columns with the ids of a pair, under the names that tools give them."""
+    for first, second in ID_COLUMNS:
+        if {first, second} <= set(table.columns):
+            return first, second
+    tried = ", ".join(f"{first}/{second}" for first, second in ID_COLUMNS)
+    raise InputError(
+        f"pairs: none of the columns {tried} is there; the table has {listed(table.columns, COLUMNS)}. "
+        "Rename them, or name them in Python: from_pairs(table, ids, (first id, second id, probability))."
     )
 
 
-def row_leak_probability(
-    i: Any,
-    j: Any,
-    p: Any,
-    folds: Any,
-    clusters: Any,
-    *,
-    same_side: bool = False,
-    allow_split: bool = False,
-) -> Floats:
-    """Return r_j: the probability that a row has a mate in training when it is validated.
+def given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str, str]:
+    """Return columns that were named, if they are there."""
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if len(names) != 3:
+        raise InputError(f"columns={columns!r} must name (first id, second id, probability).")
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"columns={columns!r}: the table has no {listed(missing)}; it has "
+            f"{listed(table.columns, COLUMNS)}."
+        )
+    return names[0], names[1], names[2]
+
+
+def probability_of(table: pd.DataFrame) -> Any:
+    """Return the match probability, also from match weights."""
+    for name in PROBABILITY_COLUMNS:
+        if name in table.columns:
+            return numbers_of(table, name)
+    if WEIGHT_COLUMN in table.columns:
+        return expit(numbers_of(table, WEIGHT_COLUMN) * np.log(2))
+    raise InputError(
+        f"pairs: no probability under {', '.join(PROBABILITY_COLUMNS)} nor {WEIGHT_COLUMN}; the "
+        f"table has {listed(table.columns, COLUMNS)}. Rename it, or name it in Python: from_pairs(table, ids, "
+        "(first id, second id, probability))."
+    )
+
+
+def numbers_of(table: pd.DataFrame, name: str) -> Any:
+    """Return the numbers of a column; text that is none is an error."""
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    if np.isnan(values).any():
+        raise InputError(f"pairs: {int(np.isnan(values).sum())} values of {name!r} are no numbers.")
+    return values
+
+
+# --- Files of linkage tools and reviewers, with errors in users' words
+
+
+@contextmanager
+def reading(name: str, path: Path) -> Iterator[None]:
+    """Turn what pandas raises about a broken file into an `InputError`."""
+    try:
+        yield
+    except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
+        raise InputError(f"{name}: {str(path)!r} cannot be read: {error}") from error
+
+
+# --- Pair tables of linkage tools, read in
+
+SOURCES = ("source_dataset_l", "source_dataset_r")
+
+
+def read_pairs(
+    source: Any, ids: Any, *, id_column: str | None = None, ignore_unknown: bool = False
+) -> PairTable:
+    """Read scored pairs, whatever they come as.
 
     Parameters
     ----------
-    i, j, p, folds, clusters, allow_split
-        As in `leak_from_pairs`.
-    same_side : bool
-        Count mates among the *validation* rows instead, in other predicted clusters. Such rows look
-        as suspicious as leaked ones but saw no mate in training: the negative control of
-        `loss_regression`.
-
-    Returns
-    -------
-    array of float
-        The mean over the splits that validate the row; 0 for a row that is never validated.
+    source : PairTable, path, table or scores
+        Checked pairs; a CSV or Parquet file; a table of Splink or any other table of pairs (see
+        `from_pairs`); scores of recordlinkage; scored pairs of dedupe.
+    ids : sequence
+        The id of each row of the audited table, as the linkage tool knew it.
+    id_column : str, optional
+        The name of the column of ids, where Splink may have been told it (`unique_id_column_name`):
+        then the pairs are in the columns of that name with _l and _r. Nothing is wrong if they are
+        not there.
+    ignore_unknown : bool
+        Leave out pairs with ids that the audited table does not have, instead of refusing them:
+        right where the audited rows are some of the rows that were linked.
     """
-    codes = as_codes("clusters", clusters)
-    splits = Splits.of(folds, len(codes))
-    splits.require_whole(codes, allow_split=allow_split)
-    first, second, probability = PairTable.of(i, j, p, len(codes))
-    within = allow_split and not same_side
-    pairs = DirectedPairs.of(first, second, probability, codes, within=within)
-    others = splits.validation if same_side else splits.training
-    leaked = np.zeros(len(codes))
-    for own, other in zip(splits.validation.T, others.T, strict=True):
-        votes = pairs.votes(own, other)
-        leaked += any_match(votes.row, votes.best, len(codes))
-    return _mean_when_validated(leaked, splits)
+    if isinstance(source, PairTable):
+        if source.n != len(ids):
+            raise InputError(f"pairs refer to {source.n} rows; the audited table has {len(ids)}.")
+        return source
+    if isinstance(source, np.ndarray) and source.dtype.names:
+        return from_dedupe(source, ids, ignore_unknown=ignore_unknown)
+    if isinstance(getattr(source, "index", None), pd.MultiIndex):
+        return from_recordlinkage(source, ids, ignore_unknown=ignore_unknown)
+    frame = _frame(source)
+    name = splink_id(frame, id_column)
+    if name is not None:
+        return from_splink(frame, ids, id_column=name, ignore_unknown=ignore_unknown)
+    return from_pairs(frame, ids, ignore_unknown=ignore_unknown)
 
 
-def split_probability(i: Any, j: Any, p: Any, clusters: Any) -> Floats:
-    """Return how likely each row has mates in other predicted clusters, whatever the folds.
+def from_pairs(
+    frame: Any,
+    ids: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    ignore_unknown: bool = False,
+) -> PairTable:
+    """Read any table of pairs.
 
-    By this score rows are sampled for review; see `sample_rows`.
+    Parameters
+    ----------
+    frame : DataFrame, path of a CSV or Parquet file, or anything that becomes a DataFrame
+        One row for each pair.
+    ids, ignore_unknown
+        As in `read_pairs`.
+    columns : (first id, second id, probability), optional
+        By default the columns are looked for under the names that linkage tools give them; a
+        `match_weight` w stands for the probability 2^w/(1 + 2^w).
     """
-    codes = as_codes("clusters", clusters)
-    pairs = DirectedPairs.of(*PairTable.of(i, j, p, len(codes)).arrays, codes)
-    everyone = np.ones(len(codes), dtype=bool)
-    votes = pairs.votes(everyone, everyone)
-    return any_match(votes.row, votes.best, len(codes))
+    table = _frame(frame)
+    if columns is None:
+        first, second = id_columns(table)
+        probability = probability_of(table)
+    else:
+        first, second, name = given_columns(table, columns)
+        probability = numbers_of(table, name)
+    return pairs_by_id(table[first], table[second], probability, ids, ignore_unknown)
 
 
-def pair_fragments(pairs: DirectedPairs, clusters: Rows) -> tuple[float, ...] | None:
-    """Return how the entities of probable pairs are split: |C(i)|/(|C(i)| + |C(j)|), by π."""
-    everyone = np.ones(len(clusters), dtype=bool)
-    votes = pairs.votes(everyone, everyone)
-    sizes = np.bincount(clusters)
-    own, other = sizes[clusters[votes.row]], sizes[votes.cluster]
-    apart = clusters[votes.row] != votes.cluster
-    shares, weights = (own / (own + other))[apart], votes.best[apart]
-    return typical_fragments(shares, weights) if len(shares) else None
+def from_splink(
+    frame: Any, ids: Any, *, id_column: str = SPLINK_ID, ignore_unknown: bool = False
+) -> PairTable:
+    """Read the predictions of Splink.
+
+    Parameters
+    ----------
+    frame : SplinkDataFrame, DataFrame or path
+        What `linker.inference.predict()` returned. Predict without a threshold, or with a low one:
+        pairs that are not in the table count as no match.
+    ids : sequence
+        The unique id of each row of the audited table. Where several datasets that share ids were
+        linked: (source dataset, unique id) of each row.
+    id_column : str
+        Splink's `unique_id_column_name`.
+    ignore_unknown : bool
+        As in `read_pairs`.
+    """
+    table = _frame(frame)
+    names = [f"{id_column}_l", f"{id_column}_r"]
+    if not set(names) <= set(table.columns):
+        raise InputError(
+            f"Splink's table has no columns {names[0]!r} and {names[1]!r}; it has "
+            f"{listed(table.columns, COLUMNS)}. Give id_column, the unique_id_column_name of the settings."
+        )
+    left, right = (table[name] for name in names)
+    if _is_paired(ids):
+        if not set(SOURCES) <= set(table.columns):
+            raise InputError(
+                "ids hold (source dataset, unique id), but Splink's table has no columns "
+                f"{SOURCES[0]!r} and {SOURCES[1]!r}; give the unique ids alone."
+            )
+        ids = _joined(*zip(*ids, strict=True))
+        left, right = (
+            pd.Series(_joined(table[source], side), dtype=object)
+            for source, side in zip(SOURCES, (left, right), strict=True)
+        )
+    else:
+        _require_one_source(table, left, right)
+    return pairs_by_id(left, right, probability_of(table), ids, ignore_unknown)
 
 
-def _side(
-    pairs: DirectedPairs, own_side: Mask, other_side: Mask, weights: Floats
-) -> tuple[LeakShare, Floats]:
-    """Return the share of one side, and for each row the sum of its points over the splits."""
-    n = len(own_side)
-    totals, points = np.zeros(3), np.zeros(n)
-    for own, other, weight in zip(own_side.T, other_side.T, weights, strict=True):
-        votes = pairs.votes(own, other)
-        low = np.zeros(n)
-        np.maximum.at(low, votes.row, votes.best)
-        # rounding must not break low <= point <= high
-        point = np.maximum(any_match(votes.row, votes.best, n), low)
-        total = np.bincount(votes.pair_row, weights=votes.pair_score, minlength=n)
-        high = np.maximum(np.minimum(total, 1.0), point)
-        totals += weight * np.array([low.mean(), point.mean(), high.mean()])
-        points += point
-    low_share, share, high_share = np.minimum(totals, 1.0).tolist()
-    return LeakShare(point=share, low=low_share, high=high_share), points
+def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+    """Read the scored pairs of dedupe.
+
+    Parameters
+    ----------
+    scored : structured array with the fields pairs and score
+        What `deduper.score(deduper.pairs(data))` returned.
+    ids, ignore_unknown
+        As in `read_pairs`.
+    """
+    names = getattr(getattr(scored, "dtype", None), "names", None) or ()
+    if not {"pairs", "score"} <= set(names):
+        raise InputError(
+            f"scored={type(scored).__name__} is no array with the fields 'pairs' and 'score'. Give "
+            "deduper.score(deduper.pairs(data)); the clusters of deduper.partition() carry "
+            "confidences of rows, not probabilities of pairs."
+        )
+    pairs = np.asarray(scored["pairs"])
+    probability = np.asarray(scored["score"], dtype=float)
+    return pairs_by_id(
+        pd.Series(pairs[:, 0]), pd.Series(pairs[:, 1]), probability, ids, ignore_unknown
+    )
 
 
-def _mean_when_validated(totals: Floats, splits: Splits) -> Floats:
-    return np.asarray(totals / np.maximum(1, splits.validation.sum(axis=1)))
+def from_recordlinkage(scores: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
+    """Read the probabilities of the Python Record Linkage Toolkit.
+
+    Parameters
+    ----------
+    scores : Series, or DataFrame of one column, with a MultiIndex of record pairs
+        What `classifier.prob(features)` returned.
+    ids : sequence
+        The index of the table that was linked, for each row of the audited table.
+    ignore_unknown : bool
+        As in `read_pairs`.
+    """
+    index = getattr(scores, "index", None)
+    if not isinstance(index, pd.MultiIndex) or index.nlevels != 2:
+        raise InputError(
+            f"scores={type(scores).__name__} has no MultiIndex of two records; give "
+            "classifier.prob(features)."
+        )
+    if isinstance(scores, pd.DataFrame):
+        if scores.shape[1] != 1:
+            raise InputError(
+                f"scores has {scores.shape[1]} columns ({listed(scores.columns)}). Similarities of "
+                "fields are no probabilities; give classifier.prob(features)."
+            )
+        scores = scores.iloc[:, 0]
+    first, second = (pd.Series(index.get_level_values(level)) for level in (0, 1))
+    return pairs_by_id(first, second, np.asarray(scores, dtype=float), ids, ignore_unknown)
+
+
+def _frame(source: Any) -> pd.DataFrame:
+    if isinstance(source, pd.DataFrame):
+        return source
+    for method in ("as_pandas_dataframe", "to_pandas"):  # Splink; Arrow and Polars
+        if hasattr(source, method):
+            return _frame(getattr(source, method)())
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            f"pairs={type(source).__name__} is not usable; give a table, the path of a CSV or "
+            "Parquet file, or what a linkage tool returned."
+        )
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"pair table: there is no file {str(path)!r}.")
+    with reading("pair table", path):
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        # as text: an id such as 007 must not become a number
+        return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+
+
+def _require_one_source(table: pd.DataFrame, left: pd.Series, right: pd.Series) -> None:
+    """Refuse unique ids that stand for rows of several datasets."""
+    if not set(SOURCES) <= set(table.columns):
+        return
+    known = pd.DataFrame(
+        {
+            "source": pd.concat([table[name] for name in SOURCES]).to_numpy(),
+            "id": pd.concat([left, right]).to_numpy(),
+        }
+    ).drop_duplicates()
+    shared = int(known["id"].duplicated().sum())
+    if shared:
+        raise InputError(
+            f"{shared} unique ids occur in several source datasets of Splink's table "
+            f"({listed(known['source'].unique())}); give ids as (source dataset, unique id)."
+        )
+
+
+def _is_paired(ids: Any) -> bool:
+    if isinstance(ids, pd.MultiIndex):
+        return True
+    return len(ids) > 0 and isinstance(next(iter(ids)), (tuple, list))
+
+
+def _joined(sources: Any, ids: Any) -> list[str]:
+    return [
+        f"{id_text(source)}\x1f{id_text(key)}" for source, key in zip(sources, ids, strict=True)
+    ]

@@ -1,18 +1,369 @@
 """Leak shares from rows whose mates somebody looked up: the evidence that needs no model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.linkage.estimates import LeakEstimate, typical_fragments
-from mlflow_b3.linkage.looked_up import checked_mates, checked_rows, count_unreturned
-from mlflow_b3.linkage.reviewer import check_reviewer, corrected_share, correction_notes
-from mlflow_b3.linkage.row_ids import id_text, label_texts
-from mlflow_b3.linkage.row_means import SampledRows, check_level
-from mlflow_b3.linkage.splits import Floats, Mask, Rows, Splits, as_codes
+from mlflow_b3.linkage.leak import (
+    Floats,
+    LeakEstimate,
+    LeakShare,
+    Mask,
+    Rows,
+    Splits,
+    as_codes,
+    typical_fragments,
+)
+from mlflow_b3.linkage.pairs import id_text, label_texts
+from mlflow_b3.results import not_percentage
+
+# --- Numbers of reviewed rows and of their mates, checked
+
+
+def checked_rows(rows: Any, n: int) -> Rows:
+    """Return the numbers of reviewed rows, each once."""
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or not len(numbers):
+        raise InputError("rows must hold the numbers of the reviewed rows; it holds none.")
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError("rows must be whole numbers from 0; parse_review turns ids into them.")
+    problems = []
+    if numbers.min() < 0 or numbers.max() >= n:
+        problems.append(f"row numbers must lie in 0 … {n - 1}.")
+    twice = len(numbers) - len(np.unique(numbers))
+    if twice:
+        problems.append(f"{twice} are given more than once; a row can be reviewed once only.")
+    if problems:
+        raise InputError.from_problems("rows", problems)
+    return numbers.astype(np.intp)
+
+
+def checked_mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
+    """Return the mates of each reviewed row, sorted; nobody having looked is an error."""
+    if isinstance(mates, Mapping):
+        listed: Sequence[Any] = [mates.get(row) for row in rows.tolist()]
+    else:
+        listed = list(mates)
+    if len(listed) != len(rows):
+        raise InputError(
+            f"mates has {len(listed)} entries for {len(rows)} rows; give one for each."
+        )
+    missing = sum(isinstance(item, str) or not isinstance(item, Iterable) for item in listed)
+    if missing:
+        raise InputError(
+            f"mates is missing, or is no list, for {missing} of {len(rows)} rows. An empty list says "
+            "that somebody looked and found none; leave out rows that nobody looked at, if they were "
+            "left over by chance."
+        )
+    lists = [list(item) for item in listed]
+    flat = np.asarray([mate for found in lists for mate in found])
+    if len(flat) and not (flat.ndim == 1 and np.issubdtype(flat.dtype, np.integer)):
+        raise InputError("mates must be whole numbers from 0; parse_review turns ids into them.")
+    flat = flat.astype(np.intp)
+    places = np.repeat(np.arange(len(rows)), [len(found) for found in lists])
+    problems = []
+    outside = len(np.unique(places[(flat < 0) | (flat >= n)]))
+    if outside:
+        problems.append(f"{outside} rows have mates outside 0 … {n - 1}.")
+    own = len(np.unique(places[flat == rows[places]]))
+    if own:
+        problems.append(f"{own} rows are listed as mates of themselves; list other rows only.")
+    if problems:
+        raise InputError.from_problems("mates", problems)
+    pairs = np.unique(np.column_stack([places, flat]), axis=0)
+    ends = np.cumsum(np.bincount(pairs[:, 0], minlength=len(rows)))[:-1]
+    return tuple(np.split(pairs[:, 1], ends))
+
+
+def count_unreturned(rows: Rows, places: Rows, mates: Rows, home: Rows) -> int:
+    """Return how many reviewed rows are listed by others that they do not list themselves.
+
+    `places` and `mates` are the pairs of `ResolvedRows`; rows of one `home` need not be listed.
+    """
+    order = np.argsort(rows)
+    found = order[np.minimum(np.searchsorted(rows, mates, sorter=order), len(rows) - 1)]
+    both = rows[found] == mates
+    here, there = places[both], found[both]
+    returned = np.isin(here * len(rows) + there, there * len(rows) + here)
+    return len(np.unique(there[~returned & (home[here] != home[there])]))
+
+
+# --- What mistakes of a reviewer do to leak shares
+
+
+def check_reviewer(sensitivity: float, specificity: float) -> None:
+    """Refuse rates that are none, or of a review that tells nothing."""
+    problems = [
+        f"{name}={rate!r} must lie in [0, 1].{not_percentage(rate)}"
+        for name, rate in (("sensitivity", sensitivity), ("specificity", specificity))
+        if not 0 <= rate <= 1
+    ]
+    if not problems and sensitivity + specificity <= 1:
+        problems.append(
+            f"sensitivity={sensitivity!r} and specificity={specificity!r} sum to 1 or less: such a "
+            "review says nothing about which rows leak."
+        )
+    if problems:
+        raise InputError.from_problems("reviewer", problems)
+
+
+def corrected_share(
+    share: LeakShare, split_rate: float, sensitivity: float, specificity: float
+) -> LeakShare:
+    """Return a share as it were had the reviewer made no mistakes."""
+    power = sensitivity + specificity - 1
+    assert share.point is not None
+    per_split = share.point / split_rate if split_rate > 0 else 0.0
+
+    def without_errors(value: float, most: float) -> float:
+        return min(max((value - per_split * (1 - specificity)) / power, 0.0), most)
+
+    point = without_errors(share.point, min(per_split, 1.0))
+    return LeakShare(
+        point=point,
+        low=min(without_errors(share.low, 1.0), point),
+        high=max(without_errors(share.high, 1.0), point),
+    )
+
+
+def correction_notes(split_rate: float, sensitivity: float, specificity: float) -> list[str]:
+    """Say that shares were corrected, and whether the correction went too far."""
+    power = sensitivity + specificity - 1
+    rate = (split_rate - (1 - specificity)) / power
+    notes = [
+        f"Corrected for a reviewer of sensitivity {sensitivity:g}, specificity {specificity:g}."
+    ]
+    if not 0 <= rate <= 1:
+        notes.append(
+            f"The corrected split rate, {rate:.3g}, was cut to [0, 1]: fewer or more rows were found "
+            "split than such a reviewer would report; the rates may be wrong."
+        )
+    return notes
+
+
+# --- Scored pairs as votes: what each row hears from every predicted cluster on the other side
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Votes:
+    """The best score of each row with each predicted cluster, and the scores behind it.
+
+    Attributes
+    ----------
+    row, cluster : array of int
+        The row and the predicted cluster of its possible mates, every combination once.
+    best : array of float
+        The largest score of the row's pairs with that cluster.
+    pair_row, pair_score : array
+        Row and score of every pair behind the votes.
+    """
+
+    row: Rows
+    cluster: Rows
+    best: Floats
+    pair_row: Rows
+    pair_score: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DirectedPairs:
+    """Every pair seen from both of its rows, in the order of rows and of their mates' clusters.
+
+    Attributes
+    ----------
+    row, mate : array of int
+    score : array of float
+        Probabilities, or anything that grows with them.
+    cluster : array of int
+        Predicted cluster of the mate.
+    """
+
+    row: Rows
+    mate: Rows
+    score: Floats
+    cluster: Rows
+
+    @classmethod
+    def of(
+        cls, first: Rows, second: Rows, score: Floats, clusters: Rows, *, within: bool = False
+    ) -> Self:
+        """Turn pairs of rows into directed ones; those within a cluster only if `within`."""
+        if not within:
+            across = clusters[first] != clusters[second]
+            first, second, score = first[across], second[across], score[across]
+        row, mate = np.concatenate([first, second]), np.concatenate([second, first])
+        order = np.lexsort([clusters[mate], row])
+        row, mate = row[order], mate[order]
+        both = np.concatenate([score, score])[order]
+        return cls(row=row, mate=mate, score=both, cluster=clusters[mate])
+
+    def votes(self, own: Mask, other: Mask) -> Votes:
+        """Return what the rows of one side hear from the clusters of the other side."""
+        use = np.flatnonzero(own[self.row] & other[self.mate])
+        row, cluster, score = self.row[use], self.cluster[use], self.score[use]
+        if not len(use):
+            return Votes(row=row, cluster=cluster, best=score, pair_row=row, pair_score=score)
+        changes = (row[1:] != row[:-1]) | (cluster[1:] != cluster[:-1])
+        starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+        return Votes(
+            row=row[starts],
+            cluster=cluster[starts],
+            best=np.maximum.reduceat(score, starts),
+            pair_row=row,
+            pair_score=score,
+        )
+
+
+def any_match(rows: Rows, probability: Floats, n: int) -> Floats:
+    """Return 1 - Π(1 - p) over the values of each of n rows."""
+    with np.errstate(divide="ignore"):  # a certain match: log 0
+        misses = np.log1p(-probability)
+    return np.asarray(-np.expm1(np.bincount(rows, weights=misses, minlength=n)))
+
+
+# --- Means over all rows of a table from a sample of its rows, with intervals that hold for rare events
+
+#: Draws of the weights; the ends of the interval then vary by about 2 % of its width.
+DRAWS = 4000
+#: Strata with fewer sampled rows than this do not show how their values vary.
+FEW_ROWS = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SampledRows:
+    """How many rows of each stratum were sampled, and out of how many.
+
+    Attributes
+    ----------
+    stratum : array of int
+        The stratum of each sampled row, from 0.
+    sizes : array of float
+        N_h: number of rows of the table in each stratum.
+    """
+
+    stratum: Rows
+    sizes: Floats
+
+    @classmethod
+    def of(cls, strata: Any, count: int, n: int | None) -> Self:
+        """Read `strata` for `count` sampled rows of a table of `n`; None stands for a single one.
+
+        Without `n`, the table counts as far larger than the sample.
+        """
+        if strata is None:
+            size = np.inf if n is None else n
+            return cls(stratum=np.zeros(count, dtype=np.intp), sizes=np.array([size], dtype=float))
+        try:
+            labels, given = strata
+            labels, given = list(labels), dict(given)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"strata={strata!r} is not usable; give the stratum of each reviewed row, and how many "
+                "rows of the table each stratum has: (labels, {label: rows})."
+            ) from None
+        return cls(stratum=as_codes("strata", labels, count), sizes=_sizes(labels, given, n))
+
+    @property
+    def counts(self) -> Floats:
+        """n_h: number of sampled rows of each stratum."""
+        return np.bincount(self.stratum, minlength=len(self.sizes)).astype(float)
+
+    @property
+    def shares(self) -> Floats:
+        """N_h/n: the share of the table that each stratum stands for."""
+        if len(self.sizes) == 1:
+            return np.ones(1)
+        return np.asarray(self.sizes / self.sizes.sum())
+
+    @property
+    def weights(self) -> Floats:
+        """What each sampled row counts in a mean over the table: N_h/(n·n_h)."""
+        return np.asarray((self.shares / self.counts)[self.stratum])
+
+    def mean(self, values: Any) -> float:
+        """Return the Horvitz–Thompson mean Σ_h (N_h/n)·v̄_h."""
+        return float(self.weights @ np.asarray(values, dtype=float))
+
+    def share(self, values: Floats, largest: float, level: float, seed: int) -> LeakShare:
+        """Return the mean of values in [0, largest] over the table, with its interval.
+
+        The rows of a stratum are weighted at random (Dirichlet weights, the Bayesian bootstrap),
+        and the means over the table have quantiles. For the upper end the sample gets one more row
+        with the largest value, for the lower end one with 0, in the stratum where a row weighs most
+        (and in strata with fewer than five sampled rows). Deviations shrink by √(1 − n_h/N_h), so
+        that what was counted fully is not doubted.
+
+        Notes
+        -----
+        For values 0 and 1 and a single stratum the ends are those of Clopper and Pearson
+        (doi:10.1093/biomet/26.4.404); for other values those of Learned-Miller and Thomas
+        (arXiv:1905.06208; a proof of a like bound: Phan, Thomas and Learned-Miller, ICML 2021); for
+        rare events in several strata those of Fay and Feuer (doi:10.1002/(SICI)1097-0258(19970415)
+        16:7<791::AID-SIM500>3.0.CO;2-#). A percentile bootstrap of the rows covers less: it knows
+        nothing of events that the sample does not hold.
+        """
+        point = self.mean(values)
+        rngs = np.random.default_rng(seed).spawn(2)
+        tail = (1 - level) / 2
+        low = float(np.quantile(self._draws(values, 0.0, rngs[0]), tail))
+        high = float(np.quantile(self._draws(values, largest, rngs[1]), 1 - tail))
+        point = min(point, 1.0)
+        return LeakShare(
+            point=point, low=min(max(low, 0.0), point), high=max(min(high, 1.0), point)
+        )
+
+    def _draws(self, values: Floats, extra: float, rng: np.random.Generator) -> Floats:
+        """Draw means over the table, with a row of value `extra` added where it counts."""
+        counts, total = self.counts, np.zeros(DRAWS)
+        unsure = np.sqrt(np.maximum(0.0, 1 - counts / self.sizes))
+        heaviest = int(np.argmax(np.where(unsure > 0, self.shares / counts, -1.0)))
+        for h, (share, doubt) in enumerate(zip(self.shares, unsure, strict=True)):
+            # Dirichlet weights of equal values add up to one weight: a draw per distinct value.
+            held, often = np.unique(values[self.stratum == h], return_counts=True)
+            middle = float(held @ often) / counts[h]
+            if h == heaviest or counts[h] < FEW_ROWS:
+                held, often = np.append(held, extra), np.append(often, 1)
+            drawn = rng.dirichlet(often.astype(float), DRAWS) @ held
+            total += share * (middle + doubt * (drawn - middle))
+        return total
+
+
+def check_level(level: float) -> None:
+    """Refuse a confidence that is none."""
+    if not 0 < level < 1:
+        raise InputError(f"level={level!r} must lie between 0 and 1, as 0.95.")
+
+
+def _sizes(labels: list[Any], given: Mapping[Any, Any], n: int | None) -> Floats:
+    """Return N_h in the order in which the strata first appear among the sampled rows."""
+    seen = dict.fromkeys(labels)
+    problems = []
+    if set(seen) - set(given):
+        problems.append(
+            f"no number of rows is given for {sorted(map(str, set(seen) - set(given)))}."
+        )
+    empty = [label for label in given if label not in seen and given[label]]
+    if empty:
+        problems.append(
+            f"no row was reviewed in {sorted(map(str, empty))}; nothing is known about their rows. "
+            "Review some of them, or sample again without these strata."
+        )
+    if not problems:
+        sizes = np.array([given[label] for label in seen], dtype=float)
+        counts = np.array([labels.count(label) for label in seen])
+        if not (sizes >= counts).all():
+            problems.append("a stratum has fewer rows than were reviewed in it.")
+        elif n is not None and sizes.sum() != n:
+            problems.append(f"they have {sizes.sum():g} rows together; the table has {n}.")
+    if problems:
+        raise InputError.from_problems("strata", problems)
+    return sizes
+
+
+# --- Leak shares from rows whose mates somebody looked up: the evidence that needs no model
 
 #: With fewer leaking rows than this the point says little.
 FEW_LEAKS = 5

@@ -1,20 +1,361 @@
-"""The mates that a person wrote on a sheet, read back."""
+"""The sheet that goes to a reviewer and comes back."""
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from mlflow_b3.errors import InputError
-from mlflow_b3.linkage.files import reading
+from mlflow_b3.errors import InputError, check_seed, closest
+from mlflow_b3.linkage.leak import Floats, Rows, as_codes
+from mlflow_b3.linkage.pairs import (
+    EXAMPLES,
+    PairTable,
+    find_row,
+    id_text,
+    listed,
+    reading,
+    row_lookup,
+)
 from mlflow_b3.linkage.resolved import ResolvedRows
-from mlflow_b3.linkage.review_ids import NONE_WORDS, id_texts
-from mlflow_b3.linkage.row_ids import EXAMPLES, find_row, id_text, listed, row_lookup
-from mlflow_b3.linkage.sheet_layout import BEFORE
+from mlflow_b3.results import not_percentage
+
+# --- Ids of rows as they are written on a sheet
+
+#: What people write where they found no mate.
+NONE_WORDS = ("none", "no", "-", "–", "—")
+
+
+def id_texts(ids: Iterable[Any]) -> list[str]:
+    """Return ids as they are written on a sheet; refuse those that could not be read back."""
+    texts = [id_text(name) for name in ids]
+    index = pd.Index(texts)
+    problems = []
+    for wrong, what in (
+        ([text for text in texts if re.search(r"[;\r\n]", text)], "hold a semicolon or line break"),
+        ([text for text in texts if text.lower() in (*NONE_WORDS, "")], "are empty or mean `none`"),
+        (index[index.duplicated()].unique().tolist(), "occur more than once"),
+    ):
+        if wrong:
+            some = ", ".join(repr(text) for text in wrong[:5]) + (" …" if len(wrong) > 5 else "")
+            problems.append(f"{len(wrong)} ids {what}: {some}; number the rows instead.")
+    if problems:
+        raise InputError.from_problems("ids", problems)
+    return texts
+
+
+# --- Which rows to have reviewed, and how many
+
+#: The strata of rows with positive scores, by rising score.
+SCORED = ("low", "middle", "high")
+UNSCORED = "none"
+UNIFORM = "all"
+#: The part of the sample that is dealt to strata by their size, whatever the scores say.
+PROPORTIONAL = 0.5
+#: Rows that score less than this are taken to leak as often: scores miss leaks.
+LEAST_RATE = 0.01
+#: As long as there are so many, so many rows of each stratum are sampled.
+LEAST_ROWS = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReviewSample:
+    """Rows drawn for review, in random order.
+
+    Attributes
+    ----------
+    rows : array of int
+        Row numbers from 0.
+    stratum : tuple of str
+        The stratum of each of them.
+    sizes : mapping of str to int
+        How many rows of the table each stratum has.
+    n : int
+        Number of rows of the table.
+    """
+
+    rows: Rows
+    stratum: tuple[str, ...]
+    sizes: Mapping[str, int]
+    n: int
+
+    def __len__(self) -> int:
+        """Return the number of sampled rows."""
+        return len(self.rows)
+
+    @property
+    def strata(self) -> tuple[tuple[str, ...], Mapping[str, int]]:
+        """The `strata` of `leak_from_resolved_rows`."""
+        return self.stratum, self.sizes
+
+
+def rows_needed(split_rate: float, delta: float, *, level: float = 0.95) -> int:
+    """Return how many rows to review for a leak share that is right within a relative error.
+
+    Parameters
+    ----------
+    split_rate : float
+        σ: a guess of the share of rows whose entity has more than one predicted cluster.
+    delta : float
+        δ: the relative error, as 0.25 for a quarter of the leak share.
+    level : float
+        How sure.
+
+    Notes
+    -----
+    B = (z/δ)²·(1 − σ)/σ for uniform samples, z the normal quantile: 246 rows for σ = 0.2 and
+    δ = 0.25, but 1168 for σ = 0.05.
+    """
+    problems = []
+    if not 0 < split_rate < 1:
+        problems.append(
+            f"split_rate={split_rate!r} must lie between 0 and 1.{not_percentage(split_rate)}"
+        )
+    if not 0 < delta < math.inf:
+        problems.append(f"delta={delta!r} must be a positive relative error.")
+    if not 0 < level < 1:
+        problems.append(f"level={level!r} must lie between 0 and 1.")
+    if problems:
+        raise InputError.from_problems("rows_needed", problems)
+    z = float(stats.norm.ppf((1 + level) / 2))
+    return math.ceil((z / delta) ** 2 * (1 - split_rate) / split_rate)
+
+
+def sample_rows(n: int, B: int, scores: Any = None, seed: int = 0) -> ReviewSample:
+    """Draw rows for review: uniformly, or more of those which scores make suspicious.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows of the table.
+    B : int
+        Number of rows to review.
+    scores : sequence of float, optional
+        s_i ≥ 0: how likely each row is to leak, as `LeakEstimate.row_probability` says; it need not
+        be right. A good score makes the sample worth more, a bad one less; none makes it biased.
+    seed : int
+
+    Returns
+    -------
+    ReviewSample
+        To be laid out by `review_sheet`; its rows are in random order, so that the first ones of
+        them are a sample too.
+
+    Notes
+    -----
+    Strata are the rows without a score, and those with one in three groups of equal sums of √s:
+    then N_h·√s̄_h, the measure of Neyman's allocation, is about the same in each, as it is for the
+    best cuts (Dalenius and Hodges, doi:10.1080/01621459.1959.10501501). Half of the sample is dealt
+    by size: the rows that no score suspects are where leaks hide. The other half goes by
+    N_h·√(s̄_h(1 − s̄_h)), with s̄_h at least 0.01.
+    """
+    check_seed(seed)
+    whole = [isinstance(count, (int, np.integer)) and count is not True for count in (n, B)]
+    if not all(whole) or not 1 <= B <= n:
+        raise InputError(f"B={B!r} rows of n={n!r} cannot be drawn; B must be in 1 … n.")
+    rng = np.random.default_rng(seed)
+    names, stratum, chance = _draw_strata(n, scores)
+    sizes = np.bincount(stratum, minlength=len(names))
+    counts = _allocation(sizes, chance, B)
+    drawn = [
+        rng.choice(np.flatnonzero(stratum == h), count, replace=False)
+        for h, count in enumerate(counts.tolist())
+    ]
+    rows = rng.permutation(np.concatenate(drawn))
+    return ReviewSample(
+        rows=rows.astype(np.intp),
+        stratum=tuple(names[h] for h in stratum[rows].tolist()),
+        sizes=dict(zip(names, sizes.tolist(), strict=True)),
+        n=int(n),
+    )
+
+
+def _draw_strata(n: int, scores: Any) -> tuple[list[str], Rows, Floats]:
+    """Return the names of the strata, the stratum of each row, and the mean score of each."""
+    if scores is None:
+        return [UNIFORM], np.zeros(n, dtype=np.intp), np.ones(1)
+    values = np.asarray(scores, dtype=float)
+    if values.shape != (n,):
+        raise InputError(
+            f"scores has shape {values.shape}; one score for each of {n} rows is needed."
+        )
+    wrong = ~((values >= 0) & (values < np.inf))
+    if wrong.any():
+        raise InputError(f"scores: {int(wrong.sum())} are missing, negative or infinite.")
+    stratum = np.zeros(n, dtype=np.intp)
+    ranked = np.sort(values[values > 0])
+    if len(ranked):
+        mass = np.cumsum(np.sqrt(ranked))
+        parts = np.arange(1, len(SCORED)) / len(SCORED)
+        cuts = ranked[np.searchsorted(mass, mass[-1] * parts)]
+        stratum[values > 0] = 1 + np.searchsorted(cuts, values[values > 0])
+    used, stratum = np.unique(stratum, return_inverse=True)
+    names = [(UNSCORED, *SCORED)[h] for h in used]
+    means = np.bincount(stratum, values) / np.bincount(stratum)
+    return names, stratum.astype(np.intp), means
+
+
+def _allocation(sizes: Rows, chance: Floats, count: int) -> Rows:
+    """Return how many rows of each stratum are sampled."""
+    rate = np.clip(chance, LEAST_RATE, 0.5)
+    spread = sizes * np.sqrt(rate * (1 - rate))
+    wanted = count * (
+        PROPORTIONAL * sizes / sizes.sum() + (1 - PROPORTIONAL) * spread / spread.sum()
+    )
+    least = np.minimum(sizes, LEAST_ROWS if len(sizes) > 1 else 1)
+    if least.sum() > count:
+        raise InputError(
+            f"B={count} rows are too few for {len(sizes)} strata; draw {int(least.sum())} or more, or "
+            "leave out scores."
+        )
+    given: Rows = np.clip(np.floor(wanted).astype(np.intp), least, sizes)
+    while given.sum() != count:
+        step = 1 if given.sum() < count else -1
+        free = given < sizes if step > 0 else given > least
+        given[np.argmax(np.where(free, step * (wanted - given), -np.inf))] += step
+    return given
+
+
+# --- A sheet on which a person writes the mates of sampled rows
+
+BEFORE = ("record", "stratum", "rows_in_stratum", "cluster")
+AFTER = ("same_cluster", "candidates", "mates", "comment")
+
+
+def review_sheet(
+    frame: pd.DataFrame,
+    sample: ReviewSample,
+    pairs: PairTable | None = None,
+    *,
+    cluster: str,
+    path: str | Path | None = None,
+    id: str | None = None,  # noqa: A002
+    columns: Sequence[str] | None = None,
+    most: int = 10,
+) -> pd.DataFrame:
+    """Lay out sampled rows for a person to write the mates of each to it.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The table of records.
+    sample : ReviewSample
+        What `sample_rows` drew from it.
+    pairs : PairTable, optional
+        Scored pairs, for a list of candidates beside each record.
+    cluster : str
+        The column of predicted clusters.
+    path : path, optional
+        Where to write the sheet as CSV, for any spreadsheet.
+    id : str, optional
+        The column of ids; by default the table's index.
+    columns : sequence of str, optional
+        The columns that show the reviewer who it is; by default all others.
+    most : int
+        How many rows of the same cluster, and candidates, to name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per sampled record: `record` (its id), `stratum`, `rows_in_stratum`, `cluster`, the
+        record's own columns, `same_cluster`, `candidates` with their probabilities, and the empty
+        `mates` and `comment`.
+
+    Notes
+    -----
+    The reviewer writes into `mates` the ids of every other row of the same person (or whatever an
+    entity is), separated by `;`, or `none`; an empty cell says that the row was not reviewed yet.
+    Rows of `same_cluster` may be left out, but not where folds split clusters. The whole table must
+    be searched, by whatever means: candidates are an aid, and leaks are what they do not hold. Rows
+    should be reviewed in the order of the sheet; see `parse_review`.
+    """
+    if len(frame) != sample.n or (pairs is not None and pairs.n != sample.n):
+        rows = f"frame has {len(frame)} rows" + (f", pairs are of {pairs.n}" if pairs else "")
+        raise InputError(f"{rows}; the sample was drawn from {sample.n}.")
+    shown = _columns(frame, cluster, id, columns)
+    names = np.array(id_texts(frame.index if id is None else frame[id]), dtype=object)
+    clusters = as_codes(f"cluster={cluster!r}", frame[cluster])
+    sheet = frame.iloc[sample.rows][shown].reset_index(drop=True)
+    sheet = sheet.set_axis([str(name) for name in shown], axis=1)
+    before: tuple[Any, ...] = (
+        names[sample.rows],
+        sample.stratum,
+        [sample.sizes[label] for label in sample.stratum],
+        frame[cluster].iloc[sample.rows].to_numpy(),
+    )
+    for place, (name, values) in enumerate(zip(BEFORE, before, strict=True)):
+        sheet.insert(place, name, values)
+    after = (
+        _same_cluster(sample.rows, clusters, names, most),
+        _candidates(sample.rows, clusters, names, pairs, most),
+        "",
+        "",
+    )
+    sheet = sheet.assign(**dict(zip(AFTER, after, strict=True)))
+    if path is not None:
+        sheet.to_csv(
+            path, index=False, encoding="utf-8-sig"
+        )  # the mark tells Excel that it is UTF-8
+    return sheet
+
+
+def _columns(
+    frame: pd.DataFrame, cluster: str, name: str | None, columns: Sequence[str] | None
+) -> list[Any]:
+    needed = [cluster, *([] if name is None else [name]), *(columns or [])]
+    absent = [column for column in needed if column not in frame.columns]
+    if absent:
+        hints = "".join(closest(str(column), map(str, frame.columns)) for column in absent)
+        raise InputError(f"frame has no columns {', '.join(map(repr, absent))}.{hints}")
+    shown = [column for column in columns or frame.columns if column not in (cluster, name)]
+    # the sheet is read back without regard to capitals
+    taken = [column for column in shown if str(column).strip().lower() in BEFORE + AFTER]
+    if taken:
+        raise InputError(
+            f"frame: the sheet has columns of its own named {', '.join(map(repr, taken))}; rename "
+            "those of the table, or say which ones to show with columns=."
+        )
+    return shown
+
+
+def _same_cluster(rows: Rows, clusters: Rows, names: Any, most: int) -> list[str]:
+    order = np.argsort(clusters, kind="stable")
+    starts = np.searchsorted(clusters[order], np.arange(clusters.max() + 2))
+    listed = []
+    for row in rows.tolist():
+        members = order[starts[clusters[row]] : starts[clusters[row] + 1]]
+        others = names[members[members != row]].tolist()
+        more = f"; … {len(others) - most} more" if len(others) > most else ""
+        listed.append("; ".join(others[:most]) + more)
+    return listed
+
+
+def _candidates(
+    rows: Rows, clusters: Rows, names: Any, pairs: PairTable | None, most: int
+) -> list[str]:
+    """Return the likeliest mates in other clusters, best first."""
+    if pairs is None:
+        return [""] * len(rows)
+    here = np.concatenate([pairs.first, pairs.second])
+    there = np.concatenate([pairs.second, pairs.first])
+    chance = np.tile(pairs.probability, 2)
+    keep = np.isin(here, rows) & (clusters[here] != clusters[there])
+    table = pd.DataFrame({"row": here[keep], "mate": names[there[keep]], "chance": chance[keep]})
+    best = table.sort_values("chance", ascending=False, kind="stable").groupby("row").head(most)
+    best["text"] = [
+        f"{mate} ({p:.2g})" for mate, p in zip(best["mate"], best["chance"], strict=True)
+    ]
+    texts = best.groupby("row")["text"].agg("; ".join)
+    return [str(text) for text in texts.reindex(rows.tolist(), fill_value="")]
+
+
+# --- The mates that a person wrote on a sheet, read back
 
 STRATA = BEFORE[1:3]
 
@@ -64,7 +405,7 @@ def parse_review(
         np.array([row for row, ready in zip(rows, done, strict=True) if ready], dtype=np.intp),
         [found for found in mates if found is not None],
         len(texts),
-        _strata(table, done, len(texts)),
+        _read_strata(table, done, len(texts)),
         tuple(table["cluster"][done]) if "cluster" in table else None,
     )
 
@@ -192,7 +533,7 @@ def _read(path: Path) -> pd.DataFrame:
         return pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False)
 
 
-def _strata(
+def _read_strata(
     table: pd.DataFrame, done: list[bool], n: int
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     lost = [name for name in STRATA if name not in table]
@@ -219,3 +560,66 @@ def _strata(
             "deleted: copy them back, and review some of them."
         )
     return tuple(table["stratum"][done]), sizes
+
+
+# --- Splink's labelling pages for the records of a review
+
+
+def splink_labelling_pages(
+    linker: Any,
+    ids: Iterable[Any],
+    folder: str | Path,
+    *,
+    match_weight_threshold: float = -4.0,
+) -> list[Path]:
+    """Write a page for each record on which Splink shows the records that resemble it.
+
+    Parameters
+    ----------
+    linker : splink.Linker
+        The linker of the table.
+    ids : sequence
+        The records to be reviewed, by Splink's unique id.
+    folder : path
+        Where to write the pages; it is made if needed, and pages in it are written over.
+    match_weight_threshold : float
+        Show records with a larger match weight, in bits. The whole table is compared, whatever the
+        blocking rules; a lower threshold shows more of it.
+
+    Returns
+    -------
+    list of Path
+        One HTML page for each record, of about 1.3 MB.
+
+    Notes
+    -----
+    A page replaces the list of candidates, not the search: records below the threshold are not on
+    it. Splink's own predictions are not shown, so that they do not sway the reviewer. What was found
+    goes into the column `mates` of the sheet.
+    """
+    write = getattr(getattr(linker, "evaluation", None), "labelling_tool_for_specific_record", None)
+    if write is None:
+        raise InputError(
+            f"linker={type(linker).__name__} has no evaluation.labelling_tool_for_specific_record; "
+            "give the Linker of Splink 4 or later."
+        )
+    names = list(ids)
+    quoted = [str(name) for name in names if "'" in str(name)]
+    if quoted:
+        raise InputError(
+            f"ids: Splink cannot look up {len(quoted)} ids with a quote: {listed(quoted)}."
+        )
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    pages = []
+    for place, name in enumerate(names, start=1):
+        page = target / f"{place:04d}-{re.sub(r'[^A-Za-z0-9-]', '_', str(name))[:80]}.html"
+        write(
+            name,
+            out_path=str(page),
+            overwrite=True,
+            match_weight_threshold=match_weight_threshold,
+            show_splink_predictions_in_interface=False,
+        )
+        pages.append(page)
+    return pages

@@ -12,7 +12,8 @@ from distributed.scheduler import KilledWorker
 from joblib._dask import DaskDistributedBackend
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.clusters import (
+from mlflow_b3.measurement.refits import Refitter
+from mlflow_b3.measurement.runner import (
     ClusterError,
     Connection,
     Lost,
@@ -21,7 +22,6 @@ from mlflow_b3.measurement.clusters import (
     told_to_joblib,
     versions,
 )
-from mlflow_b3.measurement.refitting import Refitter
 
 #: What stands for a batch whose workers died again and again, or whose table or scheduler is gone.
 LOST = (KilledWorker, CancelledError)

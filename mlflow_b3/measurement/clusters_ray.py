@@ -11,16 +11,8 @@ from ray.util.joblib.ray_backend import RayBackend
 from ray.util.multiprocessing import Pool
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.clusters import (
-    ClusterError,
-    Connection,
-    Lost,
-    run_in_turn,
-    told_to_joblib,
-)
-from mlflow_b3.measurement.outcomes import Outcome
-from mlflow_b3.measurement.refitting import Refitter
-from mlflow_b3.measurement.resampling import Task
+from mlflow_b3.measurement.refits import Outcome, Refitter, Task
+from mlflow_b3.measurement.runner import ClusterError, Connection, Lost, run_in_turn, told_to_joblib
 
 #: A refit takes a core. A worker that died comes back with what it was given, as Dask has it: a batch
 #: that has cost four workers is lost.

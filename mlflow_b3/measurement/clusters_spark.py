@@ -14,16 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.clusters import (
-    ClusterError,
-    Connection,
-    Lost,
-    run_in_turn,
-    told_to_joblib,
-)
-from mlflow_b3.measurement.outcomes import Outcome
-from mlflow_b3.measurement.refitting import Refitter
-from mlflow_b3.measurement.resampling import Task
+from mlflow_b3.measurement.refits import Outcome, Refitter, Task
+from mlflow_b3.measurement.runner import ClusterError, Connection, Lost, run_in_turn, told_to_joblib
 
 
 @contextmanager

@@ -1,19 +1,764 @@
-"""The losses of an audit while its refits come in."""
+"""From the losses of single refits to curves, standard errors and covariances."""
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlflow_b3.data.folds import Fold
 from mlflow_b3.errors import FitError, InputError
-from mlflow_b3.measurement.assembly import Measurement, assemble
-from mlflow_b3.measurement.fold_losses import FoldLosses
-from mlflow_b3.measurement.outcomes import FitCounts, Outcome
-from mlflow_b3.measurement.resampling import Resampler
-from mlflow_b3.measurement.tails import TailLosses
+from mlflow_b3.measurement.curve import SHARPNESS, DoseLoss, FragmentLosses, LossCurve, pooled
+from mlflow_b3.measurement.refits import FitCounts, FragmentSizes, Outcome, Resampler, arms_of
+from mlflow_b3.results import Result
 
 if TYPE_CHECKING:
     from mlflow_b3.measurement.campaign import Campaign
+
+
+# --- Row means over refits, and the variance of their means over clusters
+
+#: Clusters are trained on each other, so the errors of different clusters are correlated, and the
+#: variance of a cross-validated loss is larger than that of independent clusters. Measured on
+#: simulated clinics (docs/accuracy.md) it is 0.7 to 2 times as large, by learner and cluster size.
+CORRELATED_ERRORS = 1.4
+#: Rows of a fold up to which held-back losses are kept row by row.
+ROW_BY_ROW = 100_000
+#: Places up to which memory is not worth the time that small types take.
+FEW_PLACES = 10_000
+Array = NDArray[np.float64]
+Indices = NDArray[np.integer[Any]]
+
+
+class Totals:
+    """Sum and number of losses by place and level, in the smallest types that hold them exactly.
+
+    Of many places, losses that are whole numbers, such as errors of labels, take a byte or two
+    instead of eight.
+
+    Parameters
+    ----------
+    places, n_levels : int
+    """
+
+    def __init__(self, places: int, n_levels: int) -> None:
+        # by level first: memory of levels that nothing is added to is never touched
+        dtype = float if places <= FEW_PLACES else np.uint8
+        self._sums: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
+        self._counts: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
+
+    @property
+    def sums(self) -> NDArray[Any]:
+        """A copy of the sums, with a row for each place and a column for each level."""
+        return np.ascontiguousarray(self._sums.T)
+
+    @property
+    def counts(self) -> NDArray[Any]:
+        """A copy of the numbers of losses, in the same form."""
+        return np.ascontiguousarray(self._counts.T)
+
+    def add_at(self, where: Indices, level: int, losses: NDArray[Any], counts: Any = 1) -> None:
+        """Add a loss, or the sum of several, at each of some places, none of them twice."""
+        # in wide types: NumPy 1 adds a single number to bytes in bytes, and they overflow unseen
+        sums = np.add(self._sums[level, where], losses, dtype=float)
+        self._sums = _fitting(self._sums, sums)
+        self._sums[level, where] = sums
+        numbers = np.add(self._counts[level, where], counts, dtype=float)
+        self._counts = _fitting(self._counts, numbers)
+        self._counts[level, where] = numbers
+
+
+def _fitting(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Return what is stored in a type that holds further values too."""
+    if stored.dtype.kind == "f" or not values.size:
+        return stored
+    least, most = float(values.min()), float(values.max())
+    whole = values.dtype.kind in "iu" or bool((values == np.floor(values)).all())
+    small = whole and least >= 0 and most < 2**32
+    needed = np.min_scalar_type(int(most)) if small else np.dtype(float)
+    return stored if needed <= stored.dtype else stored.astype(needed)
+
+
+class RowMeans(Totals):
+    """Mean loss of each of some rows over the refits that scored it, by level."""
+
+    def __init__(self, rows: Indices, n_levels: int) -> None:
+        super().__init__(len(rows), n_levels)
+        self.rows = rows
+
+    def add(self, rows: Indices, level: int, losses: Array) -> None:
+        """Add the losses of one refit."""
+        self.add_at(np.searchsorted(self.rows, rows), level, losses)
+
+    @property
+    def means(self) -> Array:
+        """Row means; NaN where a row was never scored."""
+        means = np.empty(self._sums.T.shape)
+        with np.errstate(invalid="ignore"):
+            np.divide(self._sums.T, self._counts.T, out=means, dtype=float)
+        return means
+
+
+class UnitTotals(Totals):
+    """Sum and number of the losses of the rows of each unit, by level.
+
+    Parameters
+    ----------
+    rows, units : array of int
+        Rows in ascending order, and the unit of each.
+    n_levels : int
+
+    Attributes
+    ----------
+    units : array of int
+        The unit of each place. Places are rows up to `ROW_BY_ROW` rows, beyond that units: the same
+        numbers but for rounding, in a fraction of the memory.
+    """
+
+    def __init__(self, rows: Indices, units: Indices, n_levels: int) -> None:
+        self._by_row = len(rows) <= ROW_BY_ROW
+        self._places = rows if self._by_row else np.unique(units)
+        self.units = units if self._by_row else self._places
+        super().__init__(len(self._places), n_levels)
+
+    def add(self, rows: Indices, units: Indices, level: int, losses: Array) -> None:
+        """Add the losses of one refit on some of the rows, given with their units."""
+        if self._by_row and (rows[1:] > rows[:-1]).all():  # none twice
+            self.add_at(np.searchsorted(self._places, rows), level, losses)
+            return
+        places, where, counts = np.unique(
+            rows if self._by_row else units, return_inverse=True, return_counts=True
+        )
+        sums = np.bincount(where.ravel(), losses, minlength=len(places))
+        self.add_at(np.searchsorted(self._places, places), level, sums, counts)
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the variance of a sample; NaN with a single value."""
+    return float(np.var(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def by_unit(values: Array, units: Indices, n_units: int) -> Array:
+    """Add up the rows of each unit."""
+    sums = np.zeros((n_units, values.shape[1]))
+    np.add.at(sums, units, values)
+    return sums
+
+
+def robust_covariance(influence: Array) -> Array:
+    """Return 1.4 · G/(G-1) · Σ_g d_g d_gᵀ of what each of G units adds to some means."""
+    n_units = len(influence)
+    factor = CORRELATED_ERRORS * n_units / max(1, n_units - 1)
+    return np.asarray(factor * influence.T @ influence)
+
+
+# --- Puts the losses of broken clusters together: pattern `fragments`
+
+AGAIN, DOSES = 1, 2
+
+
+class SeenLosses:
+    """Collects, for one fold, the losses of rows whose cluster was broken, by way of breaking."""
+
+    def __init__(self, loco: RowMeans) -> None:
+        self.loco = loco
+        self._loco_fits: list[float] = []
+        self._arms: list[RowMeans] = []
+        self._fits: list[list[float]] = []
+
+    def add_whole(self, losses: Array) -> None:
+        """Note a refit on the fold as it is."""
+        self._loco_fits.append(float(np.mean(losses)))
+
+    def add(self, rows: Indices, arms: Indices, losses: Array) -> None:
+        """Add a refit with broken clusters."""
+        whole = self.loco.means[np.searchsorted(self.loco.rows, rows), 0]
+        for arm in np.unique(arms).tolist():
+            while len(self._arms) <= arm:
+                self._arms.append(RowMeans(self.loco.rows, 1))
+                self._fits.append([])
+            own = arms == arm
+            self._arms[arm].add(rows[own], 0, losses[own])
+            self._fits[arm].append(float(np.mean((losses - whole)[own])))
+
+    def change(self, arm: int) -> Array:
+        """Return how breaking changed the loss of each row; NaN where it was never scored."""
+        if arm >= len(self._arms):
+            return np.full(len(self.loco.rows), np.nan)
+        return np.asarray(self._arms[arm].means[:, 0] - self.loco.means[:, 0])
+
+    def fits(self, arm: int) -> int:
+        """Return the number of refits in which clusters were broken in this way."""
+        return len(self._fits[arm]) if arm < len(self._fits) else 0
+
+    def refit_variance(self, arm: int) -> float:
+        """Return the variance over refits of the mean change; NaN with a single refit."""
+        return variance(self._fits[arm]) / len(self._fits[arm]) if self.fits(arm) else float("nan")
+
+    @property
+    def loco_variance(self) -> float:
+        """Variance over refits of the loss on the fold as it is; 0 for a single one."""
+        if len(self._loco_fits) < 2:
+            return 0.0
+        return variance(self._loco_fits) / len(self._loco_fits)
+
+
+def fragment_losses(
+    folds: Sequence[SeenLosses],
+    clusters: NDArray[np.intp],
+    units: NDArray[np.intp],
+    sizes: FragmentSizes,
+) -> tuple[FragmentLosses | None, Array]:
+    """Return what breaking clusters did to the loss; None when none could be broken.
+
+    The second part is what each unit adds to the losses of its covariance, as deviations.
+
+    With δ_i the change of the loss of row i when its cluster is broken, e_seen is LOCO plus the mean
+    of δ over the rows that were scored: every row counts once, as in the score by noisy ids, and
+    rows of clusters that cannot be broken neither raise nor lower it.
+
+    Parameters
+    ----------
+    folds : sequence of SeenLosses
+    clusters, units : array of int
+        The cluster of each row, and what varies from sample to sample: the cluster, or the row
+        itself where clusters are few.
+    sizes : FragmentSizes
+    """
+    arms = arms_of(sizes)
+    changes = [np.column_stack([fold.change(arm) for arm in range(len(arms))]) for fold in folds]
+    scored = np.sum([np.isfinite(change).sum(axis=0) for change in changes], axis=0)
+    if not scored[0]:
+        return None, np.zeros((int(units.max()) + 1, 0))
+    rows = sum(len(fold.loco.rows) for fold in folds)
+    loss = sum(float(fold.loco.means.sum()) for fold in folds) / rows
+    known = np.maximum(scored, 1)
+    mean = np.sum([np.nansum(change, axis=0) for change in changes], axis=0) / known
+    influence = np.zeros((int(units.max()) + 1, 1 + len(arms)))
+    noise = _filled([[fold.refit_variance(arm) for arm in range(len(arms))] for fold in folds])
+    refits = np.zeros(len(arms))
+    broken = lasting = 0.0
+    for fold, change, own_noise in zip(folds, changes, noise, strict=True):
+        own = (fold.loco.means - loss) / rows
+        deviation = np.hstack([own, own + np.nan_to_num(change - mean) / known])
+        influence += by_unit(deviation, units[fold.loco.rows], len(influence))
+        refits += (np.isfinite(change).sum(axis=0) / known) ** 2 * own_noise
+        counts = np.unique(clusters[fold.loco.rows], return_counts=True)[1]
+        for size, times in zip(*np.unique(counts, return_counts=True), strict=True):
+            broken += times * size * sizes.applies(int(size))
+            lasting += times * size * sizes.breaks_again(int(size))
+    used = np.unique(np.concatenate([units[fold.loco.rows] for fold in folds]))
+    covariance = robust_covariance(influence[used])
+    covariance[1 + AGAIN, 1 + AGAIN] += refits[AGAIN]
+    seen = loss + mean
+    kept = [0, 1, 2] if scored[AGAIN] else [0, 1]
+    losses = FragmentLosses(
+        loss=loss,
+        seen_loss=float(seen[0]),
+        stderr=float(np.sqrt(sum((len(f.loco.rows) / rows) ** 2 * f.loco_variance for f in folds))),
+        seen_stderr=float(np.sqrt(refits[0])),
+        again_loss=float(seen[AGAIN]) if scored[AGAIN] else None,
+        again_rows=float(lasting / broken),
+        doses=tuple(
+            DoseLoss(
+                fragments=str(arms[arm].sizes),
+                seen_loss=float(seen[arm]),
+                stderr=float(np.sqrt(covariance[1 + arm, 1 + arm] + refits[arm])),
+            )
+            for arm in range(DOSES, len(arms))
+            if scored[arm]
+        ),
+        covariance=tuple(map(tuple, covariance[np.ix_(kept, kept)].tolist())),
+        degrees_of_freedom=max(1, len(used) - 1),
+        fits=min(fold.fits(0) for fold in folds if fold.fits(0)),
+        broken_rows=float(broken / rows),
+    )
+    return losses, influence[:, kept]
+
+
+def _filled(variances: list[list[float]]) -> Array:
+    """Give folds with a single refit the largest variance of the others, or none."""
+    values = np.array(variances)
+    largest = np.max(np.nan_to_num(values), axis=0)
+    return np.where(np.isnan(values), largest, values)
+
+
+# --- Collects the losses of the refits of one fold
+
+#: Per validation row: loss without and with leakage in small training sets, and its cluster. For the
+#: published test: mean losses of disjoint folds, and the outer fold that they belong to.
+TestLosses = tuple[Array, Array, NDArray[np.intp]]
+
+
+class FoldLosses:
+    """Collects the losses of one fold."""
+
+    def __init__(self, fold: Fold, n_levels: int) -> None:
+        self.fold = fold
+        self.loco = RowMeans(fold.validation, 1)
+        self.validation = RowMeans(fold.validation, n_levels)
+        self._held_back: UnitTotals | None = None
+        self._n_levels = n_levels
+        self.seen = SeenLosses(self.loco)
+        self.without = RowMeans(fold.validation, 1)
+        self.with_leak = RowMeans(fold.validation, 1)
+        self._fit_means: list[list[float]] = [[] for _ in range(n_levels)]
+
+    def add(self, outcome: Outcome, resampler: Resampler) -> None:
+        """Add one refit. Those on the fold as it is must come before all others."""
+        assert outcome.validation is not None
+        assert outcome.held_back is not None
+        task = outcome.task
+        draw = outcome.draw or resampler.draw(task)
+        if task.purpose == "loco":
+            self.loco.add(draw.validation, 0, outcome.validation)
+            self.seen.add_whole(outcome.validation)
+        if task.purpose == "rows" or (task.purpose == "loco" and resampler.scheme == "subset"):
+            self.validation.add(draw.validation, task.level, outcome.validation)
+            rows, units = draw.held_back, resampler.units_of(draw.held_back)
+            self.held_back(resampler).add(rows, units, task.level, outcome.held_back)
+            self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
+        elif task.purpose == "fragments":
+            assert draw.arms is not None
+            self.seen.add(draw.validation, draw.arms, outcome.validation)
+        elif task.purpose.startswith("test"):
+            side = self.without if task.purpose == "test-without" else self.with_leak
+            side.add(draw.validation, 0, outcome.validation)
+
+    def held_back(self, resampler: Resampler) -> UnitTotals:
+        """Return the losses on T̂ ∖ T', by what varies from sample to sample."""
+        if self._held_back is None:
+            rows = self.fold.training
+            self._held_back = UnitTotals(rows, resampler.units_of(rows), self._n_levels)
+        return self._held_back
+
+    def _excess(self, rows: Indices, losses: Array) -> float:
+        """Return a refit's mean loss less that of the same rows without injected leakage.
+
+        Refits score different rows; the difference takes out which rows they were.
+        """
+        where = np.searchsorted(self.fold.validation, rows)
+        return float(np.mean(losses - self.loco.means[where, 0])) if len(rows) else 0.0
+
+    @property
+    def fit_variances(self) -> Array:
+        """Variance over refits of the mean loss at each level; NaN with a single refit."""
+        return np.array([variance(means) for means in self._fit_means])
+
+    @property
+    def fits(self) -> tuple[int, ...]:
+        """Number of refits at each level."""
+        return tuple(len(means) for means in self._fit_means)
+
+
+def gather_test_losses(folds: Sequence[FoldLosses], clusters: NDArray[np.intp]) -> TestLosses:
+    """Return the losses of the leakage test, row by row, with the row's cluster.
+
+    A row that several folds validate on counts once, with its mean losses.
+    """
+    rows = np.concatenate([fold.fold.validation for fold in folds])
+    without = np.concatenate([fold.without.means[:, 0] for fold in folds])
+    with_leak = np.concatenate([fold.with_leak.means[:, 0] for fold in folds])
+    scored = np.isfinite(without) & np.isfinite(with_leak)
+    used, where, times = np.unique(rows[scored], return_inverse=True, return_counts=True)
+    without, with_leak = (
+        np.bincount(where, losses[scored], minlength=len(used)) / times
+        for losses in (without, with_leak)
+    )
+    return without, with_leak, clusters[used]
+
+
+# --- Puts the losses of single refits together: curves, standard errors, covariances
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """The share of rows with a loss above a threshold, as a loss curve."""
+
+    threshold: float
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLosses:
+    """What each unit that varies from sample to sample adds to the measured losses.
+
+    Attributes
+    ----------
+    unit : {"clusters", "rows"}
+        Rows, where clusters are few.
+    ids : array of int
+        The number of each cluster or row that was validated on.
+    share : array
+        The share of the validated rows that each has.
+    curve : array
+        Its part in the deviation of the losses of the curve, and of those of held-back rows.
+    fragments : array
+        The same for the losses of broken clusters, as many as their covariance has.
+    """
+
+    unit: str
+    ids: NDArray[np.intp]
+    share: Array
+    curve: Array
+    fragments: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """All that was measured in one audit.
+
+    Attributes
+    ----------
+    curve : LossCurve
+        Pooled over the folds, weighted by validation rows.
+    fold_curves : tuple of LossCurve
+    weights : tuple of float
+        Share of the validation rows in each fold.
+    fragments : FragmentLosses or None
+        None when no cluster has two rows.
+    loco, loco_stderr : float
+        Mean loss on the folds as they are, and its standard error over clusters.
+    iid : float
+        Mean loss on folds that ignore the clusters.
+    test_losses : tuple of TestLosses
+        One, and for the permutation test those of the rearranged rows after it.
+    row_losses : tuple of array
+        For each fold, the loss of each of its validation rows on the fold as it is.
+    units : UnitLosses
+        What each cluster adds to the losses.
+    tails : tuple of Tail
+        Where the distribution of the loss was asked for.
+    """
+
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+    weights: tuple[float, ...]
+    fragments: FragmentLosses | None
+    loco: float
+    loco_stderr: float
+    iid: float
+    test_losses: tuple[TestLosses, ...]
+    row_losses: tuple[Array, ...]
+    units: UnitLosses
+    tails: tuple[Tail, ...] = ()
+
+    def to_json(self) -> str:
+        """Return strict JSON from which all conclusions can be drawn again; NaN becomes null."""
+        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return json.dumps(values, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Measurement":
+        """Build the measurement from what `to_json` returned."""
+        values = json.loads(text)
+        units, losses = values["units"], values["fragments"]
+        tails = [
+            Tail(
+                threshold=tail["threshold"],
+                curve=LossCurve.from_dict(tail["curve"]),
+                fold_curves=tuple(map(LossCurve.from_dict, tail["fold_curves"])),
+            )
+            for tail in values["tails"]
+        ]
+        read: dict[str, Any] = {
+            "curve": LossCurve.from_dict(values["curve"]),
+            "fold_curves": tuple(map(LossCurve.from_dict, values["fold_curves"])),
+            "weights": tuple(values["weights"]),
+            "fragments": None if losses is None else FragmentLosses.from_dict(losses),
+            "test_losses": tuple(
+                (_numbers(without), _numbers(leaked), np.array(groups, dtype=np.intp))
+                for without, leaked, groups in values["test_losses"]
+            ),
+            "row_losses": tuple(map(_numbers, values["row_losses"])),
+            "units": UnitLosses(
+                unit=units["unit"],
+                ids=np.array(units["ids"], dtype=np.intp),
+                **{name: _numbers(units[name]) for name in ("share", "curve", "fragments")},
+            ),
+            "tails": tuple(tails),
+        }
+        read |= {name: float(values[name]) for name in ("loco", "loco_stderr", "iid")}
+        return cls(**read)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "f" or np.isfinite(value).all():
+            return value.tolist()
+        return np.where(np.isnan(value), np.array(None), value).tolist()
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (Tail, UnitLosses)):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _numbers(values: Any) -> Array:
+    """Return an array of numbers, in which null stands for NaN."""
+    return np.array(values, dtype=float)
+
+
+def assemble(
+    folds: Sequence[FoldLosses],
+    iid_losses: Iterable[Array],
+    resampler: Resampler,
+    repeats: int = 1,
+    tails: tuple[Tail, ...] = (),
+) -> Measurement:
+    """Turn the collected losses into curves with their uncertainty.
+
+    The uncertainty of the losses over the choice of clusters is cluster-robust: with d_g the sum of
+    the deviations of the rows of cluster g from the mean, divided by the number of rows,
+    Σ = 1.4 · G/(G-1) · Σ_g d_g d_gᵀ, over levels and both sides at once; the factor stands for the
+    correlation that training on each other causes (doi:10.1080/01621459.2023.2197686). Below ten validated clusters
+    single rows take the place of clusters: the interval then speaks of new rows of these clusters.
+
+    Parameters
+    ----------
+    folds : sequence of FoldLosses
+    iid_losses : iterable of array
+    resampler : Resampler
+    repeats : int
+        How many assignments of clusters the folds consist of.
+    tails : tuple of Tail
+        Measured along with it.
+    """
+    parts = assemble_curve(folds, resampler, repeats)
+    clusters, few = resampler.clusters, resampler.few_clusters
+    units = np.arange(len(clusters)) if few else clusters
+    fragments, broken = fragment_losses(
+        [fold.seen for fold in folds], clusters, units, resampler.fragments
+    )
+    return Measurement(
+        curve=parts.curve,
+        fold_curves=parts.fold_curves,
+        weights=tuple(float(weight) for weight in parts.weights),
+        fragments=fragments,
+        loco=_loco(folds, parts, resampler),
+        loco_stderr=float(np.sqrt(np.array(parts.curve.covariance)[0, 0])),
+        iid=float(np.mean(np.concatenate(list(iid_losses)))),
+        test_losses=(gather_test_losses(folds, clusters),),
+        row_losses=tuple(fold.loco.means[:, 0] for fold in folds),
+        units=UnitLosses(
+            unit="rows" if few else "clusters",
+            ids=parts.used,
+            share=parts.share,
+            curve=parts.influence,
+            fragments=broken[parts.used],
+        ),
+        tails=tails,
+    )
+
+
+def _loco(folds: Sequence[FoldLosses], parts: "Curves", resampler: Resampler) -> float:
+    if resampler.n_train is not None:  # one sample of T̂ a fold is noisy, level 0 has many
+        return parts.curve.loss[0]
+    return float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """The pooled loss curve and those of the folds.
+
+    `influence` is what each of the units `used` adds, and `share` that of the validated rows which it
+    has.
+    """
+
+    curve: LossCurve
+    fold_curves: tuple[LossCurve, ...]
+    weights: Array
+    used: NDArray[np.intp]
+    share: Array
+    influence: Array
+
+
+def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: int) -> Curves:
+    """Return the loss curve of one loss; see `assemble`."""
+    clusters, few = resampler.clusters, resampler.few_clusters
+    sizes = np.array([len(fold.fold.validation) for fold in folds])
+    weights = sizes / sizes.sum()
+    lines = [_held_back_line(fold, resampler) for fold in folds]
+    curves = tuple(
+        _fold_curve(fold, line, resampler) for fold, line in zip(folds, lines, strict=True)
+    )
+    mean = np.array(pooled([curve.loss for curve in curves], list(weights)))
+    rows = np.zeros(resampler.n_units, dtype=np.intp)
+    parts = np.zeros((resampler.n_units, 2 * len(mean)))
+    for fold, line, weight in zip(folds, lines, weights, strict=True):
+        parts += weight * _influence(fold, line, resampler, None if few else mean)
+        rows += np.bincount(resampler.units_of(fold.fold.validation), minlength=resampler.n_units)
+    used = np.flatnonzero(rows)
+    influence = parts[used]
+    covariance = robust_covariance(influence)
+    curve = _pool(
+        curves, weights, covariance, max(1, len(used) - 1), sharpness_of(clusters), repeats
+    )
+    return Curves(
+        curve=curve,
+        fold_curves=curves,
+        weights=weights,
+        used=used,
+        share=rows[used] / rows.sum(),
+        influence=influence,
+    )
+
+
+def sharpness_of(clusters: NDArray[np.intp]) -> int:
+    """Return the highest power with which the loss curve can fall, from the cluster sizes.
+
+    A row with m - 1 others in its cluster meets J ~ Binomial(m - 1, r) of them in training at
+    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The size that 95 %
+    of the rows stay below stands for m, and 25 is the most.
+    """
+    sizes = np.bincount(clusters)[clusters]
+    return int(np.clip(np.quantile(sizes, 0.95) - 1, 1, SHARPNESS))
+
+
+def _held_back_line(fold: FoldLosses, resampler: Resampler) -> tuple[Array, Array]:
+    """Fit a line to the loss on T̂ ∖ T' over the levels; return it and its linear map.
+
+    T̂ ∖ T' is empty at level 0 when T' is all of T̂, and small at low levels; the loss there hardly
+    bends, so a line through all levels, weighted by rows, serves.
+    """
+    exposure = np.array(resampler.exposures)
+    held = fold.held_back(resampler)
+    counts = held.counts.sum(axis=0).astype(float)
+    mean = np.divide(held.sums.sum(axis=0), counts, out=np.zeros_like(counts), where=counts > 0)
+    design = np.column_stack([np.ones_like(exposure), exposure])
+    weighted = design * counts[:, None]
+    hat = design @ np.linalg.pinv(weighted.T @ design) @ weighted.T
+    return hat @ mean, hat
+
+
+def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler) -> LossCurve:
+    n_train = resampler.n_train or len(fold.fold.training)
+    n_validation = len(fold.fold.validation)
+    exhausted = 1.0 if resampler.scheme == "replace" else min(1.0, n_validation / n_train)
+    variances = fold.fit_variances
+    variances[0] = 0.0 if np.isnan(variances[0]) else variances[0]
+    known = variances[1:][np.isfinite(variances[1:])]  # failures may leave a level a single refit
+    variances[np.isnan(variances)] = known.max() if known.size else 0.0
+    return LossCurve(
+        injected=tuple(exposure * exhausted for exposure in resampler.exposures),
+        loss=tuple(np.nanmean(fold.validation.means, axis=0)),
+        stderr=tuple(np.sqrt(variances / np.array(fold.fits))),
+        n_train=n_train,
+        fits=fold.fits,
+        exhausted_at=exhausted,
+        training_loss=tuple(line[0]),
+    )
+
+
+def _influence(
+    fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler, mean: Array | None
+) -> Array:
+    """Return what each unit adds to the losses and held-back losses of a fold, as deviations.
+
+    Deviations are from the mean of all folds, or from that of the fold where its cluster is given.
+    """
+    means = fold.validation.means
+    centre = np.nanmean(means, axis=0) if mean is None else mean
+    scored = np.isfinite(means).sum(axis=0)
+    deviation = np.nan_to_num(means - centre) / np.maximum(scored, 1)
+    own = by_unit(deviation, resampler.units_of(fold.validation.rows), resampler.n_units)
+    held = fold.held_back(resampler)
+    totals = np.maximum(held.counts.sum(axis=0), 1)
+    ratio = held.sums.sum(axis=0) / totals
+    deviation = ((held.sums - ratio * held.counts) / totals) @ line[1].T
+    other = by_unit(deviation, held.units, resampler.n_units)
+    return np.hstack([own, other])
+
+
+def _pool(
+    curves: Sequence[LossCurve],
+    weights: Array,
+    covariance: Array,
+    freedom: int,
+    sharpness: int,
+    repeats: int,
+) -> LossCurve:
+    shares = list(weights)
+    variance = pooled(
+        [[error**2 for error in c.stderr or ()] for c in curves], [w**2 for w in shares]
+    )
+    return LossCurve(
+        injected=pooled([c.injected for c in curves], shares),
+        loss=pooled([c.loss for c in curves], shares),
+        stderr=tuple(np.sqrt(variance)),
+        n_train=round(sum(w * c.n_train for w, c in zip(shares, curves, strict=True))),
+        fits=tuple(
+            repeats * min(c.fits[level] for c in curves if c.fits) for level in range(len(variance))
+        ),
+        exhausted_at=min(1.0, float(np.dot(shares, [c.exhausted_at for c in curves]))),
+        training_loss=pooled([c.training_loss or () for c in curves], shares),
+        covariance=tuple(map(tuple, covariance.tolist())),
+        degrees_of_freedom=freedom,
+        sharpness=sharpness,
+    )
+
+
+# --- How often the losses of rows exceed some thresholds, level by level
+
+#: Thresholds are these quantiles of the rows' losses on the folds as they are.
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+class TailLosses:
+    """Collects, for several thresholds, the losses 1[loss > threshold] of an audit's refits."""
+
+    def __init__(self, folds: Sequence[Fold], resampler: Resampler) -> None:
+        self._folds = folds
+        self._resampler = resampler
+        self._first: list[Outcome] = []
+        self._collected: dict[float, list[FoldLosses]] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one refit; those on whole folds wait until the thresholds are known."""
+        if outcome.task.purpose == "loco":
+            self._first.append(outcome)
+        elif outcome.task.purpose == "rows":
+            self._add(outcome)
+
+    def set_thresholds(self) -> None:
+        """Choose the thresholds from the losses on whole folds; none where losses take two values."""
+        losses = np.concatenate([o.validation for o in self._first if o.validation is not None])
+        if len(np.unique(losses)) < 3:
+            return
+        levels = len(self._resampler.exposures)
+        for threshold in np.unique(np.quantile(losses, QUANTILES)):
+            self._collected[float(threshold)] = [FoldLosses(f, levels) for f in self._folds]
+        for outcome in self._first:
+            self._add(outcome)
+
+    def _add(self, outcome: Outcome) -> None:
+        assert outcome.validation is not None
+        assert outcome.held_back is not None
+        for threshold, folds in self._collected.items():
+            above = replace(
+                outcome,
+                validation=(outcome.validation > threshold).astype(float),
+                held_back=(outcome.held_back > threshold).astype(float),
+            )
+            folds[outcome.task.fold].add(above, self._resampler)
+
+    def assemble(self, repeats: int) -> tuple[Tail, ...]:
+        """Return the curves of all thresholds."""
+        tails = []
+        for threshold, folds in self._collected.items():
+            parts = assemble_curve(folds, self._resampler, repeats)
+            tails.append(
+                Tail(threshold=threshold, curve=parts.curve, fold_curves=parts.fold_curves)
+            )
+        return tuple(tails)
+
+
+# --- The losses of an audit while its refits come in
 
 #: Refits at each level of a fold from which on something can be said.
 LEAST_FITS = 2

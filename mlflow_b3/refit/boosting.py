@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mlflow_b3.data import ModelInputs
+from mlflow_b3.data.losses import Predictor
+from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import ModelError
-from mlflow_b3.losses import Predictor
-from mlflow_b3.refit.interface import Learner, Rows
-from mlflow_b3.refit.predictors import FunctionPredictor, MethodPredictor, as_codes
-from mlflow_b3.refit.settling import library_of
-from mlflow_b3.refit.sklearn import CloneLearner
+from mlflow_b3.refit.learner import FunctionPredictor, Learner, MethodPredictor, Rows, as_codes
+from mlflow_b3.refit.sklearn import CloneLearner, library_of
 
 Array = NDArray[Any]
 #: The categories of a column, in the model's order; None where the model does not say.

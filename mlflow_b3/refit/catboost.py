@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from mlflow_b3.data import ModelInputs
+from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.boosting import USE_TRAINER, BoostedClone
-from mlflow_b3.refit.interface import Learner, Source
-from mlflow_b3.refit.registry import load_native
+from mlflow_b3.refit.learner import Learner, Source, load_native
 
 CLASSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
 VALUES = (
@@ -50,7 +49,7 @@ def learner(model: Any, source: Source) -> Learner:
 
 
 class CatBoostLearner(BoostedClone):
-    """Trains an unfitted copy of a CatBoost model; see `mlflow_b3.refit.settling`."""
+    """Trains an unfitted copy of a CatBoost model; see `mlflow_b3.refit.sklearn`."""
 
     def __init__(self, model: Any, route: str) -> None:
         fitted = model.is_fitted()

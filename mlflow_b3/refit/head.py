@@ -9,12 +9,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from mlflow_b3.data.losses import Predictor
 from mlflow_b3.errors import ModelError
-from mlflow_b3.losses import Predictor
-from mlflow_b3.refit.interface import Learner, Rows, Source
-from mlflow_b3.refit.predictors import MethodPredictor
-from mlflow_b3.refit.registry import cannot_load
-from mlflow_b3.refit.skops import load_skops_function, skops_flavour
+from mlflow_b3.refit.learner import Learner, MethodPredictor, Rows, Source, cannot_load
+from mlflow_b3.refit.safety import load_skops_function, skops_flavour
 
 MOST_LABELS = 100
 NOTE = (

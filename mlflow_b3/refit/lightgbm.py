@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mlflow_b3.data import ModelInputs
+from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.boosting import (
     USE_TRAINER,
@@ -16,9 +16,8 @@ from mlflow_b3.refit.boosting import (
     BoosterLearner,
     with_categories,
 )
-from mlflow_b3.refit.interface import Learner, Source
-from mlflow_b3.refit.registry import load_native
-from mlflow_b3.refit.settling import SEEDS
+from mlflow_b3.refit.learner import Learner, Source, load_native
+from mlflow_b3.refit.sklearn import SEEDS
 
 #: What an objective makes a booster predict.
 KINDS = {

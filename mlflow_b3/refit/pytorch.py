@@ -1,18 +1,462 @@
 """PyTorch networks: trained afresh, from their logged weights, or in their last layer only."""
 
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import fx, nn
+from torch.nn import functional as F  # noqa: N812 - the name that everybody knows
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
-from mlflow_b3.errors import ModelError
-from mlflow_b3.refit.interface import CannotRefit, Learner, Source
-from mlflow_b3.refit.last_layer import LastLayerLearner
-from mlflow_b3.refit.network import ROUTES, seen_kind
-from mlflow_b3.refit.recipe import DEFAULT, incomplete, not_repeated, one_of, read_recipe
-from mlflow_b3.refit.registry import load_native
-from mlflow_b3.refit.torch_network import Examined, examine, require_resettable
-from mlflow_b3.refit.torch_training import LOSS_NAMES, OPTIMIZERS, TorchLearner
+from mlflow_b3.data.losses import Predictor
+from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.refit.learner import CannotRefit, Learner, Rows, Source, load_native
+from mlflow_b3.refit.networks import (
+    DEFAULT,
+    FRESH,
+    GIVEN,
+    HOT_START,
+    ROUTES,
+    LastLayerLearner,
+    NetworkLearner,
+    Recipe,
+    Split,
+    as_columns,
+    as_matrix,
+    find_link,
+    incomplete,
+    normalised,
+    not_repeated,
+    one_of,
+    plain,
+    probe_rows,
+    read_recipe,
+    seen_kind,
+)
+
+# --- PyTorch networks watched and taken apart: their width, their last layer, their first weights
+
+Array = NDArray[Any]
+#: A function that runs a network on rows and returns its outputs and the inputs, weight and bias of
+#: the last linear layer that was used, if one was.
+Watch = Callable[[Any, Any], tuple[Any, tuple[Any, Any, Any] | None]]
+
+
+@contextmanager
+def quiet(seed: int | None = None, device: str = "cpu") -> Iterator[None]:
+    """Use one thread and, with a seed, random numbers that leave the user's own as they were."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    others = [device] if torch.device(device).type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=others):
+            if seed is not None:
+                torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A network and what was seen when it was run.
+
+    Attributes
+    ----------
+    network : torch.nn.Module
+        In the form in which it predicts, on the CPU; a copy of its own.
+    width, columns : int
+        How many features it takes and how many outputs it gives.
+    outputs : numpy.ndarray
+        Its outputs for some rows of random numbers.
+    split : Split or None
+        The network cut before its last linear layer, where that is possible.
+    exported : bool
+        It is a graph of operations, as in MLflow's format pt2, and cannot be trained.
+    dtype : numpy dtype
+        Of its parameters.
+    """
+
+    network: Any
+    width: int
+    outputs: Array
+    split: Split | None
+    exported: bool
+    dtype: Any
+
+    @property
+    def columns(self) -> int:
+        """Number of output columns."""
+        return int(self.outputs.shape[1])
+
+
+def examine(model: Any) -> Examined:
+    """Run a network on random rows and see what it is made of."""
+    exported = isinstance(model, fx.GraphModule)
+    # a graph has no mode to change, and is only read
+    network = model if exported else copy.deepcopy(model).cpu().eval()
+    parameters = list(network.parameters())
+    wide = bool(parameters) and parameters[0].dtype == torch.float64
+    dtype = np.float64 if wide else np.float32
+    watch = _watch_graph if exported else _watch_modules
+    problems = []
+    for width in dict.fromkeys(int(p.shape[-1]) for p in parameters if p.ndim):
+        rows = torch.as_tensor(probe_rows(width).astype(dtype))
+        try:
+            with quiet(), torch.no_grad():
+                outputs, last = watch(network, rows)
+        except Exception as error:  # foreign code, and a width that may be wrong
+            problems.append(f": {type(error).__name__}: {error}")
+            continue
+        if isinstance(outputs, torch.Tensor):
+            given = as_columns(outputs.numpy(), len(rows))
+            split = _split(network, watch, given, last, width, dtype)
+            return Examined(
+                network=network,
+                width=width,
+                outputs=given,
+                split=split,
+                exported=exported,
+                dtype=dtype,
+            )
+    raise CannotRefit(
+        f"{type(model).__name__} does not turn one table of numbers into one table of numbers, "
+        "which is what can be refitted here" + "".join(problems[:1])
+    )
+
+
+def run(network: Any, matrix: Array, device: str = "cpu") -> Array:
+    """Return the outputs of a network that is in the form in which it predicts."""
+    with quiet(), torch.no_grad():
+        outputs = network(torch.as_tensor(matrix, device=device))
+    return as_columns(outputs.cpu().numpy(), len(matrix))
+
+
+def _watch_modules(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
+    seen = []
+    hooks = [
+        part.register_forward_pre_hook(lambda part, given: seen.append((part, given[0])))
+        for part in network.modules()
+        if isinstance(part, nn.Linear)
+    ]
+    try:
+        outputs = network(rows)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not seen:
+        return outputs, None
+    part, features = seen[-1]
+    return outputs, (features, part.weight, part.bias)
+
+
+class _Watcher(fx.Interpreter):  # type: ignore[misc]
+    """Runs an exported graph and keeps the arguments of its last linear operation."""
+
+    last: tuple[Any, ...] | None = None
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is torch.ops.aten.linear.default:
+            self.last = args
+        return super().call_function(target, args, kwargs)
+
+
+def _watch_graph(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
+    watcher = _Watcher(network)
+    outputs = watcher.run(rows)
+    if watcher.last is None:
+        return outputs, None
+    features, weight, *bias = watcher.last
+    return outputs, (features, weight, bias[0] if bias else None)
+
+
+def _split(
+    network: Any, watch: Watch, outputs: Array, last: Any, width: int, dtype: Any
+) -> Split | None:
+    """Return the network cut before its last linear layer, if it ends with one."""
+    if last is None or last[0].ndim != 2 or len(last[0]) != len(outputs):
+        return None
+    weight = last[1].detach().numpy()
+    bias = np.zeros(len(weight)) if last[2] is None else last[2].detach().numpy()
+    link = find_link(outputs, last[0].numpy() @ weight.T + bias)
+    if link is None:
+        return None
+
+    def features(matrix: Array) -> Array:
+        with quiet(), torch.no_grad():
+            _, seen = watch(network, torch.as_tensor(matrix))
+        assert seen is not None
+        given: Array = seen[0].numpy()
+        return given
+
+    return Split(features=features, weight=weight, bias=bias, link=link, width=width, dtype=dtype)
+
+
+def require_resettable(network: Any) -> None:
+    """Refuse a network with parameters that nobody knows how to initialise."""
+    for name, part in network.named_modules():
+        own = [key for key, p in part.named_parameters(recurse=False) if p.requires_grad]
+        if own and not hasattr(part, "reset_parameters"):
+            where = f"{name}.{own[0]}" if name else own[0]
+            raise ModelError(
+                f"refit='fresh' cannot initialise the parameter {where!r}: {type(part).__name__} has "
+                "no reset_parameters. Give it one, or a trainer."
+            )
+
+
+def kept(network: Any) -> list[str]:
+    """Return the parameters and buffers that a reset leaves as they were logged."""
+    names = []
+    for name, part in network.named_modules():
+        resets = hasattr(part, "reset_parameters") and not _frozen(part)
+        names += [
+            f"{name}.{key}" if name else key
+            for key, value in (
+                *part.named_parameters(recurse=False),
+                *part.named_buffers(recurse=False),
+            )
+            if not resets or (isinstance(value, nn.Parameter) and not value.requires_grad)
+        ]
+    return names
+
+
+def reset(network: Any) -> None:
+    """Initialise all parameters but frozen ones, in the order in which layers are made."""
+    for part in network.children():
+        reset(part)
+    if not hasattr(network, "reset_parameters") or _frozen(network):
+        return
+    frozen = [
+        (p, p.detach().clone()) for p in network.parameters(recurse=True) if not p.requires_grad
+    ]
+    network.reset_parameters()
+    with torch.no_grad():
+        for parameter, value in frozen:
+            parameter.copy_(value)
+
+
+def _frozen(part: Any) -> bool:
+    own = list(part.parameters(recurse=False))
+    return bool(own) and not any(p.requires_grad for p in own)
+
+
+# --- How a PyTorch network is trained with a recipe
+
+#: The losses a network can be trained with, each with its function and what it makes of outputs.
+LOSSES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "cross_entropy": (F.cross_entropy, ("logits", "log-probabilities", "probabilities")),
+    "nll": (F.nll_loss, ("log-probabilities",)),
+    "bce_with_logits": (F.binary_cross_entropy_with_logits, ("logits",)),
+    "bce": (F.binary_cross_entropy, ("probabilities",)),
+    "mse": (F.mse_loss, ("values",)),
+    "l1": (F.l1_loss, ("values",)),
+    "huber": (F.huber_loss, ("values",)),
+    "smooth_l1": (F.smooth_l1_loss, ("values",)),
+}
+SEVERAL = ("cross_entropy", "nll")  # those for more than one output column
+ALIASES = {
+    "binarycrossentropywithlogits": "bce_with_logits",
+    "binarycrossentropy": "bce",
+    "meansquarederror": "mse",
+    "mae": "l1",
+    "meanabsoluteerror": "l1",
+}
+LOSS_NAMES = {
+    **{plain(name): name for name in LOSSES},
+    **{f"{plain(name)}loss": name for name in LOSSES},  # as PyTorch's classes and functions
+    **ALIASES,
+}
+#: LBFGS wants a function instead of a step, and SparseAdam sparse gradients.
+OPTIMIZERS = {
+    plain(name): name
+    for name, value in vars(torch.optim).items()
+    if inspect.isclass(value)
+    and issubclass(value, torch.optim.Optimizer)
+    and name not in ("Optimizer", "LBFGS", "SparseAdam")
+}
+
+
+def output_kind(seen: Examined, loss: str) -> str:
+    """Return what the output columns are for a network trained with a loss."""
+    kinds = LOSSES[loss][1]
+    if (loss in SEVERAL) != (seen.columns > 1):
+        fitting = [name for name in LOSSES if (name in SEVERAL) == (seen.columns > 1)]
+        raise ModelError(
+            f"loss={loss!r} does not fit a network with {seen.columns} output "
+            f"column{'s' if seen.columns > 1 else ''}; use one of {', '.join(map(repr, fitting))}."
+        )
+    kind = seen_kind(seen.outputs) if seen.columns > 1 else kinds[0]
+    # numbers of a linear layer may lie between 0 and 1 by chance
+    linear = seen.split is not None and seen.split.link == "logits"
+    within = not linear and bool(((seen.outputs >= 0) & (seen.outputs <= 1)).all())
+    doubled = seen.split is not None and seen.split.link == "probabilities"
+    if kind not in kinds or (loss == "bce" and not within):
+        raise ModelError(
+            f"loss={loss!r} needs outputs that are {kinds[0]}, which those of the network are not."
+        )
+    if loss == "bce_with_logits" and doubled:
+        raise ModelError(
+            "loss='bce_with_logits' is for outputs before the sigmoid, but the network ends with "
+            "one; use 'bce'."
+        )
+    return kind
+
+
+class TorchLearner(NetworkLearner):
+    """Trains a PyTorch network with a recipe.
+
+    Parameters
+    ----------
+    seen : Examined
+    name : str
+        What the report calls the network.
+    route : {"fresh", "hot-start"}
+    recipe : Recipe
+        Complete.
+    device : str
+        Where it is trained.
+
+    Notes
+    -----
+    Rows come in batches as from a `DataLoader`, with one thread. A last batch of a single row is
+    left out where the network has batch normalisation, which it would break.
+    """
+
+    def __init__(
+        self, seen: Examined, name: str, route: str, recipe: Recipe, device: Any = "cpu"
+    ) -> None:
+        values = recipe.values
+        super().__init__(
+            route,
+            kind=output_kind(seen, values["loss"]),
+            columns=seen.columns,
+            width=seen.width,
+            dtype=seen.dtype,
+        )
+        self.name = name
+        self._network = seen.network
+        self._loss, self._epochs = values["loss"], values["epochs"]
+        self._batch, self._shuffle = values["batch_size"], values["shuffle"]
+        self._optimizer = values["optimizer"]
+        self._settings = {"lr": values["learning_rate"], **_accepted(recipe)}
+        self._device = _device(device)
+        self.parallel = self._device == "cpu"
+        self.notes = (recipe.note(route), *self._further_notes(route))
+
+    def _further_notes(self, route: str) -> tuple[str, ...]:
+        notes = [
+            f"other settings of {self._optimizer}, and schedules, early stopping and class weights "
+            "if there were any, are not known: PyTorch's own defaults and none"
+        ]
+        if self._loss == "cross_entropy" and self._kind == "probabilities":
+            notes.append("cross_entropy is applied to probabilities, as the network returns them")
+        if route == "hot-start":
+            return (*notes, HOT_START)
+        notes += [
+            FRESH,
+            "first weights are those of reset_parameters, whatever the network's own code did",
+        ]
+        same = kept(self._network)
+        if same:
+            self.strength = "lower-bound"
+            listed = ", ".join(same[:5]) + (" and others" if len(same) > 5 else "")
+            notes.append(f"frozen parameters and buffers keep their logged values: {listed}")
+        return tuple(notes)
+
+    def forward(self, X: Any) -> NDArray[Any]:
+        """Return the outputs of the logged network."""
+        return run(self._network, X)
+
+    def train(self, rows: Rows, seed: int | None) -> Predictor:
+        """Train a copy on these rows; without a seed, with seed 0."""
+        matrix = as_matrix(rows.X, self._dtype)
+        _, coded = self._coded(rows.target)
+        with quiet(0 if seed is None else seed, self._device):
+            network = copy.deepcopy(self._network)
+            if self.route == "fresh":
+                reset(network)
+            network.to(self._device).train()
+            self._fit(network, matrix, coded, normalised(rows.weight))
+        network.eval()
+        return self._predictor(lambda X: run(network, X, self._device), rows.target)
+
+    def _fit(
+        self,
+        network: Any,
+        matrix: NDArray[Any],
+        coded: NDArray[Any],
+        weight: NDArray[np.float32] | None,
+    ) -> None:
+        several = self._loss in SEVERAL
+        truth = coded if several else coded.astype(self._dtype)
+        tensors = [torch.as_tensor(part, device=self._device) for part in (matrix, truth)]
+        if weight is not None:
+            tensors.append(torch.as_tensor(weight, device=self._device))
+        trainable = [p for p in network.parameters() if p.requires_grad]
+        optimizer = getattr(torch.optim, self._optimizer)(trainable, **self._settings)
+        batches = self._batches(network, TensorDataset(*tensors))
+        function = LOSSES[self._loss][0]
+        for _ in range(self._epochs):
+            for X, y, *w in batches:
+                optimizer.zero_grad()
+                outputs = network(X)
+                given = outputs if several else outputs.reshape(len(y))
+                loss = (
+                    (function(given, y, reduction="none") * w[0]).mean()
+                    if w
+                    else function(given, y)
+                )
+                loss.backward()
+                optimizer.step()
+
+    def _batches(self, network: Any, rows: Any) -> Any:
+        size = self._batch or len(rows)
+        alone = len(rows) > size and len(rows) % size == 1
+        normalises = any(
+            isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules()
+        )
+        order = RandomSampler(rows) if self._shuffle else SequentialSampler(rows)
+        # whole batches at once: the order of a usual DataLoader, without its work on single rows
+        sampler = BatchSampler(order, size, drop_last=alone and normalises)
+        return DataLoader(rows, sampler=sampler, batch_size=None)
+
+
+def _accepted(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings that the optimizer takes; the user's must all be among them."""
+    optimizer = recipe.values["optimizer"]
+    known = inspect.signature(getattr(torch.optim, optimizer)).parameters
+    settings = recipe.settings()
+    for name in settings:
+        if name not in known and recipe.origins[name] == GIVEN:
+            raise InputError(
+                f"refit_options {name!r} is nothing that the optimizer {optimizer} takes."
+            )
+    return {name: value for name, value in settings.items() if name in known}
+
+
+def _device(name: Any) -> str:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise InputError(
+            f"refit_options device={name!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from error
+    return str(name)
+
+
+# --- PyTorch networks: trained afresh, from their logged weights, or in their last layer only
 
 REQUIRED = ("epochs", "learning_rate", "batch_size", "optimizer", "loss")
 EXPORTED = (

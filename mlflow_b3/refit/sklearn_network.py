@@ -14,14 +14,11 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state
 
+from mlflow_b3.data.losses import Predictor
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.losses import Predictor
 from mlflow_b3.refit.head import as_numbers
-from mlflow_b3.refit.interface import Learner, Rows, Source
-from mlflow_b3.refit.last_layer import LastLayerLearner, Split
-from mlflow_b3.refit.network import HOT_START, as_predictor
-from mlflow_b3.refit.predictors import MethodPredictor
-from mlflow_b3.refit.recipe import CHECKS
+from mlflow_b3.refit.learner import Learner, MethodPredictor, Rows, Source
+from mlflow_b3.refit.networks import CHECKS, HOT_START, LastLayerLearner, Split, as_predictor
 from mlflow_b3.refit.sklearn import CloneLearner, estimator_inputs, estimator_name
 
 Array = NDArray[Any]

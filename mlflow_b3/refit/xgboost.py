@@ -1,20 +1,333 @@
-"""XGBoost: routes `clone` for its classes for scikit-learn, `parameters` for native boosters."""
+"""XGBoost: routes `clone` for its scikit-learn classes, `parameters` for native boosters."""
 
+import ast
 import json
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from mlflow_b3.data import ModelInputs
-from mlflow_b3.errors import ModelError
-from mlflow_b3.refit.boosting import Array, BoostedClone, BoosterLearner, Categories
-from mlflow_b3.refit.interface import Learner, Source
-from mlflow_b3.refit.registry import load_native
+from mlflow_b3.data.table import ModelInputs
+from mlflow_b3.errors import InputError, ModelError, closest
+from mlflow_b3.refit.boosting import USE_TRAINER, Array, BoostedClone, BoosterLearner, Categories
+from mlflow_b3.refit.learner import Learner, Source, load_native
 from mlflow_b3.refit.sklearn import estimator_inputs
-from mlflow_b3.refit.xgboost_params import read_options
-from mlflow_b3.refit.xgboost_recovery import assumed, recover
+
+# --- Reading XGBoost's hyper-parameters from a user's options and from logged text
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CONSTRAINTS = frozenset({"interaction_constraints", "monotone_constraints"})
+#: Names that stand for the same parameter.
+ALIASES = {
+    "alpha": "reg_alpha",
+    "eta": "learning_rate",
+    "lambda": "reg_lambda",
+    "min_split_loss": "gamma",
+    "nthread": "n_jobs",
+    "num_boost_round": "n_estimators",
+    "seed": "random_state",
+}
+#: Parameters that a stored model forgets and that decide on what it learns.
+FORGOTTEN = _words(
+    "colsample_bylevel colsample_bynode colsample_bytree feature_selector gamma grow_policy "
+    "interaction_constraints learning_rate max_bin max_cat_threshold max_cat_to_onehot "
+    "max_delta_step max_depth max_leaves min_child_weight missing monotone_constraints "
+    "multi_strategy normalize_type one_drop process_type random_state rate_drop refresh_leaf reg_alpha reg_lambda "
+    "sample_type sampling_method seed_per_iteration skip_drop subsample top_k tree_method "
+    "updater"
+)
+#: Parameters that a stored model keeps, as far as its objective has them.
+KEPT = _words(
+    "base_score booster expectile_alpha huber_slope n_estimators num_class "
+    "num_parallel_tree objective quantile_alpha scale_pos_weight tweedie_variance_power"
+)
+#: Parameters that do not change what is learned.
+TECHNICAL = _words(
+    "callbacks device disable_default_eval_metric early_stopping_rounds enable_categorical "
+    "eval_metric feature_types importance_type max_cached_hist_node n_jobs validate_parameters "
+    "verbosity"
+)
+NAMES = FORGOTTEN | KEPT | TECHNICAL | set(ALIASES)
+#: Parameters whose values are words; all others are numbers.
+WORDS = CONSTRAINTS | _words(
+    "booster feature_selector grow_policy multi_strategy normalize_type objective process_type "
+    "sample_type sampling_method tree_method updater"
+)
+#: They alone do not tell how a model was trained.
+UNTELLING = frozenset({"missing", "random_state", "seed_per_iteration"})
+#: What autologging writes with the parameters of every training.
+AUTOLOGGED = frozenset({"maximize", "num_boost_round", "verbose_eval"})
+
+
+def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyper-parameters among the user's options, given one by one or as `params`."""
+    params = options.get("params", {})
+    if params == "complete":  # the command line's way to say that no others were set
+        params = {}
+    if not isinstance(params, Mapping):
+        raise InputError(
+            f"refit_options params={params!r} must be a mapping of names to values, or 'complete'."
+        )
+    flat = {name: value for name, value in options.items() if name != "params"}
+    unknown = [name for name in (*flat, *params) if name not in NAMES]
+    if unknown:
+        raise InputError(
+            f"refit_options: {', '.join(map(repr, unknown))} is no hyper-parameter of XGBoost."
+            + closest(str(unknown[0]), [*NAMES, "params"])
+            + " Give them by their names, or as a mapping 'params'."
+        )
+    read: dict[str, Any] = {}
+    for name, value in (*params.items(), *flat.items()):
+        known = ALIASES.get(name, str(name))
+        if known in read:
+            raise InputError(f"refit_options: {name!r} is given twice, as {known!r} too.")
+        if known in TECHNICAL:
+            continue
+        try:
+            read[known] = _read(known, value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise InputError(f"refit_options {name}={value!r} cannot be read: {error}.") from error
+    return read
+
+
+def read_logged(params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hyper-parameters of XGBoost among logged ones; None where a default was meant."""
+    read: dict[str, Any] = {}
+    for name, text in params.items():
+        known = ALIASES.get(name, name)
+        if name not in NAMES or known in TECHNICAL:
+            continue
+        try:
+            value = _read(known, text)
+        except ValueError as error:
+            custom = known == "objective"
+            raise ModelError(
+                f"the run's parameter {name}={text!r} cannot be read"
+                + (f": a function is not stored with a model. {USE_TRAINER}" if custom else "; ")
+                + ("" if custom else f"give {name} in refit_options.")
+            ) from error
+        if read.get(known) is not None and value is not None and read[known] != value:
+            raise ModelError(
+                f"the run has two values of {known}: {read[known]!r} and {value!r}; give {known} in "
+                "refit_options."
+            )
+        read[known] = value if value is not None else read.get(known)
+    return read
+
+
+def read_value(text: str) -> Any:
+    """Return what a value was before it was logged as text: a literal of Python, or a word.
+
+    Raises
+    ------
+    ValueError
+        For the text of an object, such as a function.
+    """
+    if text in ("nan", "inf", "-inf"):
+        return float(text)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        if re.fullmatch(r"[\w:.+@-]*", text):
+            return text
+        raise ValueError(f"{text!r} is neither a literal nor a word") from None
+
+
+def _read(name: str, text: str) -> Any:
+    """Return the value of a parameter.
+
+    Constraints by the numbers of columns stay text, as XGBoost wants them.
+    """
+    value = read_value(text)
+    if isinstance(value, str) and name not in WORDS:
+        raise ValueError(f"{name} is a number")
+    by_name = isinstance(value, dict) or (
+        isinstance(value, list) and all(isinstance(one, str) for part in value for one in part)
+    )
+    return text if name in CONSTRAINTS and value is not None and not by_name else value
+
+
+# --- The hyper-parameters of a stored XGBoost model, which has lost most of them
+#
+# What it still knows (objective, rounds, base score, …) is taken from it. All others come from the
+# user's options, or else from the parameters logged with the run.
+
+DEFAULT_DEPTH = 6
+LOOKED_AT = 50  # trees
+
+
+def recover(
+    booster: Any, source: Source, *, is_estimator: bool = False, is_forest: bool = False
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the parameters to train with, rounds as `n_estimators`, and where they come from.
+
+    Parameters
+    ----------
+    booster : xgboost.Booster
+        As it was stored.
+    source : Source
+        With the parameters of the run, and the user's options.
+    is_estimator, is_forest : bool
+        Whether it was logged by one of XGBoost's classes for scikit-learn, and by one of a random
+        forest, whose `n_estimators` are trees of a single round.
+
+    Raises
+    ------
+    ModelError
+        Where nothing is known about what the model has lost, or what was logged cannot have been
+        the parameters of this model.
+    """
+    options, logged = read_options(source.options), read_logged(source.params)
+    autologged = set(source.params) >= AUTOLOGGED
+    told = (set(logged) | set(options)) & (FORGOTTEN - UNTELLING)
+    if not told and not autologged and "params" not in source.options:
+        raise ModelError(_nothing_known(source))
+    kept = kept_by(booster, is_estimator=is_estimator, is_forest=is_forest)
+    _require_agreement(logged, options, kept, booster, is_estimator)
+    used = {name: value for name, value in logged.items() if name in FORGOTTEN - set(options)}
+    params = {**kept, **used, **options, "objective": kept["objective"]}
+    params = {name: value for name, value in params.items() if value is not None}
+    _require_depth(params, booster)
+    return params, _notes(used, options, kept, autologged)
+
+
+def assumed(source: Source) -> str | None:
+    """Return what is assumed where neither autologging nor the user says that all is known."""
+    if set(source.params) >= AUTOLOGGED or "params" in source.options:
+        return None
+    return (
+        "XGBoost does not store hyper-parameters with a model, and those that were neither logged "
+        "with the run nor given were assumed to be its defaults. Give all that were not, by "
+        "refit_options={'params': {…}}; on the command line one by one, and --refit-option "
+        "params=complete to say that these are all"
+    )
+
+
+def kept_by(booster: Any, *, is_estimator: bool, is_forest: bool) -> dict[str, Any]:
+    """Return the parameters that a stored booster still knows."""
+    learner = json.loads(booster.save_config())["learner"]
+    model, trees = learner["learner_model_param"], learner["gradient_booster"]
+    kept: dict[str, Any] = {"objective": learner["objective"]["name"], "booster": trees["name"]}
+    for own in learner["objective"].values():
+        if isinstance(own, dict):
+            kept.update({name: _single(read_value(text)) for name, text in own.items()})
+    forest = trees.get("gbtree", trees).get("gbtree_model_param", {}).get("num_parallel_tree")
+    if forest is not None:
+        kept["num_parallel_tree"] = int(forest)
+    kept["n_estimators"] = booster.num_boosted_rounds()
+    if is_estimator and booster.attr("best_iteration") is not None:
+        kept["n_estimators"] = int(booster.attr("best_iteration")) + 1
+    if is_forest:
+        kept["n_estimators"] = kept.pop("num_parallel_tree")
+    if int(model["num_class"]) > 1:
+        kept["num_class"] = int(model["num_class"])
+    if model.get("boost_from_average") == "0":  # else it was estimated from the rows
+        kept["base_score"] = _single(read_value(model["base_score"]))
+    return kept
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _require_agreement(
+    logged: Mapping[str, Any],
+    options: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    booster: Any,
+    is_estimator: bool,
+) -> None:
+    """Refuse logged parameters that the stored model contradicts: they are another model's."""
+    for name in ("objective", "num_class", "booster"):
+        if name in options and options[name] is not None and options[name] != kept.get(name):
+            raise InputError(
+                f"refit_options {name}={options[name]!r}, but the model was trained with "
+                f"{kept.get(name)!r}."
+            )
+    wrong = []
+    for name in sorted((KEPT & set(logged)) - set(options)):
+        value, own = logged[name], kept.get(name)
+        if value is None or own is None or _same(value, own):
+            continue
+        if name == "n_estimators":
+            stopped = booster.attr("best_iteration") is not None
+            if stopped and value >= booster.num_boosted_rounds():
+                continue
+        if name == "objective" and is_estimator and str(own).startswith("multi:"):
+            continue  # the class chose it by itself, when it saw the labels
+        wrong.append(f"{name}={value!r}, but the model has {own!r}")
+    if wrong:
+        raise ModelError(
+            f"the parameters logged with its run are not those of this model: {'; '.join(wrong)}. "
+            "Give the right ones in refit_options."
+        )
+
+
+def _same(value: Any, own: Any) -> bool:
+    if isinstance(value, (int, float)) and isinstance(own, (int, float)):
+        return math.isclose(value, own, rel_tol=1e-6, abs_tol=1e-12)
+    return str(value) == str(own)
+
+
+def _require_depth(params: Mapping[str, Any], booster: Any) -> None:
+    """Refuse a depth that the trees of the stored model exceed."""
+    allowed = params.get("max_depth", DEFAULT_DEPTH)
+    if params["booster"] == "gblinear" or not allowed:
+        return
+    trees = booster[: min(LOOKED_AT, booster.num_boosted_rounds())].get_dump()
+    depth = max(len(line) - len(line.lstrip("\t")) for tree in trees for line in tree.split("\n"))
+    if depth > allowed:
+        raise ModelError(
+            f"max_depth={allowed} (XGBoost's default is {DEFAULT_DEPTH}) is not what this model was "
+            f"trained with: it has trees of depth {depth}. Give the right hyper-parameters in "
+            "refit_options."
+        )
+
+
+def _nothing_known(source: Source) -> str:
+    where = f"the run of {source.uri!r}" if source.uri else "it"
+    return (
+        "XGBoost does not store hyper-parameters such as max_depth and learning_rate with a model, "
+        f"and none were logged with {where}: it cannot be trained again as it was. Give them, in "
+        "Python by refit_options={'params': {'max_depth': 3, 'learning_rate': 0.1}}, on the command "
+        "line by --refit-option max_depth=3 --refit-option learning_rate=0.1; params={} takes "
+        "XGBoost's defaults on purpose. Next time mlflow.xgboost.autolog() logs them."
+    )
+
+
+def _notes(
+    used: Mapping[str, Any], options: Mapping[str, Any], kept: Mapping[str, Any], autologged: bool
+) -> tuple[str, ...]:
+    """Say which parameter came from where."""
+    notes = [f"from the model itself: {_listed(kept, options)}"]
+    given = {name: value for name, value in used.items() if value is not None}
+    if given:
+        notes.append(f"from the run's parameters: {_listed(given)}")
+    if options:
+        notes.append(f"from refit_options: {_listed(options)}")
+    if autologged:
+        notes.append("all other hyper-parameters are XGBoost's defaults, as autologging shows")
+    else:
+        notes.append(
+            "all other hyper-parameters are XGBoost's defaults; whether the model had others is not "
+            "known"
+        )
+    return tuple(notes)
+
+
+def _listed(params: Mapping[str, Any], without: Mapping[str, Any] | None = None) -> str:
+    left_out = without or {}
+    return ", ".join(f"{name}={params[name]!r}" for name in sorted(params) if name not in left_out)
+
+
+# --- XGBoost: routes `clone` for its classes for scikit-learn, `parameters` for native boosters
 
 #: What an objective makes a booster predict; all others that begin with `reg:` are numbers.
 KINDS = {

@@ -1,19 +1,345 @@
-"""A comparison of audited models as text, Markdown, CSV and JSON."""
+"""A comparison of audited models as text, Markdown, CSV, JSON and HTML."""
 
 import csv
 import io
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any
 
-from mlflow_b3.comparing import Comparison
-from mlflow_b3.reporting.comparison_page import comparison_page, comparison_plot
-from mlflow_b3.reporting.comparison_words import (
-    TITLE,
-    comparison_tables,
-    explain_comparison,
-    readable_names,
-)
-from mlflow_b3.reporting.layout import aligned, escaped, listed, paragraphs, titled
+from markupsafe import Markup
+
+from mlflow_b3.auditing.comparison import Comparison, Contender, Difference
+from mlflow_b3.reporting.charts import Axis, Plot, axis_for
+from mlflow_b3.reporting.document import aligned, escaped, listed, paragraphs, titled
+from mlflow_b3.reporting.pages import page
+from mlflow_b3.reporting.phrases import shorten
+from mlflow_b3.reporting.tables import INTERVAL, Table
+from mlflow_b3.results import interval_words, loss_words, number, percent, visible
+from mlflow_b3.version import __version__
+
+# --- What a comparison of audited models says, in tables and in words
+
+TITLE = "Audited models side by side"
+LONGEST_NAME = 60
+WORDS = {"e0": "on new clusters", "loco": "by the cluster ids as they are"}
+MEASURES = {"e0": "e0", "loco": "the score by cluster ids", "cvc": "CV_c"}
+
+
+def explain_comparison(comparison: Comparison) -> list[str]:
+    """Return who is best, what of that is noise, and where naive scores say otherwise."""
+    compared = [c for c in comparison.contenders if c.rank_iid is not None]
+    if len(compared) < 2:
+        return ["Fewer than two models can be compared; the notes say why."]
+    best = [c for c in compared if _place(comparison, c) == 1]
+    naive = min(compared, key=lambda c: c.iid)
+    sentences = [_best(comparison, best, all_known=len(compared) == len(comparison.contenders))]
+    sentences += _apart(comparison, best)
+    if any(d.flips_iid for d in comparison.differences if d.worse == naive.name):
+        sentences.append(_preferred(comparison, naive, best[0]))
+    return sentences + _flips(comparison)
+
+
+def where_words(comparison: Comparison) -> str:
+    """Return for which rows the loss is that models are ranked by."""
+    if comparison.by != "cvc":
+        return WORDS[comparison.by]
+    if not comparison.new:
+        return "with the bias of cross-validation added back"
+    return f"for new groups of {_and([visible(name) for name in comparison.new])}"
+
+
+def _place(comparison: Comparison, contender: Contender) -> int | None:
+    return {"e0": contender.rank_e0, "loco": contender.rank_loco, "cvc": contender.rank_cvc}[
+        comparison.by
+    ]
+
+
+def _preferred(comparison: Comparison, naive: Contender, best: Contender) -> str:
+    """Return which model the score that ignores clusters prefers, and what becomes of it."""
+    where = where_words(comparison)
+    if comparison.by == "cvc" and best.iid > naive.iid:
+        return (
+            f"Plain CV prefers {naive.name} ({number(naive.iid)} vs {number(best.iid)}); {where} "
+            f"{best.name} is better ({number(best.cvc)} vs {number(naive.cvc)})."
+        )
+    return (
+        f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); {where} it takes place "
+        f"{_place(comparison, naive)}."
+    )
+
+
+def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) -> str:
+    word = loss_words(comparison.loss)
+    has = "has the lowest" if len(best) == 1 else "have the same lowest"
+    who = f"{_and([c.name for c in best])} {has} {word}"
+    if comparison.by == "loco":
+        return (
+            f"Which model is best on new clusters is not known. {who} {WORDS['loco']}: "
+            f"{number(best[0].loco)}."
+        )
+    among = "" if all_known else f"Of those whose {MEASURES[comparison.by]} is known, "
+    if comparison.by == "cvc":
+        return f"{among}{who} {where_words(comparison)}: CV_c is {number(best[0].cvc)}."
+    return f"{among}{who} on new clusters: {number(best[0].e0)}."
+
+
+def _apart(comparison: Comparison, best: Sequence[Contender]) -> list[str]:
+    """Return how sure the lead of the best is; that others equal it has been said."""
+    first = best[0].name
+    own = [d for d in comparison.differences if d.better == first and d.difference != 0]
+    it, lead = ("It", "its lead") if len(best) == 1 else (first, f"the lead of {first}")
+    sentences = {
+        "yes": "{it} is better than {others} beyond the noise.",
+        "no": "{Lead} over {others} is within the noise.",
+        "not known": "Whether {lead} over {others} is noise cannot be told from so few clusters.",
+        "not comparable": "{Lead} over {others} says nothing: these audits are not comparable.",
+    }
+    worse = {verdict: [d.worse for d in own if _beyond(d) == verdict] for verdict in sentences}
+    return [
+        sentence.format(
+            it=it, lead=lead, Lead=lead[0].upper() + lead[1:], others=", ".join(worse[verdict])
+        )
+        for verdict, sentence in sentences.items()
+        if worse[verdict]
+    ]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+
+
+def _flips(comparison: Comparison) -> list[str]:
+    pairs = [d for d in comparison.differences if d.comparable]
+    flipped = [d for d in pairs if d.flips_iid]
+    if not pairs:
+        return []
+    if not flipped:
+        same = "the pair" if len(pairs) == 1 else "all pairs"
+        return [
+            f"Scores that ignore clusters put {same} in the same order as {MEASURES[comparison.by]}."
+        ]
+    sentence = (
+        f"Scores that ignore clusters put {len(flipped)} of {len(pairs)} pairs the other way round "
+        f"than {MEASURES[comparison.by]}"
+    )
+    if not any(d.noise_known for d in flipped):
+        return [f"{sentence}."]
+    sure = sum(d.beyond_noise for d in flipped)
+    return [f"{sentence}; in {sure} of them the difference is beyond the noise."]
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Return the ranking, and the differences of all pairs."""
+    tables = [_corrected(comparison) if comparison.by == "cvc" else _ranking(comparison)]
+    return [*tables, _differences(comparison)] if comparison.differences else tables
+
+
+def _ranking(comparison: Comparison) -> Table:
+    return Table(
+        title=f"Ranking by {loss_words(comparison.loss)} {WORDS[comparison.by]}",
+        head=("place", "model", "e0", INTERVAL, "LOCO (place)", "IID (place)", "leakage"),
+        rows=tuple(
+            (
+                str(_place(comparison, c) or "–"),
+                c.name,
+                number(c.e0),
+                interval_words(c.e0_interval),
+                f"{number(c.loco)} ({c.rank_loco or '–'})",
+                f"{number(c.iid)} ({c.rank_iid or '–'})",
+                c.leakage,
+            )
+            for c in comparison.contenders
+        ),
+    )
+
+
+def _corrected(comparison: Comparison) -> Table:
+    return Table(
+        title=f"Ranking by {loss_words(comparison.loss)} {where_words(comparison)}",
+        head=("place", "model", "CV_c", INTERVAL, "grouped CV", "CV (place)", "e0"),
+        rows=tuple(
+            (
+                str(c.rank_cvc or "–"),
+                c.name,
+                number(c.cvc),
+                interval_words(c.cvc_interval),
+                number(c.grouped),
+                f"{number(c.iid)} ({c.rank_iid or '–'})",
+                number(c.e0),
+            )
+            for c in comparison.contenders
+        ),
+    )
+
+
+def _differences(comparison: Comparison) -> Table:
+    score = "CV_c" if comparison.by == "cvc" else comparison.by
+    shown = number if comparison.by == "cvc" else percent
+    return Table(
+        title=f"Differences of {score}; the intervals hold for all pairs at once",
+        head=(
+            *("better", "worse", "difference", INTERVAL, "beyond noise", "paired"),
+            *("order by IID", f"change places at a {comparison.axis} of"),
+        ),
+        rows=tuple(
+            (
+                d.better,
+                d.worse,
+                number(d.difference),
+                interval_words(d.interval),
+                _beyond(d),
+                "yes" if d.paired else "no",
+                *(_orders(d, shown) if d.comparable else ("–", "–")),
+            )
+            for d in comparison.differences
+        ),
+    )
+
+
+def _beyond(difference: Difference) -> str:
+    if not difference.comparable:
+        return "not comparable"
+    if difference.difference == 0:
+        return "equal"
+    if not difference.noise_known:
+        return "not known"
+    return "yes" if difference.beyond_noise else "no"
+
+
+def _orders(difference: Difference, shown: Callable[[float], str]) -> tuple[str, str]:
+    """Return whether the naive score has two models the same way, and where they change places."""
+    order = "reversed" if difference.flips_iid else "the same"
+    at, searched_to = difference.flips_at, difference.flips_searched_to
+    if at is not None:
+        return order, shown(at)
+    return order, "not known" if searched_to is None else f"none up to {shown(searched_to)}"
+
+
+def readable_names(comparison: Comparison) -> Comparison:
+    """Return the comparison with names that are visible, short and still different."""
+    names: dict[str, str] = {}
+    for contender in comparison.contenders:
+        text = shorten(visible(contender.name), LONGEST_NAME)
+        others = (f"{text} ({n})" for n in count(2))
+        names[contender.name] = next(
+            name for name in chain([text], others) if name not in names.values()
+        )
+    return replace(
+        comparison,
+        contenders=tuple(replace(c, name=names[c.name]) for c in comparison.contenders),
+        differences=tuple(
+            replace(d, better=names[d.better], worse=names[d.worse]) for d in comparison.differences
+        ),
+        notes=tuple(_readable_note(note, names) for note in comparison.notes),
+    )
+
+
+def _readable_note(note: str, names: dict[str, str]) -> str:
+    """Return a note, in which names are quoted, with the names that are shown."""
+    for name, shown in names.items():
+        note = note.replace(repr(name), repr(shown))
+    return visible(note)
+
+
+# --- A comparison of audited models as a plot and as one HTML page
+
+ROW = 46
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """Return a comparison as one HTML page; see `mlflow_b3.reporting.pages.to_html`."""
+    chart = Markup(comparison_plot(comparison).inline())
+    comparison = readable_names(comparison)
+    sentences = explain_comparison(comparison)
+    return page(
+        "comparison.html.j2",
+        title=TITLE,
+        answer=" ".join(sentences[:2]),
+        more=sentences[2:],
+        chart=chart,
+        caption=_caption(comparison),
+        tables=comparison_tables(comparison),
+        notes=comparison.notes,
+        version=__version__,
+    )
+
+
+def _caption(comparison: Comparison) -> str:
+    by_groups, best = "by the cluster ids as they are", "on new clusters"
+    if comparison.by == "cvc":
+        by_groups, best = "by folds of whole groups", f"corrected {where_words(comparison)}"
+    return (
+        f"One line for each model, the best first: the loss ignoring clusters (circle), {by_groups} "
+        f"(square) and {best} (diamond, with its 95 % interval for this model alone)."
+    )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The three scores of a model: ignoring clusters, by whole clusters or groups, and the best."""
+
+    iid: float
+    grouped: float | None
+    score: float | None
+    interval: tuple[float, float | None] | None
+
+    @classmethod
+    def of(cls, by: str, c: Contender) -> "_Shown":
+        if by == "cvc":
+            return cls(c.iid, c.grouped, c.cvc, c.cvc_interval)
+        return cls(c.iid, c.loco, c.e0, c.e0_interval)
+
+
+def comparison_plot(comparison: Comparison) -> Plot:
+    """Return the scores of all models on one axis, the best on new clusters first."""
+    comparison = readable_names(comparison)
+    contenders = comparison.contenders
+    word = loss_words(comparison.loss)
+    shown = [_Shown.of(comparison.by, c) for c in contenders]
+    core = [value for c in shown for value in (c.iid, c.grouped, c.score)]
+    ends = [end for c in shown for end in c.interval or ()]
+    texts = [
+        f"{c.name}: {number(s.score)}" + (f" ({interval_words(s.interval)})" if s.interval else "")
+        for c, s in zip(contenders, shown, strict=True)
+    ]
+    corrected = comparison.by == "cvc"
+    grouped = "by whole groups" if corrected else "by cluster ids"
+    plot = Plot(
+        "comparison",
+        f"{word} of {len(contenders)} audited models",
+        "; ".join(
+            f"{text}, {grouped} {number(s.grouped)}, ignoring clusters {number(s.iid)}"
+            for text, s in zip(texts, shown, strict=True)
+        )
+        + ".",
+        x=axis_for(core, ends, label=word),
+        y=Axis(low=0, high=len(contenders)),
+        height=ROW * len(contenders),
+        legend=3,
+        y_axis=False,
+    )
+    plot.entry("ignoring clusters (IID)", "orange", "circle")
+    if corrected:
+        plot.entry("by folds of whole groups (grouped CV)", "green", "square")
+        plot.entry("corrected (CV_c), with its 95 % interval", "blue", "diamond")
+    else:
+        plot.entry("by the cluster ids as they are (LOCO)", "green", "square")
+        plot.entry("on new clusters (e0), with its 95 % interval", "blue", "diamond")
+    for place, (text, s) in enumerate(zip(texts, shown, strict=True)):
+        y = len(contenders) - place - 0.7
+        if s.interval is not None:
+            plot.interval(y, *s.interval, "blue")
+        plot.mark(s.iid, y, "circle", "orange")
+        if s.grouped is not None:
+            plot.mark(s.grouped, y, "square", "green")
+        if s.score is not None:
+            plot.mark(s.score, y, "diamond", "blue")
+        plot.text(plot.left + 4, plot.top + ROW * place + 16, text)
+    return plot
+
+
+# --- A comparison of audited models as text, Markdown, CSV and JSON
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.refit.loading import (
     announced_waiting,
+    matching,
     model_info,
     raise_if_unreachable,
     registered_version,
+    resolve_source,
 )
-from mlflow_b3.refit.model_files import matching, resolve_source
-from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.files import load_report
+from mlflow_b3.tracking.writing import load_report
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
@@ -23,8 +24,6 @@ MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
 NOTHING = "none"
 #: The tag `b3.evidence` of an audit that was written beside the model, not on it.
 NO_EVIDENCE = "none"
-#: How much of a table's digest MLflow has room for.
-DATASET_DIGEST = 12
 #: Databases limit how many values a query may name.
 MOST_EXPERIMENTS = 500
 

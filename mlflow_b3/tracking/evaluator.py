@@ -119,12 +119,9 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
     ) -> EvaluationResult:
         """Audit the model, record the audit in MLflow, and return its metrics and files."""
         with mlflow_errors():
-            from mlflow_b3.tracking.evaluated import model_to_audit, table_to_audit
-            from mlflow_b3.tracking.evaluation_files import recorded_files
-            from mlflow_b3.tracking.metrics import metrics_of
-            from mlflow_b3.tracking.partial import require_whole
-            from mlflow_b3.tracking.recording import audit_and_record
-            from mlflow_b3.tracking.writing import FOLDER
+            from mlflow_b3.tracking.evaluation import model_to_audit, recorded_files, table_to_audit
+            from mlflow_b3.tracking.recording import audit_and_record, require_whole
+            from mlflow_b3.tracking.writing import FOLDER, metrics_of
 
             problems: list[str] = []
             arguments = _arguments(evaluator_config, problems)
@@ -167,7 +164,7 @@ def _nearly_ours(key: object) -> bool:
 
 def _arguments(config: Any, problems: list[str]) -> dict[str, Any]:
     """Return the arguments of an audit in a configuration; note what is wrong with it."""
-    from mlflow_b3.auditing import audit
+    from mlflow_b3.auditing.audit import audit
 
     keys = [name for name in inspect.signature(audit).parameters if name not in NOT_OURS]
     if isinstance(config, Mapping) and NAME in config:  # MLflow unpacks it only for several names

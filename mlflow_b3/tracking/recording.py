@@ -1,4 +1,4 @@
-"""Writes audits to MLflow: a child run of its own for each, the newest one shown on the run."""
+"""`record`: the run of an audit in MLflow, from its first second to its last."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,23 +7,19 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from mlflow_b3.auditing import audit
+from mlflow_b3.auditing.audit import audit
+from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport
-from mlflow_b3.errors import InputError, TrackingError
-from mlflow_b3.gating.evidence import FILE, digest, seal
-from mlflow_b3.measurement.interruption import Interruption
-from mlflow_b3.refit import load_model
-from mlflow_b3.reporting.layout import escaped
-from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.reporting.sentences import explain
-from mlflow_b3.tracking.active_model import without_active_model
+from mlflow_b3.errors import InputError, InterruptedAudit, TrackingError
+from mlflow_b3.evidence.document import FILE, digest, seal
+from mlflow_b3.measurement.runner import Interruption
+from mlflow_b3.refit.loading import load_model
+from mlflow_b3.reporting.document import escaped
+from mlflow_b3.reporting.words import explain
 from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
-from mlflow_b3.tracking.files import OF_ROWS, files_of, load_report, save_report
-from mlflow_b3.tracking.issuing import issue_evidence, warn_of_key
-from mlflow_b3.tracking.metrics import parameters_of, tags_of
-from mlflow_b3.tracking.partial import write_part
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
 from mlflow_b3.tracking.runs import (
+    LONGEST_NAME,
     AuditRun,
     audit_run,
     impatient,
@@ -32,11 +28,94 @@ from mlflow_b3.tracking.runs import (
     remove_twins,
     tracking_errors,
 )
-from mlflow_b3.tracking.showing import Showcase, Shown, courtesy
-from mlflow_b3.tracking.superseding import CURRENT, NONE, end_after, recorded_audits
-from mlflow_b3.tracking.versions import version_tags
-from mlflow_b3.tracking.views import add_view
-from mlflow_b3.tracking.writing import log_curves, log_dataset, log_files, log_scalars
+from mlflow_b3.tracking.showing import (
+    CURRENT,
+    NONE,
+    Showcase,
+    Shown,
+    add_view,
+    courtesy,
+    end_after,
+    recorded_audits,
+    version_tags,
+)
+from mlflow_b3.tracking.writing import (
+    OF_ROWS,
+    files_of,
+    issue_evidence,
+    load_report,
+    log_curves,
+    log_dataset,
+    log_files,
+    log_scalars,
+    parameters_of,
+    save_report,
+    tags_of,
+    warn_of_key,
+)
+
+# --- MLflow's active model, to which it links every metric that names no other model
+
+
+@contextmanager
+def without_active_model() -> Iterator[None]:
+    """Link metrics to the models they name and to no other.
+
+    `mlflow.models.evaluate`, `mlflow.set_active_model` and the environment variable
+    `MLFLOW_ACTIVE_MODEL_ID` make a model active, and then also `MlflowClient.log_batch` adds it to
+    metrics without a model: every point of a curve would become a row on the model's page.
+    """
+    from mlflow.tracking import fluent
+
+    before = fluent._ACTIVE_MODEL_CONTEXT.get()
+    nobody = fluent.ActiveModelContext()
+    nobody._model_id = None  # the environment's, if that names one
+    fluent._ACTIVE_MODEL_CONTEXT.set(nobody)
+    try:
+        yield
+    finally:
+        fluent._ACTIVE_MODEL_CONTEXT.set(before)
+
+
+# --- Audits that the user stopped, in MLflow: in a run of their own, and nowhere else
+
+
+def write_part(report: AuditReport, run: AuditRun) -> None:
+    """Write what a stopped audit knows to its own run, which ends as killed.
+
+    The audited model and its run show nothing of it, it supersedes no audit and leaves no evidence:
+    who watches the estimate can stop when it pleases.
+    """
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    with tracking_errors("the part of the audit that was made", report), without_active_model():
+        name = f"{client.get_run(run.id).info.run_name} stopped"
+        tags = {
+            "b3.partial": "true",
+            "b3.error": told(report),
+            "mlflow.runName": name[:LONGEST_NAME],
+        }
+        log_files(client, run.id, files_of(report))
+        log_scalars(client, run.id, report, tags, parameters_of(report))
+        if run.own:
+            client.set_terminated(run.id, status="KILLED")
+
+
+def require_whole(report: AuditReport) -> None:
+    """Raise an `InterruptedAudit` for a part, where only a whole audit will do."""
+    if report.partial:
+        raise InterruptedAudit(told(report))
+
+
+def told(report: AuditReport) -> str:
+    """Return that an audit was stopped, and when."""
+    assert report.refits is not None
+    done, planned = report.refits.done, report.refits.planned
+    return f"the audit of {report.settings.model} was stopped after {done} of {planned} refits."
+
+
+# --- Writes audits to MLflow: a child run of its own for each, the newest one shown on the run
 
 _LOG = logging.getLogger(__name__)
 

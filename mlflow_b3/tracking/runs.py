@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit.loading import announced_waiting, raise_if_unreachable
-from mlflow_b3.reporting.report import AuditReport
 from mlflow_b3.version import __version__
 
 LONGEST_TAG = 5000

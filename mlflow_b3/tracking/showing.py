@@ -1,37 +1,198 @@
-"""Shows the newest audit where people look: on the audited run, on its LoggedModel, on versions.
+"""Shows the newest audit on run, LoggedModel and versions, and in a view of MLflow's UI."""
 
-Several audits may come to their end at once. Each one first completes its own run; then it shows the
-newest audit of all, and looks again, until what is shown is the newest. Whoever writes last has
-looked after that, so that all that is shown is of one audit.
-"""
-
+import base64
+import json
 import logging
 import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from mlflow_b3.errors import InputError
-from mlflow_b3.gating.evidence import FILE
-from mlflow_b3.refit.model_files import matching
-from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import runs_where
-from mlflow_b3.tracking.files import OF_ROWS, load_report
-from mlflow_b3.tracking.superseding import (
-    is_current,
-    is_on_model,
-    is_recorded,
-    newest,
-    recorded_audits,
-    supersede_older,
-)
-from mlflow_b3.tracking.versions import VERDICT, show_on_versions, version_tags
-from mlflow_b3.tracking.writing import FOLDER, insist, log_files, log_scalars
+from mlflow_b3.auditing.comparison import Comparison
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.errors import EvidenceError, InputError
+from mlflow_b3.evidence.document import FILE
+from mlflow_b3.refit.loading import matching, registered_version, resolve_source
+from mlflow_b3.reporting.document import escaped
+from mlflow_b3.reporting.words import explain
+from mlflow_b3.results import number
+from mlflow_b3.tracking.audits import NO_EVIDENCE, runs_where, tried_audits
+from mlflow_b3.tracking.runs import LONGEST_NAME
+from mlflow_b3.tracking.writing import FOLDER, OF_ROWS, insist, load_report, log_files, log_scalars
+
+# --- An audit is its model's newest one: those before it are marked as superseded
+#
+# MLflow has no locks, and several audits of one model may end at the same time. So the order of audits
+# does not depend on who writes last: it is that of the ends of their runs, which everybody can read.
+
+CURRENT, SUPERSEDED = "current", "superseded"
+NONE = "none"
+_OPENING = "**Superseded**"
+
+
+def order(run: Any) -> tuple[float, str]:
+    """Return where an audit's run is in the order of audits; `mlflow run` ends its own later."""
+    ended = run.info.end_time
+    return (float("inf") if ended is None else float(ended), run.info.run_id)
+
+
+def newest(runs: Iterable[Any]) -> Any | None:
+    """Return the newest of some audits' runs; None where there are none."""
+    return max(runs, key=order, default=None)
+
+
+def recorded_audits(client: Any, subject: str) -> list[Any]:
+    """Return the runs of a model's audits that came to their end and were not deleted.
+
+    They may be in any experiment: an evaluation leaves its audit in one of its own.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    subject : str
+        The audited model, as in the tag `b3.subject`.
+    """
+    return [run for run in tried_audits(client, subject) if is_recorded(run)]
+
+
+def is_recorded(run: Any) -> bool:
+    """Return whether a run is that of an audit which came to its end and was not deleted."""
+    return "b3.status" in run.data.tags and run.info.lifecycle_stage == "active"
+
+
+def is_current(run: Any) -> bool:
+    """Return whether the run of a recorded audit is the newest of its model, or may be."""
+    return bool(run.data.tags["b3.status"] == CURRENT)
+
+
+def is_on_model(run: Any) -> bool:
+    """Return whether an audit is shown on its model, not on another run only."""
+    return bool(run.data.tags.get("b3.evidence") != NO_EVIDENCE)
+
+
+def end_after(earlier: Iterable[Any]) -> int:
+    """Return a time for the end of an audit, after that of others also where their clocks differ."""
+    ends: list[int] = [run.info.end_time + 1 for run in earlier if run.info.end_time is not None]
+    return max(int(time.time() * 1000), *ends, 0)
+
+
+def supersede_older(client: Any, audits: Sequence[Any], successor: Any) -> bool:
+    """Mark all audits of a model but the newest as superseded; return whether there was one."""
+    older = [run for run in audits if order(run) < order(successor) and is_current(run)]
+    for run in older:
+        _supersede(client, run, successor.info.run_id)
+    before = [
+        run.info.run_id
+        for run in audits
+        if run in older or run.data.tags.get("b3.superseded_by") == successor.info.run_id
+    ]
+    told = ", ".join(before) or NONE
+    if successor.data.tags.get("b3.supersedes") == told:
+        return bool(older)
+    client.set_tag(successor.info.run_id, "b3.supersedes", told)
+    return True
+
+
+def _supersede(client: Any, run: Any, successor: str) -> None:
+    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
+    run_id = run.info.run_id
+    client.set_tag(run_id, "b3.superseded_by", successor)
+    note = run.data.tags.get("mlflow.note.content", "")
+    if not note.startswith(_OPENING):  # another audit may be saying the same at this moment
+        told = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
+        client.set_tag(run_id, "mlflow.note.content", told)
+    if not run.info.run_name.endswith(SUPERSEDED):
+        client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
+    client.set_tag(run_id, "b3.status", SUPERSEDED)
+
+
+# --- Shows an audit on the page of a registered model version, which has no metrics of its own
+
+#: How our descriptions begin; others are not ours to replace.
+OPENING = "**Leakage audit.**"
+#: What a gate has said, with the policy and the time; a newer audit takes it away.
+VERDICT = "b3.verdict"
+
+
+def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags of a registered version: those of the audit, and its main numbers."""
+    low, high = report.e0_interval
+    full = report.settings.refit_strength == "full"
+    return {
+        **tags,
+        "b3.e0": number(report.e0 if full else None),
+        "b3.e0_interval": f"{number(low)} or more"
+        if high is None
+        else f"{number(low)} to {number(high)}",
+        "b3.loco": number(report.loco),
+        "b3.iid": number(report.iid),
+    }
+
+
+def show_on_versions(
+    client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
+) -> None:
+    """Write tags, and a description where there is none, to the versions of the audited model."""
+    experiment = client.get_run(audit_run_id).info.experiment_id
+    page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
+    text = f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
+    for name, version in _versions(client, report):
+        # the run first: a server that guards these tags looks for the evidence there
+        for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
+            client.set_model_version_tag(name, version, key, value)
+        shown = client.get_model_version(name, version)
+        if VERDICT in shown.tags:  # of an older audit
+            client.delete_model_version_tag(name, version, VERDICT)
+        known = shown.description or ""
+        if not known or known.startswith(OPENING):
+            client.update_model_version(name, version, description=text)
+
+
+def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
+    """Return the version that was audited, and all others that are the same LoggedModel.
+
+    MLflow's list of them is a tag that anybody can write, and leaves out copies.
+    """
+    from mlflow.exceptions import MlflowException
+
+    settings = report.settings
+    own = registered_version(settings.uri)
+    found = {} if own is None else {own: None}
+    if settings.model_id is None:
+        return list(found)
+    waiting = [f"models:/{settings.model_id}", *(f"models:/{n}/{v}" for n, v in found)]
+    listed = client.get_logged_model(settings.model_id).tags.get("mlflow.modelVersions", "[]")
+    with suppress(ValueError, TypeError, KeyError, MlflowException, EvidenceError):
+        for name, version in dict.fromkeys(
+            (v["name"], str(v["version"])) for v in json.loads(listed)
+        ):
+            uri = f"models:/{name}/{version}"
+            with suppress(MlflowException, EvidenceError):  # it still names those that were deleted
+                if resolve_source(client, uri).model_id == settings.model_id:
+                    found[name, version] = None
+                    waiting.append(uri)
+    while waiting:
+        source = waiting.pop()
+        for copy in client.search_model_versions(f"source_path {matching(source)}"):
+            key = (copy.name, str(copy.version))
+            if copy.source == source and key not in found:
+                found[key] = None
+                waiting.append("models:/" + "/".join(key))
+    return list(found)
+
+
+# --- Shows the newest audit where people look: on the audited run, on its LoggedModel, on versions
+#
+# Several audits may come to their end at once. Each one first completes its own run; then it shows the
+# newest audit of all, and looks again, until what is shown is the newest. Whoever writes last has
+# looked after that, so that all that is shown is of one audit.
 
 #: The tags of a run or model that show an audit; the audit's own run has the same.
 SHOWN = frozenset(
@@ -88,10 +249,10 @@ class Showcase:
 
     def show_newest(self) -> None:
         """Show the newest audit everywhere, and mark all others of the model as superseded."""
-        for number in range(ROUNDS):
+        for attempt in range(ROUNDS):
             if not self._round():
                 return
-            time.sleep(random.random() * 0.01 * number)  # out of step with the others
+            time.sleep(random.random() * 0.01 * attempt)  # out of step with the others
         _LOG.warning(
             "Other audits of %s are being written; the last of them is shown.", self.subject
         )
@@ -251,3 +412,197 @@ def _clear(client: Any, run: Any) -> None:
     for key in sorted(SHOWN & set(run.data.tags), key=lambda key: key == "b3.audit_run_id"):
         with suppress(MlflowException):
             client.delete_tag(run.info.run_id, key)
+
+
+# --- The view "b3 audits" of an experiment in MLflow's UI, and links to it
+#
+# MLflow's runs table shows no metrics until columns are chosen, and hides child runs. A view that is
+# stored with the experiment has the audits ranked by e0 with their columns, and their curves in one
+# chart.
+
+KEY = "b3"
+TAG = f"mlflow.sharedViewState.{KEY}"
+NAME = "b3 audits"
+FILTER = "tags.`b3.status` = 'current'"
+COLUMNS = ("e0", "e0_low", "e0_high", "loco", "iid", "inflation")
+SETTINGS = ("loss", "claim")
+LINES = ("b3_curve/loss", "b3_curve/sensitivity")
+BARS = ("b3/e0", "b3/loco", "b3/iid")
+MOST_RUNS = 20
+#: What MLflow 3.10 must find in a view and does not fill in by itself.
+DEFAULTS: dict[str, Any] = {
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "columnWidths": {},
+    "runsExpanded": {},
+    "runsPinned": [],
+    "runsHidden": [],
+    "runsVisibilityMap": {},
+    "viewMaximized": False,
+    "runListHidden": False,
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "groupBy": None,
+    "groupsExpanded": {},
+    "autoRefreshEnabled": True,
+    "globalLineChartConfig": {
+        "xAxisKey": "step",
+        "lineSmoothness": 0,
+        "selectedXAxisMetricKey": "",
+    },
+}
+
+
+def add_view(client: Any, run_id: str) -> None:
+    """Store the view with the experiment of a run, where none of its name is; it may be changed."""
+    experiment_id = client.get_run(run_id).info.experiment_id
+    if TAG in client.get_experiment(experiment_id).tags:
+        return
+    now = int(time.time() * 1000)
+    state = _state()
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    named = {"name": NAME, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"}
+    # older versions of MLflow know no names, and read the state itself
+    client.set_experiment_tag(experiment_id, TAG, json.dumps({**state, **named}))
+
+
+def view_links(experiment_id: str) -> dict[str, str]:
+    """Return where the view is, by what it shows, relative to the address of the UI."""
+    page = f"#/experiments/{experiment_id}/runs?viewStateShareKey={KEY}"
+    return {"table": page, "charts": f"{page}&compareRunsMode=CHART"}
+
+
+def compare_link(run_ids: list[str], experiment_ids: list[str]) -> str:
+    """Return where MLflow compares some runs."""
+    runs, experiments = (quote(json.dumps(ids)) for ids in (run_ids, experiment_ids))
+    return f"#/compare-runs?runs={runs}&experiments={experiments}"
+
+
+def _state() -> dict[str, Any]:
+    columns = [f"metrics.`b3/{name}`" for name in COLUMNS]
+    columns += [f"params.`b3/{name}`" for name in SETTINGS]
+    charts = [_line(number, key) for number, key in enumerate(LINES)]
+    charts += [_bar(number + len(LINES), key) for number, key in enumerate(BARS)]
+    return {
+        **DEFAULTS,
+        "searchFilter": FILTER,
+        # sorted by creation MLflow would nest audits under their parents and not draw them
+        "orderByKey": columns[0],
+        "orderByAsc": True,
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "runsHiddenMode": f"FIRST_{MOST_RUNS}_RUNS",
+        "isAccordionReordered": True,
+        "compareRunCharts": charts,
+        "compareRunSections": [
+            _section("b3-curves", "b3_curve"),
+            _section("b3-scores", "b3 scores"),
+            _section("b3-rest", "b3", shown=False),
+        ],
+    }
+
+
+def _chart(number: int, key: str, kind: str, section: str) -> dict[str, Any]:
+    return {
+        "uuid": f"b3-{number}",
+        "type": kind,
+        "runsCountToCompare": MOST_RUNS,
+        "metricSectionId": section,
+        "deleted": False,
+        "isGenerated": False,
+        "metricKey": key,
+    }
+
+
+def _bar(number: int, key: str) -> dict[str, Any]:
+    return _chart(number, key, "BAR", "b3-scores")
+
+
+def _line(number: int, key: str) -> dict[str, Any]:
+    return {
+        **_chart(number, key, "LINE", "b3-curves"),
+        "selectedMetricKeys": [key],
+        "lineSmoothness": 0,
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "range": {},
+        "xAxisKey": "step",
+        "selectedXAxisMetricKey": "",
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "ignoreOutliers": False,
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+    }
+
+
+def _section(uuid: str, name: str, *, shown: bool = True) -> dict[str, Any]:
+    return {
+        "uuid": uuid,
+        "name": name,
+        "display": shown,
+        "isReordered": True,
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+# --- Where audits and comparisons are found in MLflow's UI
+
+
+def where_to_look(run_id: str) -> str:
+    """Return where an audit is found in MLflow's UI."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    run = client.get_run(run_id)
+    experiment = run.info.experiment_id
+    page = f"#/experiments/{experiment}/runs/{run_id}"
+    places = {}
+    if parent := run.data.tags.get("mlflow.parentRunId"):
+        where = client.get_run(parent).info.experiment_id
+        places["the audited run"] = f"#/experiments/{where}/runs/{parent}"
+    places["this audit"] = page
+    places["its report"] = f"{page}/artifacts/b3/report.html"
+    places["all audits"] = view_links(experiment)["table"]
+    return _listed(places)
+
+
+def where_to_compare(comparison: Comparison, run_id: str) -> str:
+    """Return where a comparison, and the audits that it is of, are found in MLflow's UI."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    experiment = client.get_run(run_id).info.experiment_id
+    audits = [c.audit_run_id for c in comparison.contenders if c.audit_run_id]
+    experiments = dict.fromkeys(client.get_run(audit).info.experiment_id for audit in audits)
+    page = f"#/experiments/{experiment}/runs/{run_id}"
+    places = {"this comparison": f"{page}/artifacts/b3/comparison.html"}
+    if len(audits) > 1:
+        places["side by side"] = compare_link(audits, list(experiments))
+    home = next(iter(experiments), experiment)  # of the audits; `mlflow run` may be elsewhere
+    places |= {f"all audits, {what}": link for what, link in view_links(home).items()}
+    return _listed(places)
+
+
+def _listed(places: dict[str, str]) -> str:
+    import mlflow
+
+    uri = _without_password(mlflow.get_tracking_uri())
+    lines = ["Where to look in MLflow"]
+    width = max(map(len, [*places, "start the UI"])) + 1
+    if not uri.startswith("http"):
+        lines.append(
+            f"  {'start the UI:':<{width}}  mlflow ui --port 5000 --backend-store-uri {uri}"
+        )
+        uri = "http://127.0.0.1:5000"
+    lines += [f"  {what + ':':<{width}}  {uri.rstrip('/')}/{link}" for what, link in places.items()]
+    return "\n".join(lines)
+
+
+def _without_password(uri: str) -> str:
+    """Return an address that can be shown to others: without user and password."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in uri else uri

@@ -1,17 +1,279 @@
-"""Writes the parts of an audit to a run of MLflow: table, numbers, curves and files."""
+"""Writes one audit to its run: metrics, curves, files, tags, evidence."""
 
+import csv
+import io
 import json
+import logging
 import math
+import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike, environ
 from pathlib import Path
 from typing import Any
 
-from mlflow_b3.reporting.report import AuditReport
-from mlflow_b3.tracking.audits import DATASET_DIGEST
-from mlflow_b3.tracking.files import write_files
-from mlflow_b3.tracking.metrics import OF_CVC, curves_of, metrics_of
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.data.folds import Fold, fold_table, read_fold_table
+from mlflow_b3.errors import EvidenceError, InputError
+from mlflow_b3.estimation.influence import Influence
+from mlflow_b3.evidence.document import SIGNING_KEY, Evidence, digest
+from mlflow_b3.measurement.collecting import Measurement
+from mlflow_b3.refit.loading import ModelSource, digest_model, digest_of, resolve_source
+from mlflow_b3.reporting.charts import charts_of
+from mlflow_b3.reporting.pages import to_markdown
+from mlflow_b3.results import number
+
+# --- What an audit writes to MLflow as numbers and texts: metrics, curves, parameters and tags
+
+LONGEST_PARAMETER = 500
+#: The metrics that only audits by the method "cvc" have.
+OF_CVC = tuple(f"b3/{name}" for name in ("cvc", "cvc_low", "cvc_high", "cvc_bias", "cvc_grouped"))
+
+
+def metrics_of(report: AuditReport) -> dict[str, float | None]:
+    """Return the scalar metrics of a report; None where there is no value."""
+    low, high = report.e0_interval
+    split = report.settings.pattern == "fragments"
+    seen = report.settings.claim if report.linkage is not None else None
+    values = {
+        # a lower bound must not pass for the loss itself where a threshold is set on this metric
+        "e0": report.e0 if report.settings.refit_strength == "full" else None,
+        "e0_low": low,
+        "e0_high": high,
+        "e0_secant": report.e0_secant,
+        # shares of split clusters must not be held against tipping_p0, which counts misplaced rows
+        "p0": None if split else report.p0,
+        "seen_share": report.p0 if split else None,
+        "seen_share_low": seen and seen[0],
+        "seen_share_high": seen and seen[1],
+        "p0_star": report.search.p0_star,
+        "residual": report.residual,
+        "loco": report.loco,
+        "iid": report.iid,
+        "inflation": report.inflation,
+        "test_statistic": report.test.statistic,
+        "test_pvalue": report.test.pvalue,
+        "tipping_p0": report.tipping_p0,
+        "tipping_cluster_error": report.tipping_cluster_error,
+        "tipping_split_rate": report.tipping_split_rate,
+        "fits": float(report.settings.fits),
+        "refit_full": float(report.settings.refit_strength == "full"),
+        "refit_agreement": report.settings.refit_agreement,
+    }
+    found = {f"b3/{name}": value for name, value in values.items()}
+    if report.cvc is not None:
+        found |= zip(OF_CVC, _corrected(report.cvc, report.settings.refit_strength), strict=True)
+    return {name: None if value is None else float(value) for name, value in found.items()}
+
+
+def _corrected(cvc: CvcReport, strength: str) -> tuple[float | None, ...]:
+    """Return CV_c and what belongs to it, in the order of `OF_CVC`."""
+    low, high = cvc.interval or (None, None)
+    if cvc.lower_quality or strength != "full":
+        # what misses part of the bias must not pass for CV_c where a threshold is set on it
+        return None, None, None, cvc.bias, cvc.grouped
+    return cvc.cvc, low, high, cvc.bias, cvc.grouped
+
+
+def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
+    """Return the stepped metrics of a report: (permille of the axis, value).
+
+    The axis of the loss is the exposure, which is the same for all folds and data; that of the
+    residual is p0, that of the sensitivity curves the cluster error or split rate, that of CV_c the
+    multiple of the estimated standard deviations.
+    """
+    axis = report.sensitivity.error or report.sensitivity.p0
+    series = {
+        "loss": zip(report.curve.exposure, report.curve.loss, strict=True),
+        "residual": zip(report.search.p0, report.search.residual, strict=True),
+        "sensitivity": zip(axis, report.sensitivity.e0, strict=True),
+    }
+    split = report.fragment_sensitivity
+    if split is not None and split.error is not None:
+        series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
+    if report.cvc is not None:
+        series["cvc"] = zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True)
+    return {
+        f"b3_curve/{name}": [(round(1000 * x), float(y)) for x, y in points]
+        for name, points in series.items()
+    }
+
+
+def parameters_of(report: AuditReport) -> dict[str, str]:
+    """Return the parameters of the audit's own run: what was audited, and how."""
+    s = report.settings
+    values = {
+        "model": s.uri or s.model,
+        "data": s.data_source,
+        "target": s.target,
+        "cluster": s.cluster,
+        "loss": s.loss,
+        "p0_source": report.p0_source,
+        "claim": s.claim and " to ".join(dict.fromkeys(f"{end:.6g}" for end in s.claim)),
+        "pattern": s.pattern,
+        "fragments": s.fragments if s.pattern != "rows" else None,
+        "folds": str(len(report.folds) // s.repeats),
+        "repeats": str(s.repeats),
+        "folds_digest": s.folds_digest,
+        "fold_threshold": s.fold_threshold,
+        "purge_threshold": s.purge_threshold,
+        "threshold": number(report.threshold) if s.threshold_given else None,
+        "method": s.method,
+        "scheme": s.scheme,
+        "test": report.test.method,
+        "refit": s.refit,
+        "sample_weight": s.sample_weight,
+        "seed": s.seed,
+    }
+    if report.cvc is not None:
+        values |= _of_correction(report.cvc)
+    return {
+        f"b3/{name}": str(value)[:LONGEST_PARAMETER]
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _of_correction(cvc: CvcReport) -> dict[str, str]:
+    """Return how cross-validation was corrected."""
+    return {
+        "cvc_groups": ", ".join(group.name for group in cvc.groups),
+        "cvc_new": ", ".join(cvc.new) or "none",
+        "cvc_coordinates": "" if cvc.field is None else ", ".join(cvc.field.coordinates),
+        "cvc_engine": cvc.engine,
+        "cvc_working": cvc.working,
+        "cvc_draws": str(cvc.draws),
+    }
+
+
+def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
+    """Return the tags by which an audit is found and read without opening its files."""
+    settings = report.settings
+    unknown = [name for name, value in metrics_of(report).items() if value is None]
+    return {
+        "b3.audit_run_id": audit_run_id,
+        # which audits are of the same model: a run may hold several models
+        "b3.subject": settings.model_id or settings.uri or settings.run_id or "none",
+        "b3.p0_source": report.p0_source,
+        "b3.pattern": settings.pattern,
+        "b3.refit": settings.refit,
+        "b3.refit_strength": settings.refit_strength,
+        "b3.version": settings.version,
+        "b3.data_digest": settings.data_digest,
+        # MLflow keeps the values of older audits on the LoggedModel; these are not of this one
+        "b3.not_known": ", ".join(unknown) or "none",
+    }
+
+
+# --- The files that an audit leaves in MLflow, by their path under `b3/`
+
+#: Files that grow with the rows of the table; only the audit's own run has them.
+#: How much of a table's digest MLflow has room for.
+DATASET_DIGEST = 12
+OF_ROWS = ("folds.csv", "influence.csv", "measurements.json")
+
+
+def files_of(report: AuditReport) -> dict[str, str]:
+    """Return the text of every file of an audit.
+
+    What grows with the rows of the table is known to the report that `audit` returned, not to one
+    that was read back from JSON.
+    """
+    files = {
+        "audit.json": report.to_json(),
+        "curves.csv": curves_table(report),
+        "report.html": report.to_html(),
+        "report.md": to_markdown(report),
+        "report.txt": f"{report}\n",
+    }
+    files |= {f"plots/{name}.svg": text for name, text in charts_of(report).items()}
+    if report.splits is not None:
+        files["folds.csv"] = fold_table(report.splits, report.settings.n_rows)
+    if report.influence is not None:
+        files["influence.csv"] = report.influence.to_csv()
+    if report.measurements is not None:
+        files["measurements.json"] = report.measurements.to_json()
+    return files
+
+
+def curves_table(report: AuditReport) -> str:
+    """Return all curves of a report as one CSV table."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["curve", "axis", "x", "value", "low", "high"])
+    for share, y, noise in zip(
+        report.curve.injected, report.curve.loss, report.curve.stderr or (), strict=True
+    ):
+        writer.writerow(["loss", "injected", share, y, y - 1.96 * noise, y + 1.96 * noise])
+    for p0, y in zip(report.search.p0, report.search.residual, strict=True):
+        writer.writerow(["residual", "p0", p0, y, "", ""])
+    for curve in (report.sensitivity, report.fragment_sensitivity):
+        if curve is not None:
+            x = curve.p0 if curve.error is None else curve.error
+            error = "cluster_error" if curve.pattern == "rows" else "split_rate"
+            axis = "p0" if curve.error is None else error
+            for row in zip(x, curve.e0, curve.low, curve.high, strict=True):
+                writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
+    if report.cvc is not None:
+        for times, y in zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True):
+            writer.writerow(["cvc", "sd_multiplier", times, y, "", ""])
+    return file.getvalue()
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files to a folder that exists, with the folders in between."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def save_report(report: AuditReport) -> Path:
+    """Save all files of an audit to a new folder here, or none; `load_report` reads it back."""
+    stamp = time.strftime("b3-audit-%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        folder = Path(f"{stamp}-{attempt}" if attempt else stamp)
+        if not folder.exists():
+            break
+    folder.mkdir()
+    try:
+        write_files(folder, files_of(report))
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # half an audit would pass for one
+        raise
+    return folder
+
+
+def load_report(folder: str | PathLike[str]) -> AuditReport:
+    """Read an audit from the folder that holds its files, what grows with the rows included."""
+    place = Path(folder)
+    try:
+        report = AuditReport.from_json((place / "audit.json").read_text(encoding="utf-8"))
+        table, influence, measurements = (place / name for name in OF_ROWS)
+        if table.exists():
+            splits = read_fold_table(table).splits
+            folds = tuple(Fold(training=t, validation=v) for t, v in splits)
+            report = replace(report, splits=folds)
+        if influence.exists():
+            text = influence.read_text(encoding="utf-8")
+            report = replace(report, influence=Influence.from_csv(text))
+        if measurements.exists():
+            measured = Measurement.from_json(measurements.read_text(encoding="utf-8"))
+            report = replace(report, measurements=measured)
+    except (OSError, ArithmeticError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{str(folder)!r} holds no audit that can be read: {type(error).__name__}: {error}"
+        ) from error
+    return report
+
+
+# --- Writes the parts of an audit to a run of MLflow: table, numbers, curves and files
 
 FOLDER = "b3"
 #: A metric that every audit has.
@@ -138,3 +400,109 @@ def log_files(client: Any, run_id: str, files: Mapping[str, str]) -> None:
 
 def _now() -> int:
     return int(time.time() * 1000)
+
+
+# --- Issues the evidence of an audit: what a gate will rely on, bound to the model's files
+#
+# Nothing here signs. An audit runs code of the model, so the process that makes one holds no key;
+# `mlflow_b3.gating.attesting` checks the evidence and signs it elsewhere.
+
+#: The path of the policy that gates and servers go by.
+POLICY = "MLFLOW_B3_POLICY"
+PACKAGES = ("mlflow-b3", "mlflow", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
+_LOG = logging.getLogger(__name__)
+
+
+def warn_of_key() -> None:
+    """Warn where the environment of an audit holds the signing key, which the model's code can read."""
+    if environ.get(SIGNING_KEY):
+        _LOG.warning(
+            "%s is set where the model's own code runs, which can read it. It is not used here: sign "
+            "afterwards, in another process, with 'mlflow-b3 attest'.",
+            SIGNING_KEY,
+        )
+
+
+def issue_evidence(
+    client: Any,
+    report: AuditReport,
+    *,
+    audit_run_id: str,
+    files: Mapping[str, str],
+    tags: Mapping[str, str],
+    earlier: tuple[str, ...] = (),
+    preregistration: dict[str, Any] | None = None,
+) -> Evidence | None:
+    """Return the evidence of an audit; None where the model is not in MLflow, or has changed.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    report : AuditReport
+    audit_run_id : str
+    files : mapping of str to str
+        The audit's files by name.
+    tags : mapping of str to str
+        What the tags of a registered version will say.
+    earlier : tuple of str
+        Runs of earlier audits of the same model.
+    preregistration : dict, optional
+        What was committed before the audit ran.
+    """
+    found = _model_files(client, report)
+    if found is None:
+        return None
+    source, present = found
+    settings = report.settings
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Evidence(
+        issued_at=now,
+        measured_at=settings.measured_at or now,
+        audit_run_id=audit_run_id,
+        model_id=source.model_id,
+        run_id=settings.run_id,
+        source=source.source,
+        model_digest=digest_of(present),
+        model_files=present,
+        data_digest=settings.data_digest,
+        rows_digest=settings.rows_digest,
+        folds_digest=settings.folds_digest,
+        files={name: digest(text.encode()) for name, text in files.items()},
+        settings=parameters_of(report),
+        results=dict(metrics_of(report)),
+        tags=dict(tags),
+        packages=_packages(),
+        preregistration=preregistration,
+        earlier_audits=earlier,
+    )
+
+
+def _model_files(client: Any, report: AuditReport) -> tuple[ModelSource, dict[str, str]] | None:
+    """Return the model's files, if they are still those that were audited."""
+    from mlflow.exceptions import MlflowException
+
+    settings = report.settings
+    if settings.uri is None or settings.model_digest is None:
+        return None
+    try:
+        source = resolve_source(
+            client, f"models:/{settings.model_id}" if settings.model_id else settings.uri
+        )
+        present = digest_model(source.location)
+    except (MlflowException, OSError, EvidenceError) as error:
+        _LOG.warning("The audit has no evidence for gates: the model's files: %s", error)
+        return None
+    if digest_of(present) != settings.model_digest:
+        _LOG.warning("The audit has no evidence for gates: the model's files have changed since.")
+        return None
+    return source, present
+
+
+def _packages() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions

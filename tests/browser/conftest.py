@@ -18,9 +18,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3
 from mlflow_b3 import Comparison, compare
-from mlflow_b3.comparing import Contender
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.tracking.comparison import record_comparison
+from mlflow_b3.auditing.comparison import Contender
+from mlflow_b3.demo import FEATURES
+from mlflow_b3.tracking.comparing import record_comparison
 from mlflow_b3.tracking.recording import audit_and_record
 
 SCREENSHOTS = "MLFLOW_B3_SCREENSHOTS"

@@ -12,8 +12,8 @@ import numpy as np
 from published_design import DAY, ENTITY, SD
 from scipy.special import expit
 
-from mlflow_b3.correlated.quadrature import smoothed_logistic
 from mlflow_b3.correlated.structure import Level, Structure, WorkingModel
+from mlflow_b3.correlated.targets import smoothed_logistic
 
 N = len(ENTITY)
 SIZES = (10, 7, 2)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from mlflow_b3.correlated.bias import SLOPES, BiasSums, bias_of
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.quadrature import smoothed_logistic, smoothed_slope
+from mlflow_b3.correlated.formulas import SLOPES, BiasSums, bias_of
+from mlflow_b3.correlated.targets import Draws, smoothed_logistic, smoothed_slope
+from mlflow_b3.data.losses import CLASSIFICATION
 from mlflow_b3.errors import InputError
-from mlflow_b3.losses import CLASSIFICATION
 
 
 def test_means_over_normal_noise_are_those_of_the_fixture():

@@ -4,10 +4,9 @@ import fixture_110 as fixture
 import numpy as np
 import pytest
 
-from mlflow_b3.correlated.bias import SLOPES, bias_of
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.fast import fast_bias
+from mlflow_b3.correlated.formulas import SLOPES, bias_of, fast_bias
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
+from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.errors import InputError
 
 

@@ -5,12 +5,9 @@ import pytest
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 
-from mlflow_b3.correlated.field_classes import ClassField
-from mlflow_b3.correlated.field_fit import fit_field
-from mlflow_b3.correlated.field_numbers import NumberField, NumberProfile
-from mlflow_b3.correlated.intercepts import Intercepts
-from mlflow_b3.correlated.joint_mode import laplace
-from mlflow_b3.correlated.mixed_linear import fit_mixed_linear
+from mlflow_b3.correlated.field import ClassField, NumberField, NumberProfile, fit_field
+from mlflow_b3.correlated.likelihood import Intercepts, laplace
+from mlflow_b3.correlated.mixed import fit_mixed_linear
 from mlflow_b3.errors import InputError
 
 

@@ -6,9 +6,9 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.joint import Refitted, joint_bias, refitted_bias
+from mlflow_b3.correlated.formulas import Refitted, joint_bias, refitted_bias
 from mlflow_b3.correlated.structure import Field, Level, Structure
+from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.errors import InputError
 
 

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from mlflow_b3.correlated.learner import MixedLogistic
-from mlflow_b3.correlated.mixed_logistic import fit_mixed_logistic
+from mlflow_b3.correlated.mixed import fit_mixed_logistic
 from mlflow_b3.errors import InputError
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mlflow_b3.correlated.intercepts import Intercepts
-from mlflow_b3.correlated.mixed_linear import _Problem, fit_mixed_linear
+from mlflow_b3.correlated.likelihood import Intercepts
+from mlflow_b3.correlated.mixed import _LinearProblem, fit_mixed_linear
 from mlflow_b3.errors import InputError
 
 
@@ -78,7 +78,7 @@ def test_likelihood_coefficients_and_effects_are_those_of_dense_matrices(crossed
 
 def test_slopes_of_the_restricted_likelihood(crossed):
     numbers, X, codes = crossed
-    problem = _Problem(target=numbers, columns=X, levels=Intercepts(codes))
+    problem = _LinearProblem(target=numbers, columns=X, levels=Intercepts(codes))
     ratio, step, none = np.array([0.5, 0.8, 0.3]), 1e-5, np.zeros(0)
     expected = [
         (

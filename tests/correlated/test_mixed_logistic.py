@@ -11,10 +11,9 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
-from mlflow_b3.correlated import climbing, joint_mode
-from mlflow_b3.correlated.adaptive_quadrature import adaptive_quadrature
-from mlflow_b3.correlated.intercepts import Curvature, Intercepts
-from mlflow_b3.correlated.mixed_logistic import fit_mixed_logistic
+from mlflow_b3.correlated import likelihood, mixed
+from mlflow_b3.correlated.likelihood import Curvature, Intercepts, adaptive_quadrature
+from mlflow_b3.correlated.mixed import fit_mixed_logistic
 from mlflow_b3.errors import InputError
 
 METHODS = ("aghq", "laplace", "laplace0")
@@ -66,7 +65,7 @@ def test_laplace_is_close_to_the_integral_over_crossed_levels():
     rng = np.random.default_rng(5)
     codes = [np.repeat([0, 1], 12), np.tile([0, 1], 12)]
     target, sd = (rng.random(24) < 0.5).astype(float), np.array([0.5, 0.3])
-    found = joint_mode.laplace(
+    found = likelihood.laplace(
         target, np.empty((24, 0)), Intercepts(codes), sd, penalty=NO_PENALTY, offset=np.zeros(24)
     )
     points, weights = np.polynomial.hermite_e.hermegauss(15)
@@ -102,7 +101,7 @@ def test_slopes_of_laplace_with_coefficients_of_the_joint_mode(crossed):
     levels, sd = Intercepts(codes), np.array([0.8, 1.2, 0.4])
 
     def value(at):
-        return joint_mode.laplace(target, X, levels, at, penalty=0.1 * np.eye(3))
+        return likelihood.laplace(target, X, levels, at, penalty=0.1 * np.eye(3))
 
     np.testing.assert_allclose(
         value(sd).sd_slope, slopes(lambda at: value(at).value, sd), atol=1e-6
@@ -114,7 +113,7 @@ def test_slopes_of_laplace_at_given_coefficients(crossed):
     levels, sd, beta = Intercepts(codes), np.array([0.8, 1.2, 0.4]), np.array([0.1, 0.5, -0.3])
 
     def value(sd, beta):
-        return joint_mode.laplace(
+        return likelihood.laplace(
             target, NO_COLUMNS, levels, sd, penalty=NO_PENALTY, offset=X @ beta
         )
 
@@ -290,7 +289,7 @@ def test_an_ordinary_sample_is_not_flagged(seed):
     assert (fit.converged, fit.separated) == (True, False)
 
 
-@pytest.mark.parametrize("module", [climbing, joint_mode])
+@pytest.mark.parametrize("module", [mixed, likelihood])
 def test_a_search_that_was_cut_short_is_flagged(module, monkeypatch):
     monkeypatch.setattr(module, "MOST_STEPS", 1)
     fit = fit_mixed_logistic(*published_sample(1), intervals=False)

@@ -4,9 +4,9 @@ import fixture_110 as fixture
 import numpy as np
 import pytest
 
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.moments import moments
+from mlflow_b3.correlated.formulas import moments
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
+from mlflow_b3.correlated.targets import Draws
 
 
 def test_the_reference_covariances_are_found():

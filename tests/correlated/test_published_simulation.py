@@ -8,8 +8,8 @@ import published_simulation as published
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from mlflow_b3.correlated.bias import SLOPES, bias_of
-from mlflow_b3.correlated.draws import Draws
+from mlflow_b3.correlated.formulas import SLOPES, bias_of
+from mlflow_b3.correlated.targets import Draws
 
 
 def test_the_design_is_the_published_one():

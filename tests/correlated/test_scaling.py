@@ -6,11 +6,9 @@ import fixture_110 as fixture
 import numpy as np
 import pytest
 
-from mlflow_b3.correlated.fast import fast_bias
-from mlflow_b3.correlated.linear_bias import linear_bias
-from mlflow_b3.correlated.moments import moments
-from mlflow_b3.correlated.scaling import Scaling
+from mlflow_b3.correlated.formulas import fast_bias, linear_bias, moments
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
+from mlflow_b3.correlated.working import Scaling
 
 
 def scaled(sd, *, model=None, structure=None, folds=fixture.FOLDS):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from mlflow_b3.correlated.bias import SLOPES, bias_of
-from mlflow_b3.correlated.draws import Draws
-from mlflow_b3.correlated.spatial import exponential_kernel, regional_field
+from mlflow_b3.correlated.field import exponential_kernel, regional_field
+from mlflow_b3.correlated.formulas import SLOPES, bias_of
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
+from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.errors import InputError
 
 RNG = np.random.default_rng(0)

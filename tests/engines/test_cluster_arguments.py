@@ -6,7 +6,7 @@ import pytest
 from workload import Slow, make_refitter
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.clusters import (
+from mlflow_b3.measurement.runner import (
     ClusterError,
     Lost,
     compare_versions,

@@ -10,14 +10,12 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import RandomForestClassifier
 
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.datasets import make_clinic
-from mlflow_b3.folds import make_folds
-from mlflow_b3.losses import resolve_loss
-from mlflow_b3.measurement.breaking import parse_fragments
-from mlflow_b3.measurement.levels import exposures
-from mlflow_b3.measurement.refitting import Refitter, WorkersLost
-from mlflow_b3.measurement.resampling import Resampler, Task
+from mlflow_b3.data.folds import make_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.table import ModelInputs, prepare
+from mlflow_b3.demo import make_clinic
+from mlflow_b3.measurement.design import exposures
+from mlflow_b3.measurement.refits import Refitter, Resampler, Task, WorkersLost, parse_fragments
 from mlflow_b3.refit.sklearn import CloneLearner
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mlflow_b3 import AuditReport, audit
-from mlflow_b3.refit.interface import AuditedModel, Learner, Rows
+from mlflow_b3.refit.learner import AuditedModel, Learner, Rows
 
 N, CLUSTERS = 120, 20
 

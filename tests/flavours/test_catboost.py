@@ -8,8 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mlflow_b3 as b3
+from mlflow_b3.data.losses import CLASSIFICATION
 from mlflow_b3.errors import ModelError
-from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import Rows, load_model
 from mlflow_b3.refit.sklearn import CloneLearner
 

@@ -12,7 +12,7 @@ import pytest
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.interface import Rows, Source
+from mlflow_b3.refit.learner import Rows, Source
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="needs the extra keras and a backend")
@@ -240,7 +240,7 @@ def test_model_logged_by_tensorflow_is_loaded_by_it(monkeypatch):
     monkeypatch.setattr(
         "mlflow_b3.refit.keras.load_native", lambda name, source: asked.append((name, source))
     )
-    from mlflow_b3.refit.registry import find_flavour
+    from mlflow_b3.refit.learner import find_flavour
 
     _, module = find_flavour(["python_function", "tensorflow"])
     for flavour in ("tensorflow", "keras"):

@@ -11,8 +11,8 @@ from mlflow.models import infer_signature
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from mlflow_b3.data.losses import CLASSIFICATION
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import Rows, load_model
 from mlflow_b3.refit.sklearn import CloneLearner
 

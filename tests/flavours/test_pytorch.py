@@ -10,8 +10,8 @@ import pytest
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import load_model
-from mlflow_b3.refit.interface import Rows
-from mlflow_b3.refit.network import as_matrix
+from mlflow_b3.refit.learner import Rows
+from mlflow_b3.refit.networks import as_matrix
 
 torch = pytest.importorskip("torch", reason="needs the extra pytorch")
 from torch import nn  # noqa: E402
@@ -320,7 +320,7 @@ def test_same_seed_same_numbers_whatever_the_number_of_workers(table):
 
 
 def test_lightnings_autologging_is_understood_and_the_users_options_win(table):
-    from mlflow_b3.refit.interface import Source
+    from mlflow_b3.refit.learner import Source
     from mlflow_b3.refit.pytorch import learner
 
     logged = {
@@ -387,7 +387,7 @@ def test_other_routes_are_refused():
 
 
 def test_epochs_of_a_hot_start_must_be_given():
-    from mlflow_b3.refit.interface import Source
+    from mlflow_b3.refit.learner import Source
     from mlflow_b3.refit.pytorch import learner
 
     params = {name: str(value) for name, value in RECIPE.items()}
@@ -396,7 +396,7 @@ def test_epochs_of_a_hot_start_must_be_given():
 
 
 def test_two_spellings_that_disagree_are_not_guessed():
-    from mlflow_b3.refit.interface import Source
+    from mlflow_b3.refit.learner import Source
     from mlflow_b3.refit.pytorch import learner
 
     params = {name: str(value) for name, value in RECIPE.items()} | {"max_epochs": "50"}

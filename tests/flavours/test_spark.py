@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import mlflow_b3 as b3
+from mlflow_b3.auditing.audit import run_leakage_test
 from mlflow_b3.errors import InputError, ModelError, PredictionError
-from mlflow_b3.leakage_run import run_leakage_test
 from mlflow_b3.refit import CannotRefit, load_model
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.learner import Rows
 
 pytestmark = [
     pytest.mark.flavours,

@@ -8,7 +8,7 @@ from mlflow.models import infer_signature
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError, PredictionError
 from mlflow_b3.refit import CannotRefit, load_model
-from mlflow_b3.refit.interface import Rows
+from mlflow_b3.refit.learner import Rows
 
 pytestmark = pytest.mark.flavours
 sm = pytest.importorskip("statsmodels.api", reason="needs the extra statsmodels")

@@ -12,11 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mlflow_b3 as b3
+from mlflow_b3.data.losses import CLASSIFICATION
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.losses import CLASSIFICATION
 from mlflow_b3.refit import Rows, Source, load_model
 from mlflow_b3.refit.sklearn import CloneLearner
-from mlflow_b3.refit.xgboost_params import NAMES, read_value
+from mlflow_b3.refit.xgboost import NAMES, read_value
 
 xgboost = pytest.importorskip("xgboost", reason="needs the extra xgboost")
 flavour = pytest.importorskip("mlflow_b3.refit.xgboost")

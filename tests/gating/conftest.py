@@ -9,8 +9,8 @@ from gate_examples import Registered, register
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.keys import SIGNING_KEY, TRUSTED_KEYS, make_keys
+from mlflow_b3.demo import FEATURES
+from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, make_keys
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from mlflow import MlflowClient
 from signing import sign_audit
 
 from mlflow_b3 import AuditReport, Policy, Verdict, gate, record
-from mlflow_b3.gating.evidence import Evidence
-from mlflow_b3.gating.policy import Pin, load_policy
-from mlflow_b3.refit.model_files import digest_model, digest_of
+from mlflow_b3.evidence.document import Evidence
+from mlflow_b3.evidence.policy import Pin, load_policy
+from mlflow_b3.refit.loading import digest_model, digest_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DIGEST = "0123456789abcdef" * 4

@@ -13,12 +13,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput
 
 from mlflow_b3 import gate, record
+from mlflow_b3.evidence.document import digest, make_keys, open_sealed, seal, seal_content
 from mlflow_b3.gating.archive import Archive
-from mlflow_b3.gating.evidence import digest, open_sealed, seal
-from mlflow_b3.gating.judging import judge_version
-from mlflow_b3.gating.keys import make_keys
-from mlflow_b3.gating.sealing import seal_content
-from mlflow_b3.refit.model_files import digest_model, digest_of
+from mlflow_b3.gating.gate import judge_version
+from mlflow_b3.refit.loading import digest_model, digest_of
 from mlflow_b3.tracking.audits import runs_of
 
 

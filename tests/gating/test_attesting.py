@@ -15,9 +15,8 @@ from mlflow import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3 as b3
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.evidence import digest, open_sealed, seal
-from mlflow_b3.gating.keys import key_id
+from mlflow_b3.demo import FEATURES
+from mlflow_b3.evidence.document import digest, key_id, open_sealed, seal
 from mlflow_b3.tracking.recording import audit_and_record
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -121,8 +120,7 @@ def test_a_changed_model_is_not_signed_for(audited, signing):
 
 def forged(audited, **changes) -> None:
     """Write another report over the recorded one, with all digests, metrics and tags to match."""
-    from mlflow_b3.tracking.files import files_of
-    from mlflow_b3.tracking.metrics import metrics_of, parameters_of
+    from mlflow_b3.tracking.writing import files_of, metrics_of, parameters_of
 
     client, folder = MlflowClient(), audit_files(audited.run_id)
     report = replace(audited.report, **changes)
@@ -176,7 +174,7 @@ def test_findings_that_the_table_shows_cannot_be_left_out(
 
 
 def with_missing(inspection, frame: pd.DataFrame):
-    from mlflow_b3.data import ModelInputs, prepare
+    from mlflow_b3.data.table import ModelInputs, prepare
 
     settings = inspection.report.settings
     inputs = ModelInputs(columns=settings.features, anything=True)

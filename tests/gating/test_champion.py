@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.gating.champion import judge_champion
+from mlflow_b3.evidence.verdict import judge_champion
 
 LEARNERS = {
     "nearest": KNeighborsClassifier(5),

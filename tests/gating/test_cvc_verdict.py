@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_b3 import Finding, verify
-from mlflow_b3.gating.champion import judge_champion
-from mlflow_b3.gating.remedies import CVC_HIGH, remedies
-from mlflow_b3.gating.verdict import conclude_reasons, is_allowed, judge_results
+from mlflow_b3.evidence.verdict import conclude_reasons, is_allowed, judge_champion, judge_results
+from mlflow_b3.gating.gate import CVC_HIGH, remedies
 
 CHECK = "cvc_high"
 

@@ -8,8 +8,8 @@ import yaml
 from gate_examples import Registered, register
 
 import mlflow_b3 as b3
+from mlflow_b3.evidence.policy import Pin, Policy, load_policy
 from mlflow_b3.gating.drafting import draft_policy
-from mlflow_b3.gating.policy import Pin, Policy, load_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Hint")
 

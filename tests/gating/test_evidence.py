@@ -12,18 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_b3 import EvidenceError
-from mlflow_b3.gating.evidence import (
+from mlflow_b3.evidence.document import (
     FORMAT_1,
     LARGEST,
     PAYLOAD_TYPE,
     Evidence,
+    canonical,
+    encode_public_key,
+    key_id,
     open_sealed,
     open_token,
     seal,
+    seal_content,
     seal_token,
+    sign_payload,
 )
-from mlflow_b3.gating.keys import encode_public_key, key_id
-from mlflow_b3.gating.sealing import canonical, seal_content, sign_payload
 
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 TRUSTED = (encode_public_key(KEY),)

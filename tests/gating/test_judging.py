@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 import mlflow_b3 as b3
 from mlflow_b3 import InputError, TrackingError
 from mlflow_b3.gating.archive import Archive
-from mlflow_b3.gating.judging import judge_version
+from mlflow_b3.gating.gate import judge_version
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mlflow_b3 import InputError
-from mlflow_b3.gating.keys import (
+from mlflow_b3.evidence.document import (
     PREFIX,
     SIGNING_KEY,
     TRUSTED_KEYS,

@@ -10,7 +10,7 @@ from gate_examples import register
 from mlflow import MlflowClient
 
 from mlflow_b3 import EvidenceError
-from mlflow_b3.refit.model_files import (
+from mlflow_b3.refit.loading import (
     MOST_COPIES,
     digest_model,
     digest_of,

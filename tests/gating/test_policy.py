@@ -7,8 +7,8 @@ import pytest
 from gate_examples import policy
 
 from mlflow_b3 import InputError, Policy
-from mlflow_b3.gating.keys import make_keys
-from mlflow_b3.gating.policy import SECTIONS, Pin, load_policy
+from mlflow_b3.evidence.document import make_keys
+from mlflow_b3.evidence.policy import SECTIONS, Pin, load_policy
 
 
 @pytest.fixture

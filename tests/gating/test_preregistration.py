@@ -18,12 +18,16 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3 as b3
 from mlflow_b3 import InputError, ModelError, gate, preregister
 from mlflow_b3.cli import main
-from mlflow_b3.committed_arguments import commit_arguments
-from mlflow_b3.data import digest_table, read_table
-from mlflow_b3.datasets import FEATURES
-from mlflow_b3.gating.evidence import open_sealed
-from mlflow_b3.gating.keys import encode_public_key, key_id, make_keys, signing_key
-from mlflow_b3.tracking.preregistration import confirm_preregistration
+from mlflow_b3.data.table import digest_table, read_table
+from mlflow_b3.demo import FEATURES
+from mlflow_b3.evidence.document import (
+    encode_public_key,
+    key_id,
+    make_keys,
+    open_sealed,
+    signing_key,
+)
+from mlflow_b3.tracking.preregistration import commit_arguments, confirm_preregistration
 from mlflow_b3.tracking.recording import audit_and_record
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}

@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import mlflow_b3 as b3
-from mlflow_b3.gating.policy import Pin, load_policy
+from mlflow_b3.evidence.policy import Pin, load_policy
 from mlflow_b3.tracking.recording import audit_and_record
 
 pytestmark = pytest.mark.filterwarnings("ignore:Hint")

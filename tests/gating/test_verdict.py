@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mlflow_b3 import Finding, Verdict
 from mlflow_b3.estimation.sensitivity import Sensitivity
-from mlflow_b3.gating.keys import TRUSTED_KEYS, key_id
-from mlflow_b3.gating.policy import Pin, load_policy
-from mlflow_b3.gating.verdict import (
+from mlflow_b3.evidence.document import TRUSTED_KEYS, key_id
+from mlflow_b3.evidence.policy import Pin, load_policy
+from mlflow_b3.evidence.verdict import (
     Reason,
     conclude_reasons,
     is_allowed,

@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
 from mlflow_b3.cli import main
-from mlflow_b3.gating.evidence import open_sealed
+from mlflow_b3.evidence.document import open_sealed
 
 HERE = Path(__file__).parent
 WRITE = "MLFLOW_B3_WRITE_GOLDEN" in os.environ

@@ -10,10 +10,14 @@ from scipy import optimize
 
 from mlflow_b3 import InputError
 from mlflow_b3.linkage import CorrelationClusters, components, correlation_cluster
-from mlflow_b3.linkage.local_moves import improve
-from mlflow_b3.linkage.relaxation import CoveringProgram
-from mlflow_b3.linkage.rounding import grow_regions, pivot, triangle_bound
-from mlflow_b3.linkage.signed_graph import SignedGraph
+from mlflow_b3.linkage.cluster import (
+    CoveringProgram,
+    SignedGraph,
+    grow_regions,
+    improve,
+    pivot,
+    triangle_bound,
+)
 
 
 def partitions(n):

@@ -158,7 +158,7 @@ def test_drawn_and_summed_collisions_agree(monkeypatch):
     rng = np.random.default_rng(0)
     theta = [rng.dirichlet(np.ones(30)) for _ in range(3)]
     exact = collision_error(theta, 0.2, 1000)
-    monkeypatch.setattr("mlflow_b3.linkage.information.MOST_COMBINATIONS", 0)
+    monkeypatch.setattr("mlflow_b3.linkage.bounds.MOST_COMBINATIONS", 0)
     drawn = collision_error(theta, 0.2, 1000)
     assert (exact.stderr, exact.draws, drawn.draws) == (0, 0, 100_000)
     assert drawn.error == pytest.approx(exact.error, abs=4 * drawn.stderr)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simulated_records import linked_records
 
 from mlflow_b3 import InputError
-from mlflow_b3.data import ModelInputs, prepare
-from mlflow_b3.folds import make_folds
+from mlflow_b3.data.folds import make_folds
+from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.linkage import (
     LeakCurve,
     LeakSafeFolds,

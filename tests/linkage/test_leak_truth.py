@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from mlflow_b3.data.folds import Fold
 from mlflow_b3.errors import InputError
-from mlflow_b3.folds import Fold
 from mlflow_b3.linkage import LeakShare, PairTable, Splits, leak_truth
-from mlflow_b3.linkage.estimates import typical_fragments
+from mlflow_b3.linkage.leak import typical_fragments
 
 
 def test_six_rows_by_hand():

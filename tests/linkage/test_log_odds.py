@@ -15,7 +15,7 @@ from mlflow_b3.linkage import (
     expected_disagreement,
     learn_log_odds,
 )
-from mlflow_b3.linkage.log_odds import MatchModelSummary
+from mlflow_b3.linkage.matching import MatchModelSummary
 
 PRIOR = 0.001
 

@@ -18,7 +18,7 @@ from mlflow_b3.linkage import (
     sample_rows,
     split_counts_of,
 )
-from mlflow_b3.linkage.row_means import SampledRows
+from mlflow_b3.linkage.resolved import SampledRows
 
 
 @cache

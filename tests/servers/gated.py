@@ -20,8 +20,8 @@ from services import Server, mlflow_server, tracked_by
 from signing import sign_audit
 
 from mlflow_b3 import AuditReport, Clinic, record
-from mlflow_b3.gating.keys import make_keys
-from mlflow_b3.refit.model_files import digest_model, digest_of
+from mlflow_b3.evidence.document import make_keys
+from mlflow_b3.refit.loading import digest_model, digest_of
 
 #: What the numbers of a small audit pass; the names that begin with "scratch" are not guarded.
 POLICY = """

@@ -7,7 +7,7 @@ import mlflow
 from sklearn.naive_bayes import GaussianNB
 
 from mlflow_b3 import AuditReport, Clinic
-from mlflow_b3.datasets import FEATURES
+from mlflow_b3.demo import FEATURES
 
 
 @dataclass(frozen=True)

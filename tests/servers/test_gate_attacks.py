@@ -18,8 +18,8 @@ from mlflow import MlflowException
 from mlflow.entities import Metric
 from signing import sign_audit
 
-from mlflow_b3.gating.evidence import LARGEST
-from mlflow_b3.gating.policy import load_policy
+from mlflow_b3.evidence.document import LARGEST
+from mlflow_b3.evidence.policy import load_policy
 
 pytestmark = pytest.mark.servers
 FILES = "/api/2.0/mlflow-artifacts/artifacts"

@@ -16,11 +16,10 @@ from logged_models import Logged, log_model
 from mlflow import MlflowClient
 
 from mlflow_b3 import AuditReport, Clinic, Comparison, compare, gate, record
-from mlflow_b3.gating.policy import load_policy
-from mlflow_b3.tracking.comparison import record_comparison
-from mlflow_b3.tracking.files import OF_ROWS, files_of
-from mlflow_b3.tracking.metrics import curves_of, metrics_of
+from mlflow_b3.evidence.policy import load_policy
+from mlflow_b3.tracking.comparing import record_comparison
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.tracking.writing import OF_ROWS, curves_of, files_of, metrics_of
 
 pytestmark = pytest.mark.servers
 COLUMNS = {"target": "disease", "cluster": "patient_id"}

@@ -1,0 +1,705 @@
+"""What follows from the measured losses: the numbers of a report."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logit
+
+from mlflow_b3.auditing.leakage import (
+    Claim,
+    Evidence,
+    mean_shares,
+    mean_validation_share,
+    shares_by_fold,
+)
+from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.data.folds import Fold, FoldSummary, cross_validates
+from mlflow_b3.data.table import AuditData
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.bounds import CONFIDENCE, ShapeCheck, check_shape
+from mlflow_b3.estimation.estimate import (
+    Estimate,
+    LossDistribution,
+    Method,
+    as_method,
+    distribution_of,
+    estimate_range,
+    solve,
+    solves_in_full,
+)
+from mlflow_b3.estimation.fragments import (
+    FragmentEstimate,
+    estimate_fragments,
+    mixture_error,
+    mixture_weights,
+    seen_share,
+    tipping_split_rate,
+    weigh_fragments,
+)
+from mlflow_b3.estimation.hypothesis import LeakageTest, leakage_test
+from mlflow_b3.estimation.influence import (
+    Array,
+    Influence,
+    Reading,
+    curve_gradient,
+    curve_influence,
+)
+from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, search_p0
+from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
+from mlflow_b3.estimation.sensitivity import (
+    MOST_NODES,
+    ExtrapolationPath,
+    Sensitivity,
+    trace,
+    trace_extrapolation,
+)
+from mlflow_b3.linkage.calibrate import FEWEST_DRAWS, leak_from_recalibrated_pairs, recalibrate
+from mlflow_b3.linkage.leak import Splits
+from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
+from mlflow_b3.linkage.sources import row_leak_probability
+from mlflow_b3.measurement.collecting import Measurement, Tail, TestLosses, robust_covariance
+from mlflow_b3.measurement.curve import FragmentLosses
+from mlflow_b3.results import number
+
+# --- e_0 at the ends and in the middle of what is known about the leakage, cluster by cluster
+
+Read = tuple[Reading, Array]
+#: How many equally likely shares stand for what evidence says about the leaked share.
+PRIOR_NODES = 400
+
+
+def solve_fragments(
+    losses: FragmentLosses,
+    claim: Claim,
+    *,
+    folds: Sequence[FoldSummary],
+    bound: float | None,
+) -> FragmentEstimate:
+    """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
+    prior = None if claim.leak is None else claim.leak.to_prior()
+    if prior is None or prior.law == "range":
+        ends = claim.seen(claim.low, folds), claim.seen(claim.high, folds)
+        return estimate_fragments(losses, seen_share=ends, bound=bound)
+    chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
+    return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=bound)
+
+
+def take_readings(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    method: Method,
+    bound: float | None,
+) -> tuple[tuple[Reading, ...], Influence]:
+    """Return e_0 over the range of a claim, and how far each cluster moves it.
+
+    Without a claim there is no reading, and the influence is that on the score by noisy ids alone.
+    """
+    values = sorted({claim.low, claim.middle, claim.high})
+    read: list[Read] = []
+    if claim.pattern == "rows":
+        read = [_read_rows(measured, claim, folds, method, bound, value) for value in values]
+    elif claim.pattern == "fragments" and not claim.vacuous:
+        read = [_read_fragments(measured, claim, folds, bound, value) for value in values]
+    units = measured.units
+    columns = [influence for _, influence in read]
+    influence = Influence(
+        unit=units.unit,
+        ids=units.ids,
+        share=units.share,
+        loco=units.curve[:, 0],
+        e0=np.column_stack(columns) if columns else np.zeros((len(units.ids), 0)),
+    )
+    return tuple(reading for reading, _ in read), influence
+
+
+def _read_rows(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    method: Method,
+    bound: float | None,
+    value: float,
+) -> Read:
+    shares = claim.shares(value, folds)
+    problem = unmix(
+        measured.curve, shares, fold_curves=measured.fold_curves, weights=measured.weights
+    )
+    mean = mean_shares(shares, measured.weights)
+    result = solve(problem, mean, method=method, bound=bound)
+    gradient = curve_gradient(problem, method)
+    influence = curve_influence(problem, gradient, measured.units.curve)
+    total = float(gradient @ problem.covariance @ gradient)
+    return _reading(value, result.e0, result.interval, total, influence), influence
+
+
+def _read_fragments(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    bound: float | None,
+    value: float,
+) -> Read:
+    losses = measured.fragments
+    assert losses is not None
+    share = claim.seen(value, folds).share
+    result = estimate_fragments(losses, seen_share=share, bound=bound)
+    units = measured.units.fragments
+    influence = np.asarray(units @ mixture_weights(losses, share)[: units.shape[1]])
+    total = mixture_error(losses, share) ** 2
+    return _reading(value, result.e0, result.interval, total, influence), influence
+
+
+def _reading(
+    value: float, e0: float, ends: tuple[float, float], total: float, influence: Array
+) -> Reading:
+    noise = math.sqrt(max(0.0, total - _variance(influence)))
+    return Reading(leakage=value, e0=e0, low=ends[0], high=ends[1], noise=noise)
+
+
+def _variance(influence: Array) -> float:
+    return float(robust_covariance(influence[:, None])[0, 0])
+
+
+# --- What follows from the measured losses: the numbers of an audit's report
+
+#: The cluster errors and split rates of the sensitivity curves.
+ERRORS = tuple(np.linspace(0, 0.5, 51).round(4).tolist())
+#: An upper end beyond this multiple of the largest measured loss says nothing.
+FARTHEST_END = 10.0
+#: The candidates of the search for p0.
+SEARCHED = tuple(np.linspace(0, LARGEST_SHARE, 51).round(4).tolist())
+
+
+_Point = tuple[float, tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Headline:
+    e0: float | None
+    interval: tuple[float, float]
+    p0: float | None
+    secant: float | None = None
+    estimate: Estimate | None = None
+    path: ExtrapolationPath | None = None
+
+
+def conclude(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    threshold: float | None,
+    test: LeakageTest,
+    p0_bound: P0Bound | None = None,
+) -> AuditReport:
+    """Draw every conclusion of an audit from what was measured; findings are left to be added."""
+    method = as_method(settings.method, **settings.method_options)
+    settings = _with_ceiling(settings, measured)
+    by_rows = _rows_sensitivity(measured, claim, folds, settings, method)
+    by_fragments = _fragment_sensitivity(measured, folds, settings)
+    headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
+    if claim.source == "mixture" and p0_bound is not None and p0_bound.vacuous:
+        ends = (*headline.interval, *_whole_range([by_rows]))
+        headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
+    if claim.vacuous:
+        headline = _Headline(e0=None, interval=headline.interval, p0=None)
+    e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, settings)[0]
+    estimate = headline.estimate
+    # each candidate of a method that solves for all losses costs as much as an estimate
+    candidates = SEARCHED[:: 3 if solves_in_full(method) else 1]
+    search = search_p0(measured.curve, method, p0=candidates, bound=settings.loss_bound)
+    readings, influence = take_readings(measured, claim, folds, method, settings.loss_bound)
+    return AuditReport(
+        e0=e0,
+        e0_interval=_headline_interval(headline, claim, settings, measured),
+        e0_secant=None if headline.secant is None else _floored(headline.secant, settings),
+        p0=headline.p0,
+        p0_source=claim.source,
+        loco=measured.loco,
+        loco_interval=_loco_interval(measured, settings),
+        iid=measured.iid,
+        inflation=None if e0 is None else e0 - measured.loco,
+        curve=measured.curve,
+        leaked=estimate.leaked if estimate else None,
+        losses=estimate.losses if estimate else None,
+        residual=estimate.residual if estimate else None,
+        shape=estimate.shape if estimate else _shape(measured, folds),
+        search=search,
+        sensitivity=by_rows,
+        fragments=measured.fragments,
+        fragment_sensitivity=by_fragments,
+        threshold=threshold,
+        tipping_p0=None if threshold is None else by_rows.tipping_point(threshold),
+        tipping_cluster_error=None if threshold is None else by_rows.tipping_error(threshold),
+        tipping_split_rate=None
+        if threshold is None or measured.fragments is None
+        else tipping_split_rate(measured.fragments, folds, threshold),
+        test=test,
+        folds=_with_losses(folds, measured),
+        findings=(),
+        settings=settings,
+        accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
+        sketch_error=estimate.sketch_error if estimate else None,
+        distribution=_distribution(measured, claim, folds, method) if estimate else None,
+        p0_bound=p0_bound,
+        linkage=claim.leak and replace(claim.leak, row_probability=None),
+        path=headline.path,
+        readings=readings,
+        influence=influence,
+    )
+
+
+#: Of a report, what does not follow from the measured losses alone.
+NOT_RECOMPUTED = frozenset(
+    {
+        *("findings", "settings", "constant_loss", "threshold", "p0_bound", "linkage"),
+        *("cvc", "suspicious", "regression", "refits", "influence", "splits", "measurements"),
+    }
+)
+
+
+def recompute(report: AuditReport) -> AuditReport:
+    """Draw the conclusions of a report again, from its measured losses, folds and settings.
+
+    What is left as it is: findings, bounds of the rows and of linkage evidence on the leaked share,
+    corrected cross-validation, and the rows to look at first.
+
+    Raises
+    ------
+    InputError
+        For a report without its measurements and folds, which only its own files have.
+    """
+    measured, splits, settings = report.measurements, report.splits, report.settings
+    if measured is None or splits is None:
+        raise InputError(
+            "report: it has no measurements or folds to draw conclusions from; audits of this version "
+            "record them as measurements.json and folds.csv."
+        )
+    low, high = settings.claim or (0.0, 0.0)
+    claim = Claim(
+        pattern=settings.pattern,
+        source=report.p0_source,
+        low=low,
+        high=high,
+        centre=settings.claim_centre,
+        p0_validation=settings.p0_validation,
+        leak=report.linkage,
+    )
+    tested = conclude_test(measured.test_losses, report.test.method, splits=splits)
+    return conclude(
+        measured, claim, report.folds, settings, report.threshold, tested, report.p0_bound
+    )
+
+
+def preview(
+    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], settings: Settings
+) -> str:
+    """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
+    if claim.pattern == "unknown" or (claim.pattern == "fragments" and not measured.fragments):
+        score, value, interval = "loco", measured.loco, _loco_interval(measured, settings)
+    elif claim.pattern == "fragments":
+        assert measured.fragments is not None
+        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
+        score, value, interval = "e0", mixture.e0, mixture.interval
+    else:
+        method = as_method(settings.method, **settings.method_options)
+        result = _estimate(measured, claim, folds, method, settings.loss_bound)
+        score, value, interval = "e0", result.e0, result.interval
+    low, high = _possible(interval, _with_ceiling(settings, measured))
+    return f"{score} {number(_floored(value, settings))} ({number(low)} to {number(high)})"
+
+
+def _with_losses(folds: tuple[FoldSummary, ...], measured: Measurement) -> tuple[FoldSummary, ...]:
+    return tuple(
+        replace(fold, loss=float(losses.mean()))
+        for fold, losses in zip(folds, measured.row_losses, strict=True)
+    )
+
+
+def conclude_test(
+    measured: Sequence[TestLosses], method: str, *, splits: Sequence[Fold]
+) -> LeakageTest:
+    """Return the leakage test of the losses that were measured for it; see `leakage_test`."""
+    (without, leaked, groups), *rearranged = measured
+    if method == "welch":
+        return leakage_test(without, leaked, "welch", strata=groups)
+    crossed, folds = cross_validates(tuple(splits)), _fold_labels(splits, len(groups))
+    if method == "paired":
+        return leakage_test(without, leaked, clusters=groups, crossed=crossed, folds=folds)
+    folds = None if folds is None else folds[:1]  # rearranged clusters are tested in one assignment
+    null = [
+        leakage_test(a, b, clusters=owners, crossed=crossed, folds=folds).statistic
+        for a, b, owners in rearranged
+    ]
+    return leakage_test(
+        without,
+        leaked,
+        "permutation",
+        clusters=groups,
+        crossed=crossed,
+        folds=folds,
+        null_statistics=null,
+    )
+
+
+def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None:
+    """Return the fold of each validated row, once for each assignment of rows to folds.
+
+    None where rows of the test are missing, or folds are no assignments of all rows.
+    """
+    rows = np.unique(np.concatenate([fold.validation for fold in splits]))
+    labels: list[NDArray[np.intp]] = []
+    for index, fold in enumerate(splits):
+        where = np.searchsorted(rows, fold.validation)
+        if not labels or (labels[-1][where] >= 0).any():
+            labels.append(np.full(len(rows), -1, dtype=np.intp))
+        labels[-1][where] = index
+    made = np.stack(labels)
+    return made if len(rows) == length and (made >= 0).all() else None
+
+
+def _problem(
+    measured: Measurement, shares: Sequence[LeakShares], tail: Tail | None = None
+) -> Extrapolation:
+    curves = measured if tail is None else tail
+    return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
+
+
+def _estimate(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    method: Method,
+    bound: float | None,
+    tail: Tail | None = None,
+) -> Estimate:
+    """Estimate the loss, or the share of rows in one of its tails, over the range of a claim."""
+
+    def problem(value: float) -> Extrapolation:
+        return _problem(measured, claim.shares(value, folds), tail)
+
+    shares = mean_shares(claim.shares(claim.middle, folds), measured.weights)
+    return estimate_range(
+        problem, claim.low, claim.high, shares, method=method, bound=bound, centre=claim.middle
+    )
+
+
+def _distribution(
+    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], method: Method
+) -> LossDistribution | None:
+    """Return the distribution of the loss, threshold by threshold (pattern `rows`)."""
+    if not measured.tails:
+        return None
+    results = [_estimate(measured, claim, folds, method, 1.0, tail) for tail in measured.tails]
+    return distribution_of(
+        [tail.threshold for tail in measured.tails],
+        results,
+        [tail.curve.loss[0] for tail in measured.tails],
+    )
+
+
+def _rows_sensitivity(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    method: Method,
+) -> Sensitivity:
+    back = claim.p0_validation
+    accurate: list[bool] = []
+
+    def by_fold(value: float) -> list[LeakShares]:
+        return shares_by_fold(value, folds) if back is None else claim.shares(value, folds)
+
+    def point(p0: float) -> _Point:
+        at = by_fold(values[shares.index(p0)])
+        mean = mean_shares(at, measured.weights)
+        result = solve(_problem(measured, at), mean, method=method, bound=settings.loss_bound)
+        accurate.append(result.accurate)
+        return _point(result.e0, result.interval, settings)
+
+    # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
+    largest = 0.95 / mean_validation_share(folds)
+    if back is not None:
+        largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
+    values = [value for value in ERRORS if value == 0 or value <= largest]
+    shares, error = values, None
+    if back is None:
+        shares = [mean_shares(by_fold(value), measured.weights).p0 for value in values]
+        error = values
+    most = MOST_NODES if solves_in_full(method) else None
+    curve = trace(point, shares, pattern="rows", error=error, most=most)
+    return replace(curve, accurate=all(accurate))
+
+
+def _loco_interval(measured: Measurement, settings: Settings) -> tuple[float, float]:
+    freedom = measured.curve.degrees_of_freedom
+    assert freedom is not None
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * measured.loco_stderr
+    return _possible((measured.loco - reach, measured.loco + reach), settings)
+
+
+def _shape(measured: Measurement, folds: tuple[FoldSummary, ...]) -> ShapeCheck:
+    return check_shape(_problem(measured, shares_by_fold(0.0, folds)))
+
+
+def _headline_interval(
+    headline: _Headline, claim: Claim, settings: Settings, measured: Measurement
+) -> tuple[float, float | None]:
+    low, high = _possible(headline.interval, settings)
+    if settings.refit_strength != "full":
+        return low, None
+    if claim.vacuous:
+        # where all rows may have been seen, only the largest possible loss limits that on new ones
+        return low, settings.loss_bound
+    limit = FARTHEST_END * max(measured.loco, *measured.curve.loss)
+    if settings.loss_bound is not None:
+        limit = min(limit, (1 - 1e-9) * settings.loss_bound)
+    return low, high if high <= limit or _is_limited(settings) else None
+
+
+def _is_limited(settings: Settings) -> bool:
+    """Return whether the loss has a largest value that says something about its mean."""
+    bound = settings.loss_ceiling if settings.loss_bound is None else settings.loss_bound
+    # that of the log loss is only where probabilities are cut off
+    return bound is not None and settings.loss != "log"
+
+
+def _with_ceiling(settings: Settings, measured: Measurement) -> Settings:
+    """Drop the ceiling of losses for a model whose predictions leave the range of the target."""
+    largest = max(measured.loco, *measured.curve.loss, *(measured.curve.training_loss or ()))
+    ceiling = settings.loss_ceiling
+    return (
+        settings if ceiling is None or largest < ceiling else replace(settings, loss_ceiling=None)
+    )
+
+
+def _possible(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:
+    """Keep an interval above the smallest possible loss and below the largest that is likely."""
+    low, high = (_floored(end, settings) for end in interval)
+    if settings.loss_ceiling is not None:
+        low, high = min(low, settings.loss_ceiling), min(high, settings.loss_ceiling)
+    return low, high
+
+
+def _floored(loss: float, settings: Settings) -> float:
+    return loss if settings.loss_floor is None else max(loss, settings.loss_floor)
+
+
+def _point(e0: float, interval: tuple[float, float], settings: Settings) -> _Point:
+    """Return e_0 and its interval as possible losses."""
+    value, _ = _possible((e0, e0), settings)
+    return value, _possible(interval, settings)
+
+
+def _fragment_sensitivity(
+    measured: Measurement, folds: tuple[FoldSummary, ...], settings: Settings
+) -> Sensitivity | None:
+    losses = measured.fragments
+    if losses is None:
+        return None
+
+    def point(share: float) -> _Point:
+        result = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
+        return _point(result.e0, result.interval, settings)
+
+    shares = [seen_share(rate, folds).share for rate in ERRORS]
+    return trace(point, shares, pattern="fragments", error=ERRORS)
+
+
+def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
+    return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
+
+
+def _headline(
+    measured: Measurement,
+    claim: Claim,
+    folds: tuple[FoldSummary, ...],
+    settings: Settings,
+    method: Method,
+    by_rows: Sensitivity,
+    by_fragments: Sensitivity | None,
+) -> _Headline:
+    if claim.pattern == "unknown":
+        both = [by_rows, *([by_fragments] if by_fragments else [])]
+        return _Headline(e0=None, interval=_whole_range(both), p0=None)
+    if claim.pattern == "fragments":
+        if measured.fragments is None:
+            raise InputError(f"{claim.source} needs clusters with two rows or more; none has.")
+        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
+        share = mixture.seen_share if claim.leak is None else claim.middle
+        return _Headline(e0=mixture.e0, interval=mixture.interval, p0=share)
+
+    result = _estimate(measured, claim, folds, method, settings.loss_bound)
+    return _Headline(
+        e0=result.e0,
+        interval=result.interval,
+        p0=result.shares.p0,
+        secant=result.secant,
+        estimate=result,
+        path=trace_extrapolation(
+            _problem(measured, claim.shares(claim.middle, folds)),
+            result.shares,
+            method=method,
+            bound=settings.loss_bound,
+        ),
+    )
+
+
+# --- What the leak probability of single rows says beside p0: which to review, and whether e0 fits
+
+MOST_ROWS = 50
+#: What the regression needs: rows on either side of it, and clusters.
+LEAST_ROWS = 20
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowLeak:
+    """How likely it is that rows had mates in training when they were validated.
+
+    Attributes
+    ----------
+    rows : array of int
+    probability, control : array of float
+        The probability of a mate in training, and of one in validation that is known by another
+        cluster id: as suspicious, but not leaked.
+    calibrated : bool
+        Whether somebody checked.
+    complete : bool
+        All rows are there, not a sample.
+    """
+
+    rows: NDArray[np.intp]
+    probability: Floats
+    control: Floats | None
+    calibrated: bool
+    complete: bool
+
+
+def examine_rows(
+    report: AuditReport,
+    evidence: Evidence,
+    row_losses: Sequence[Floats],
+    folds: Sequence[Fold],
+    table: AuditData,
+) -> AuditReport:
+    """Add the rows to review first and the regression of losses on leak probabilities."""
+    leak = _row_leak(evidence, folds, table)
+    if leak is None:
+        return report
+    losses = mean_losses(row_losses, folds, table.n_rows)
+    scored = np.isfinite(losses[leak.rows])
+    rows, chance = leak.rows[scored], leak.probability[scored]
+    groups = _dependent(evidence, table)
+    regression = None
+    enough = min((chance > 0).sum(), (chance < 1).sum()) >= LEAST_ROWS
+    if enough and len(np.unique(table.clusters[rows])) >= LEAST_ROWS and np.ptp(chance) > 0:
+        with suppress(InputError):  # all that is suspected is in one cluster
+            regression = loss_regression(
+                losses[rows],
+                chance,
+                groups[rows],
+                control=None if leak.control is None else leak.control[scored],
+                calibrated=leak.calibrated,
+            )
+    suspicious: tuple[SuspiciousRow, ...] = ()
+    if leak.complete and len(rows):
+        everyone = np.zeros(table.n_rows)  # rows that were never validated leaked nothing
+        everyone[rows] = chance
+        suspicious = rank_rows(
+            everyone,
+            np.where(np.isfinite(losses), losses, np.nanmean(losses)),
+            pairs=evidence.pairs,
+            clusters=table.clusters,
+            ids=table.ids,
+            most=MOST_ROWS,
+        )
+    return replace(report, regression=regression, suspicious=suspicious)
+
+
+def _dependent(evidence: Evidence, table: AuditData) -> NDArray[np.intp]:
+    """Return groups of rows whose losses go together: clusters, and what may belong with them."""
+    if evidence.pairs is None:
+        return table.clusters
+    return np.array(evidence.suspected_groups.groups, dtype=np.intp)
+
+
+def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> Floats:
+    """Return the mean loss of each row over the folds that validate it; NaN where none does."""
+    total, count = np.zeros(n), np.zeros(n)
+    for losses, fold in zip(row_losses, folds, strict=True):
+        total[fold.validation] += losses
+        count[fold.validation] += 1
+    return np.asarray(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))
+
+
+def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> RowLeak | None:
+    """Return the leak probabilities that the evidence gives, the best first."""
+    splits = Splits.of(folds, table.n_rows, by_rows=True)
+    everything = np.arange(table.n_rows)
+    if evidence.pairs is not None and not evidence.made_of_scores:
+        return _by_pairs(evidence, splits, table)
+    if evidence.samples is not None:
+        leak = evidence.leak("partition_samples", folds, table)
+        return RowLeak(
+            rows=everything,
+            probability=np.asarray(leak.row_probability, dtype=float),
+            control=None,
+            calibrated=False,
+            complete=True,
+        )
+    if evidence.resolved is not None:
+        return RowLeak(
+            rows=np.asarray(evidence.resolved.rows, dtype=np.intp),
+            probability=evidence.resolved.seen(splits),
+            control=None,
+            calibrated=evidence.reviewer_is_right,
+            complete=False,
+        )
+    return None
+
+
+def _by_pairs(evidence: Evidence, splits: Splits, table: AuditData) -> RowLeak:
+    """Return the leak probabilities of scored pairs, put right by resolved rows where possible."""
+    assert evidence.pairs is not None
+    resolved = evidence.resolved
+    i, j, p = evidence.pairs.arrays
+    chance: Any = None
+    calibrated = False
+    if resolved is not None:
+        scores, checked = _logit(p), (resolved.rows, resolved.mates)
+        weights = resolved.weights
+        try:
+            leak = leak_from_recalibrated_pairs(
+                i, j, scores, splits, table.clusters, *checked, weights=weights, draws=FEWEST_DRAWS
+            )
+            p = recalibrate(i, j, scores, table.clusters, *checked, weights=weights)
+            chance = leak.row_probability
+            calibrated = leak.kind == "estimate" and evidence.reviewer_is_right
+        except InputError:  # too few mates among the resolved rows; the scores stay unchecked
+            chance = None
+    if chance is None:
+        chance = row_leak_probability(i, j, p, splits, table.clusters, allow_split=True)
+    control = row_leak_probability(
+        i, j, p, splits, table.clusters, same_side=True, allow_split=True
+    )
+    return RowLeak(
+        rows=np.arange(table.n_rows),
+        probability=np.asarray(chance, dtype=float),
+        control=control,
+        calibrated=calibrated,
+        complete=True,
+    )
+
+
+def _logit(probability: Floats) -> Floats:
+    return np.asarray(logit(np.clip(probability, 1e-12, 1 - 1e-12)))

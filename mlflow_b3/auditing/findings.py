@@ -1,0 +1,443 @@
+"""When each finding is raised, and what it says."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlflow_b3.auditing.leakage import SAFE_THRESHOLD, Evidence
+from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.data.folds import Fold, make_folds
+from mlflow_b3.data.table import IN_TABLE, AuditData
+from mlflow_b3.linkage.leak import Splits
+from mlflow_b3.linkage.sources import leak_from_pairs
+from mlflow_b3.measurement.refits import FEW_CLUSTERS, TOLERATED_FAILURES, FitCounts
+from mlflow_b3.results import Finding, number, percent
+
+# --- The findings that follow from an audit's own numbers
+
+FEW_REFITS = 20
+MOSTLY = 0.5
+LEAST_AGREEMENT = 0.9
+
+
+def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
+    """Return what the reader must know before relying on the numbers."""
+    found = [*_about_leakage(report), *_about_curve(report), *_about_refits(report)]
+    found += _about_fits(report, counts)
+    return [Finding(code=code, message=message) for code, message in found]
+
+
+def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    settings = report.settings
+    if settings.n_validated < FEW_CLUSTERS:
+        found.append(
+            (
+                "B301",
+                f"{settings.n_validated} clusters were validated on. The intervals speak of new rows from "
+                "these clusters; how far the next cluster differs from them cannot be told from "
+                "so few.",
+            )
+        )
+    if report.p0_bound is not None and report.p0_bound.vacuous:
+        found.append(("B318", report.p0_bound.statement))
+    if report.e0 is None and report.p0_source == "none":
+        found.append(
+            (
+                "B307",
+                "no leaked share was given (p0, cluster_error, split_rate, or evidence of a linkage), "
+                "and the loss curve cannot tell it: the same curve fits every one. The interval holds "
+                "for any share of wrong ids up to 50 %. Have a sample of rows resolved by hand "
+                "(mlflow-b3 review), or take the error rate that your record linkage reports, and "
+                "audit again with it.",
+            )
+        )
+    test = report.test
+    if not test.rejected:
+        found.append(
+            (
+                "B308",
+                f"the test did not show that this learner profits from leaked rows (p = "
+                f"{test.pvalue:.2g}). That is no proof of absence: it would have found an effect of "
+                f"{test.detectable:.3g} with probability 0.8.",
+            )
+        )
+    constant, threshold = report.constant_loss, report.threshold
+    if settings.threshold_given and None not in (constant, threshold) and threshold > constant:  # type: ignore[operator]
+        found.append(
+            (
+                "B351",
+                f"the threshold of {number(threshold)} is above {number(constant)}, the loss of the best "
+                "constant answer: a model that has learned nothing would meet it. Give a smaller one.",
+            )
+        )
+    bound = settings.loss_bound
+    if report.e0 is not None and bound is not None and report.e0 >= bound:
+        found.append(
+            (
+                "B314",
+                f"e0 reaches the largest possible loss, {bound:g}: the leaked share given is too "
+                "large for this curve.",
+            )
+        )
+    return found
+
+
+def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    shape, settings = report.shape, report.settings
+    by_rows = settings.pattern != "fragments"  # split clusters are not read from the curve
+    instead = (
+        " The interval does not rest on the shape: it is spread over the estimate and a parabola."
+        if settings.method == "power"
+        else ""
+    )
+    if not shape.decreasing:
+        found.append(
+            (
+                "B304",
+                f"the loss rises when leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
+                "this learner."
+                + (" No lower limit by a secant is given." + instead if by_rows else ""),
+            )
+        )
+    if not shape.convex:
+        found.append(
+            (
+                "B305",
+                f"the loss curve bends the wrong way (z = {shape.curvature_z:.1f})."
+                + (" No lower limit by a secant is given." + instead if by_rows else ""),
+            )
+        )
+    if not report.accurate and by_rows:
+        found.append(
+            (
+                "B319",
+                f"the solver of method {report.settings.method!r} did not find some of its losses "
+                "accurately, so its numbers may be off. Use the method 'power', or other options.",
+            )
+        )
+    low, high = report.e0_interval
+    if report.e0 is not None and high is not None and report.settings.pattern == "rows":
+        width = high - low
+        noise = report.loco_interval[1] - report.loco_interval[0]
+        if noise < MOSTLY * width:
+            found.append(
+                (
+                    "B306",
+                    f"the interval of e0 is {width:.3g} wide, that of the uncorrected loss "
+                    f"{noise:.3g}: most of it comes from extrapolating beyond the measured levels, "
+                    "and more refits would not narrow it much.",
+                )
+            )
+    return found
+
+
+def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    settings = report.settings
+    if settings.refit_strength != "full":
+        found.append(
+            (
+                "B321",
+                f"the route '{settings.refit}' does not train all of the model again: what it "
+                "learned from validation rows stays in it. Its losses are too small, unless what "
+                "was trained again does worse than what it replaced; the loss on new clusters is at "
+                "least what is shown, and a test that does not reject says nothing. Give a trainer, "
+                "or the recipe of a network, for the whole answer.",
+            )
+        )
+    if settings.n_train is not None:
+        found.append(
+            (
+                "B353",
+                f"every score here is that of models trained on {settings.n_train} rows drawn with "
+                "replacement, not of the audited model, which is trained on more. Leave n_train out "
+                "to audit models of full size.",
+            )
+        )
+    agreement = settings.refit_agreement
+    if agreement is not None and agreement < LEAST_AGREEMENT:
+        what = (
+            "of its predictions"
+            if settings.task == "classification"
+            else "of the variance of its predictions"
+        )
+        found.append(
+            (
+                "B322",
+                f"trained on all rows of this table, the refit agrees with {original_words(settings)} in "
+                f"{100 * agreement:.3g} % {what}. Either these are not the rows it was trained on, "
+                "or the training was not the same (parameters, chance, dtypes of columns): then the "
+                "numbers are about another model." + _dtypes(settings),
+            )
+        )
+    return found
+
+
+def _dtypes(settings: Settings) -> str:
+    """Return which columns may be of other dtypes than in training."""
+    differ = [note for note in settings.refit_notes if IN_TABLE in note]
+    return f" Dtypes differ: {'; '.join(differ)}." if differ else ""
+
+
+def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]:
+    found = []
+    if counts.one_class:
+        found.append(
+            (
+                "B303",
+                f"in {counts.one_class} of {counts.done} refits the training rows had one class "
+                "only; a model that always predicts it took the place of the learner.",
+            )
+        )
+    if counts.failed:
+        found.append(("B312", _failures(counts)))
+    if counts.retried:
+        told = (
+            f"{counts.retried} refits failed in an earlier start, and succeeded when tried again."
+        )
+        found.append(("B312", told))
+    if counts.interrupted:
+        found.append(
+            (
+                "B330",
+                f"{counts.done} of {counts.planned} refits were made when it was stopped. The numbers "
+                "are of these, and no gate takes them: who watches the estimate can stop when it "
+                "pleases. Start the same audit again to finish it; with its journal it goes on from "
+                "there.",
+            )
+        )
+    elif counts.done < counts.planned:
+        found.append(
+            (
+                "B352",
+                f"the time of the budget was over after {counts.done} of {counts.planned} planned "
+                "refits. The numbers are of these; a longer time gives a steadier curve.",
+            )
+        )
+    fits = report.curve.fits
+    folds = len(report.folds) // report.settings.repeats
+    least = 0 if fits is None else min(fits[1:]) * folds
+    if least < FEW_REFITS:
+        found.append(
+            (
+                "B315",
+                f"a level of the loss curve rests on {least} refits only; a larger budget "
+                "gives a steadier curve.",
+            )
+        )
+    if counts.warnings:
+        text, times = counts.warnings.most_common(1)[0]
+        found.append(
+            (
+                "B316",
+                f"refits raised {sum(counts.warnings.values())} warnings, most often ({times} "
+                f"times): {text}",
+            )
+        )
+    return found
+
+
+def _failures(counts: FitCounts) -> str:
+    assert counts.first_error is not None
+    late = f", {counts.timed_out} of them by their time limit," if counts.timed_out else ""
+    first = counts.first_error.splitlines()[0]
+    others = len(counts.causes) - 1
+    return (
+        f"{counts.failed} of {counts.done} refits failed{late} and are left out of all numbers (up to "
+        f"{100 * TOLERATED_FAILURES:g} % are tolerated). If they fail on rows of a certain kind, the "
+        f"losses leave these out. The first failed with: {first}"
+        + (f" There are {others} other causes." if others else "")
+    )
+
+
+def original_words(settings: Settings) -> str:
+    """Return what the model is called that refits are compared with."""
+    return "the fitted model that was given" if settings.uri is None else "the logged model"
+
+
+# --- The findings that follow from linkage evidence, and how leakage could be lowered
+
+#: Leak-safe folds are recommended where they keep at least this much of the match mass together.
+WORTH_IT = 0.2
+FEW_LINKED_CLUSTERS = 100
+#: Pairs from this probability on should be in one cluster, in most of many cases.
+SURE = 0.9
+MANY_PAIRS = 20
+
+
+def linkage_findings(
+    report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
+) -> list[Finding]:
+    """Return what the reader must know about the evidence and the folds made of it."""
+    found = [*_about_evidence(report), *_about_tables(evidence, table), *_about_folds(report)]
+    found += _about_regression(report)
+    safe = _safe_folds(report, evidence, folds, table)
+    if report.test.rejected or safe:
+        found.append(("B324", _advice(report, safe, table)))
+    return [Finding(code=code, message=message) for code, message in found]
+
+
+def _about_evidence(report: AuditReport) -> list[tuple[str, str]]:
+    leak = report.linkage
+    if report.p0_source == "match_column" or (leak is not None and leak.kind == "uncalibrated"):
+        return [
+            (
+                "B325",
+                "the leaked share comes from match probabilities that nobody checked. In simulations "
+                "with Splink such shares were off by factors of 0.2 to 1.9 and hardly moved when the "
+                "truth did; the interval allows for a factor of 3 as standard deviation. Have 200 to "
+                "300 rows resolved by hand (mlflow-b3 review) and audit again with resolved_rows.",
+            )
+        ]
+    if leak is not None and leak.notes:
+        return [("B327", " ".join(leak.notes))]
+    return []
+
+
+def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]:
+    """Return what makes one doubt that pairs and sheet belong to this table."""
+    found = []
+    pairs, names = evidence.pairs, np.array(table.names, dtype=object)[table.clusters]
+    if pairs is not None and pairs.left_out:
+        share = pairs.left_out / (pairs.left_out + len(pairs))
+        found.append(
+            f"{pairs.left_out} scored pairs ({percent(share)}) name rows that are not in this table "
+            "and were left out; right if more rows were linked than are audited, else check row_id."
+        )
+    if pairs is not None:
+        sure = pairs.probability >= SURE
+        apart = table.clusters[pairs.first[sure]] != table.clusters[pairs.second[sure]]
+        if len(apart) >= MANY_PAIRS and apart.mean() > MOSTLY:
+            found.append(
+                f"{percent(float(apart.mean()))} of the pairs with a match probability from {SURE:g} are in "
+                "different clusters. Either the clusters come from elsewhere, or the ids of the pairs "
+                "are not those of the rows: check row_id."
+            )
+    changed = None if evidence.resolved is None else evidence.resolved.changed_clusters(names)
+    if changed:
+        found.append(
+            f"{percent(changed)} of the resolved rows have another cluster here than in the sheet. "
+            "That is right if rows were clustered anew since; otherwise the sheet belongs to another "
+            "table."
+        )
+    return [("B327", text) for text in found]
+
+
+def _about_folds(report: AuditReport) -> list[tuple[str, str]]:
+    settings = report.settings
+    if settings.fold_threshold is None and settings.purge_threshold is None:
+        return []
+    message = (
+        "the folds keep rows apart, or together, by their match probabilities. That leaves less to "
+        "leak, but the same scores cannot say how much still does: pairs that they rate low are "
+        "where hidden mates are. Rows that were resolved by hand can."
+    )
+    if report.p0_source in ("split_rate", "linkage_quality"):
+        message += (
+            f" The share by {report.p0_source} takes the parts of a cluster to fall into folds at "
+            "random; in these folds fewer do, so the correction is too large."
+        )
+    return [("B326", message)]
+
+
+def _about_regression(report: AuditReport) -> list[tuple[str, str]]:
+    found = report.regression
+    if found is None:
+        return []
+    if found.holds is False:
+        return [
+            (
+                "B328",
+                "rows with suspected mates have other losses even where the mates are not in "
+                f"training (p = {found.assumption_pvalue:.2g}): suspected rows are harder or easier "
+                "by themselves, so the regression of losses on leak probabilities says nothing "
+                "about e0, and the mixture formula, which takes seen rows to be like others, may be "
+                "off.",
+            )
+        ]
+    low, high = report.e0_interval
+    if report.e0 is None or high is None or not found.calibrated:
+        return []
+    if found.interval[1] < low or found.interval[0] > high:
+        return [
+            (
+                "B328",
+                f"the regression of losses on leak probabilities gives {number(found.e0)} "
+                f"({number(found.interval[0])} to {number(found.interval[1])}) for the loss on new "
+                f"clusters, outside the interval of e0, {number(low)} to {number(high)}. One of the two "
+                "rests on an assumption that does not hold here.",
+            )
+        ]
+    return []
+
+
+def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
+    """Return what would lower the leakage, in order of priority (Barnes's thesis, section 7.1)."""
+    steps = []
+    if any(finding.code == "B323" for finding in table.findings):
+        steps.append("leave out the features that identify clusters (B323)")
+    if safe:
+        steps.append(safe)
+    if report.linkage is None or report.linkage.kind != "estimate":
+        steps.append(
+            "find out how wrong the ids are: resolve a sample of rows by hand (mlflow-b3 review), or "
+            "label pairs and cluster with what they teach (mlflow_b3.linkage.learn_log_odds, "
+            "correlation_cluster)"
+        )
+    if not safe and report.settings.fold_threshold is None:
+        steps.append(
+            "cluster coarsely for the folds: rows that are merged by mistake do no harm in them, rows "
+            "that are split do (fold_threshold with a table of scored pairs)"
+        )
+    if report.settings.n_clusters < FEW_LINKED_CLUSTERS:
+        steps.append(f"collect more clusters than these {report.settings.n_clusters}")
+    steps.append("try a simpler or more strongly regularised model, which remembers less")
+    listed = "; ".join(f"{place}. {step}" for place, step in enumerate(steps, 1))
+    profits = "profits" if report.test.rejected else "may profit"
+    return (
+        f"this learner {profits} from leaked rows. What lowers the leakage, or what it does, first "
+        f"things first: {listed}."
+    )
+
+
+def _safe_folds(
+    report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
+) -> str:
+    """Return what leak-safe folds would do, where pairs are at hand and they would help."""
+    settings = report.settings
+    taken = settings.fold_threshold is not None or settings.folds_given
+    if evidence.pairs is None or taken:
+        return ""
+    count = len(folds) // settings.repeats
+    made = evidence.suspected_groups
+    regrouped = table.regrouped(np.array(made.groups, dtype=np.intp))
+    if regrouped.n_clusters < count:
+        return ""
+    safe = make_folds(regrouped, count, seed=settings.seed, repeats=settings.repeats)
+    before, after = (
+        leak_from_pairs(
+            *evidence.pairs.arrays,
+            Splits.of(folds_, table.n_rows, by_rows=True),
+            table.clusters,
+            allow_split=True,
+        ).validation.point
+        for folds_ in (folds, safe)
+    )
+    if not before or after is None or after > (1 - WORTH_IT) * before:
+        return ""
+    text = f"keep rows with a match probability from {SAFE_THRESHOLD:g} in one fold "
+    text += f"(fold_threshold={SAFE_THRESHOLD:g}; the largest group would have {percent(made.largest_group)} of the rows)"
+    if evidence.resolved is not None:
+        old, new = (
+            evidence.leak("resolved_rows", some, table).validation for some in (folds, safe)
+        )
+        return (
+            f"{text}: by the resolved rows, the seen share falls from {percent(old.point or 0)} to "
+            f"{percent(new.point or 0)} ({percent(new.low)} to {percent(new.high)})"
+        )
+    return (
+        f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone; what still "
+        "leaks only resolved rows can say then"
+    )

@@ -1,0 +1,440 @@
+"""Folds, leakage and refits of an audit, settled before the first refit, and what identifies them."""
+
+import functools
+import hashlib
+import inspect
+import json
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import cloudpickle
+import joblib
+import numpy as np
+import pandas as pd
+
+from mlflow_b3.auditing.leakage import Claim, Evidence
+from mlflow_b3.auditing.report import Settings
+from mlflow_b3.auditing.subject import Subject
+from mlflow_b3.data.folds import (
+    DEFAULT_FOLDS,
+    Fold,
+    FoldSummary,
+    assigns_at_random,
+    balanced_count,
+    digest_folds,
+    fold_findings,
+    make_folds,
+    summarize_folds,
+)
+from mlflow_b3.data.table import AuditData
+from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.estimate import Method, check_size
+from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, bound_folds, largest_share
+from mlflow_b3.estimation.published import LARGEST_IN_AUDIT
+from mlflow_b3.measurement.design import (
+    choose_repeats,
+    count_levels,
+    least_fits,
+    parse_budget,
+    plan_fits,
+)
+from mlflow_b3.measurement.refits import FragmentSizes, breakable
+from mlflow_b3.refit.loading import without_autologging
+from mlflow_b3.refit.trainer import StoredCode
+from mlflow_b3.results import Finding
+from mlflow_b3.version import __version__
+
+# --- What is settled before the first refit: folds, leaked share, and how clusters are broken
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """An audit before its refits.
+
+    Attributes
+    ----------
+    subject : Subject
+    evidence : Evidence
+    claim : Claim
+        With the range that the evidence gives for these folds.
+    bound : P0Bound or None
+        Of the rows themselves, where nothing else is known about the leaked share.
+    folds : tuple of Fold
+        All folds of the first assignment before those of the second.
+    summaries : tuple of FoldSummary
+    repeats : int
+    fragments : FragmentSizes
+        How clusters are broken on purpose.
+    method : Method
+    scheme : str
+    n_train : int or None
+        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
+    seed : int
+    """
+
+    subject: Subject
+    evidence: Evidence
+    claim: Claim
+    bound: P0Bound | None
+    folds: tuple[Fold, ...]
+    summaries: tuple[FoldSummary, ...]
+    repeats: int
+    fragments: FragmentSizes
+    method: Method
+    scheme: str
+    n_train: int | None
+    seed: int
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What table and folds show before any refit."""
+        subject = self.subject
+        return [*subject.findings, *fold_findings(self.folds, subject.table, subject.task)]
+
+    def settings(self, fits: int) -> Settings:
+        """Return the settings of a report that follow from the plan."""
+        claim, clusters = self.claim, self.subject.table.clusters
+        return Settings(
+            **self.subject.describe(),
+            method=self.method.name,
+            method_options=self.method.options,
+            scheme=self.scheme,
+            n_train=self.n_train,
+            pattern=claim.pattern,
+            fragments=str(self.fragments),
+            claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
+            claim_centre=claim.centre,
+            p0_validation=claim.p0_validation,
+            folds_given=False,
+            repeats=self.repeats,
+            threshold_given=False,
+            seed=self.seed,
+            fits=fits,
+            n_validated=len({c for fold in self.folds for c in clusters[fold.validation]}),
+        )
+
+
+def check_budget(
+    budget: Any, n_folds: int | None, *, stochastic: bool, levels: str | int, scheme: str
+) -> None:
+    """Refuse a number of refits that is too small for so many folds, or for any."""
+    fits, _ = parse_budget(budget)
+    if fits is None:
+        return
+    design: dict[str, Any] = {"levels": levels, "from_zero": scheme == "replace"}
+    each = least_fits(n_folds=1, stochastic=stochastic, **design)
+    if n_folds is None and fits < each:
+        raise InputError(f"budget={fits} refits is too little: every fold needs at least {each}.")
+    if n_folds is not None and n_folds > 0:
+        plan_fits(fits, n_folds=n_folds, stochastic=stochastic, **design)
+
+
+def plan_audit(
+    subject: Subject,
+    claim: Claim,
+    evidence: Evidence,
+    *,
+    folds: Any,
+    repeats: int | None,
+    budget: Any,
+    fragments: FragmentSizes | None,
+    method: Method,
+    scheme: str,
+    levels: str | int,
+    n_train: int | None,
+    seed: int,
+) -> Plan:
+    """Make the folds and find out what is known about their leakage; see `mlflow_b3.audit`."""
+    table = subject.table
+    grouped = evidence.regrouped(table)
+    repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
+    splits = make_folds(grouped, folds, seed=seed, repeats=repeats)
+    evidence.require_kept(splits, grouped)
+    splits = evidence.purged(splits, table)
+    summaries = summarize_folds(splits, table)
+    claim, bound = _bound(claim, table, splits[: len(splits) // repeats], seed)
+    claim = evidence.settle(claim, splits, table)
+    sizes = fragments or claim.fragment_sizes
+    _check_before_refits(claim, table, summaries, sizes, method, scheme, levels, n_train)
+    return Plan(
+        subject=subject,
+        evidence=evidence,
+        claim=claim,
+        bound=bound,
+        folds=splits,
+        summaries=summaries,
+        repeats=repeats,
+        fragments=sizes,
+        method=method,
+        scheme=scheme,
+        n_train=n_train,
+        seed=seed,
+    )
+
+
+def _bound(
+    claim: Claim, table: AuditData, folds: Sequence[Fold], seed: int
+) -> tuple[Claim, P0Bound | None]:
+    """Bound p0 by the rows themselves where nothing else is known about it."""
+    if claim.source not in ("none", "mixture"):
+        return claim, None
+    with without_autologging():
+        bound = bound_folds(table, folds, p0_validation=claim.p0_validation, seed=seed)
+    if claim.source == "mixture":
+        claim = claim.bounded(bound, largest_share(folds, claim.p0_validation))
+    return claim, bound
+
+
+def _check_before_refits(
+    claim: Claim,
+    table: AuditData,
+    folds: tuple[FoldSummary, ...],
+    sizes: FragmentSizes,
+    method: Method,
+    scheme: str,
+    levels: str | int,
+    n_train: int | None,
+) -> None:
+    """Refuse what would otherwise show after hours of refits."""
+    if claim.pattern == "rows":
+        claim.shares(claim.high, folds)  # impossible shares
+    if claim.pattern == "fragments":
+        if n_train is not None:
+            raise InputError(
+                f"n_train={n_train} is for misplaced rows (p0 or cluster_error): what split clusters "
+                "do is measured in training sets of full size. Leave n_train out."
+            )
+        _require_breakable(table, sizes)
+    for fold in folds:  # a method that would be too large or needs more levels
+        if n_train is not None and n_train > fold.n_training:
+            raise InputError(
+                f"n_train={n_train} is more than the {fold.n_training} training rows of a fold; "
+                "give at most that many."
+            )
+        leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
+        everything = scheme == "replace" or leaked > fold.n_training
+        rows = n_train or fold.n_training
+        check_size(
+            method,
+            count_levels(levels),
+            rows if everything else round(leaked),
+            largest=LARGEST_IN_AUDIT,
+        )
+
+
+def _repeats(
+    table: AuditData,
+    stochastic: bool,
+    folds: Any,
+    repeats: int | None,
+    budget: Any,
+    levels: str | int,
+    scheme: str,
+) -> int:
+    whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
+    if repeats is not None and (not whole or repeats < 1):
+        raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
+    if not assigns_at_random(table, folds):
+        if repeats is not None and repeats > 1:
+            raise InputError(
+                f"repeats={repeats} would change nothing: these folds are not drawn at random."
+            )
+        return 1
+    if repeats is not None:
+        return int(repeats)
+    return choose_repeats(
+        budget,
+        n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
+        stochastic=stochastic,
+        levels=levels,
+        from_zero=scheme == "replace",
+    )
+
+
+def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
+    if not len(breakable(table.clusters, sizes)):
+        largest = int(np.bincount(table.clusters).max())
+        raise InputError(
+            "split clusters can only be measured with clusters of at least two rows; there are none."
+            if largest == 1
+            else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
+            "smaller sizes."
+        )
+
+
+# --- What the refits of an audit follow from, in words: two audits with the same have the same refits
+
+#: Libraries that draw random numbers or train whatever the model is.
+ALWAYS = ("numpy", "pandas", "sklearn")
+OWN = __name__.split(".")[0]
+
+
+def identify(plan: Plan, levels: str | int, test: str) -> dict[str, str]:
+    """Return everything that the outcome of a refit follows from, beside its task.
+
+    The leaked share, the method and the budget are not among it: audits that differ in them share
+    refits.
+
+    Raises
+    ------
+    InputError
+        For a model that cannot be told from others.
+    """
+    # journals of earlier versions have no n_train
+    own_size = {} if plan.n_train is None else {"n_train": str(plan.n_train)}
+    return (
+        own_size
+        | identify_subject(plan.subject)
+        | {
+            "folds": digest_folds(plan.folds),
+            "scheme": plan.scheme,
+            "levels": str(levels),
+            "fragments": str(plan.fragments),
+            "seed": str(plan.seed),
+            "test": test,
+        }
+    )
+
+
+def identify_subject(subject: Subject) -> dict[str, str]:
+    """Return what says which model is refitted on which rows, with which loss."""
+    learner, loss = subject.learner, subject.loss
+    options = json.dumps(subject.options, sort_keys=True, default=str)
+    own_loss = getattr(loss.per_row, "function", None)
+    return {
+        "data": subject.table.digest,
+        "row ids": _digest_ids(subject.table.ids),
+        "columns": _short(json.dumps(_columns(subject.table))),
+        "target": subject.table.target_name,
+        "cluster": subject.table.cluster_name,
+        "sample_weight": str(subject.sample_weight),
+        "model": f"{subject.audited.name} {_digest_model(subject.audited.model_digest, learner)}",
+        "refit": f"{learner.route} {options}",
+        "code": _digest_code([*_parts(learner), own_loss]),
+        "loss": loss.name,
+        "versions": _versions(_parts(learner)),
+    }
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _digest_ids(ids: Any) -> str:
+    try:
+        numbers = pd.util.hash_array(ids)
+    except TypeError:  # labels that cannot be hashed
+        return _short("\x1f".join(map(repr, ids.tolist())))
+    return hashlib.sha256(numbers.tobytes()).hexdigest()[:16]
+
+
+def _digest_model(of_files: str | None, learner: Any) -> str:
+    if of_files is not None:
+        return of_files[:16]
+    try:
+        return str(joblib.hash(learner))[:16]
+    except Exception:  # objects of others, which pickle cannot take
+        pass
+    try:
+        return hashlib.sha256(cloudpickle.dumps(learner)).hexdigest()[:16]
+    except Exception as error:
+        raise InputError(
+            f"journal: {learner.name} cannot be told from other models, because it cannot be written "
+            f"down ({error}). Audit a logged model, or leave the journal out."
+        ) from error
+
+
+def _parts(learner: Any) -> list[Any]:
+    """Return the objects that a learner is made of, estimators within others included."""
+    found = [*vars(learner).values(), getattr(learner, "code", None)]
+    for value in list(found):
+        if hasattr(value, "get_params") and not inspect.isclass(value):
+            found += value.get_params(deep=True).values()
+    return found
+
+
+def _columns(table: AuditData) -> list[str]:
+    """Return the names of the features, with the categories that the table's digest leaves out."""
+    features = table.features
+    if not isinstance(features, pd.DataFrame):
+        return [*table.feature_names]
+    return [
+        f"{name} {_categories(dtype)}"
+        for name, dtype in zip(table.feature_names, features.dtypes, strict=True)
+    ]
+
+
+def _categories(dtype: Any) -> str:
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return str(dtype)
+    return f"{dtype.ordered} {_short(repr([*dtype.categories]))}"
+
+
+def _digest_code(objects: Iterable[Any]) -> str:
+    """Digest what the user's own functions and classes do: their source, and what they refer to."""
+    told: list[str] = []
+    for value in objects:
+        _tell(value, told, set())
+    return _short("\n".join(sorted(set(told))))
+
+
+def _tell(value: Any, told: list[str], seen: set[int]) -> None:
+    """Add the source of a function, class or module of the user's, and of what it refers to."""
+    if id(value) in seen or value is None:
+        return
+    seen.add(id(value))
+    if isinstance(value, StoredCode):
+        told.append(repr(value))
+        return
+    if isinstance(value, functools.partial):
+        told.append(repr((value.args, sorted(value.keywords.items()))))
+        _tell(value.func, told, seen)
+        return
+    kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule)
+    code = value if any(kind(value) for kind in kinds) else type(value)
+    if not _is_users(code):
+        return
+    with suppress(OSError, TypeError):  # typed into a shell
+        told.append(inspect.getsource(code))
+    if inspect.isclass(code):
+        for base in code.__mro__[1:]:
+            _tell(base, told, seen)
+    if inspect.isfunction(code):
+        _tell_references(code, told, seen)
+
+
+def _tell_references(function: Any, told: list[str], seen: set[int]) -> None:
+    """Add what a function takes from outside: defaults, closures and names of its module."""
+    try:
+        outside = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    given = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
+    for name, value in {**outside.globals, **outside.nonlocals, **given}.items():
+        if inspect.isfunction(value) or inspect.isclass(value) or inspect.ismodule(value):
+            _tell(value, told, seen)
+            continue
+        with suppress(Exception):  # what cannot be pickled cannot be told from others
+            told.append(f"{name} {joblib.hash(value)}")
+
+
+def _is_users(code: Any) -> bool:
+    """Return whether a function, class or module is neither ours nor installed."""
+    name = code.__name__ if inspect.ismodule(code) else code.__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    installed = tuple(sysconfig.get_path(path) for path in ("stdlib", "purelib", "platlib"))
+    return file is not None and not file.startswith(installed) and name.split(".")[0] != OWN
+
+
+def _versions(parts: Iterable[Any]) -> str:
+    names = {type(part).__module__.split(".")[0] for part in parts} | set(ALWAYS)
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in sorted(names)}
+    python = ".".join(platform.python_version_tuple()[:2])
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    return ", ".join([f"mlflow-b3 {__version__}", f"Python {python}", *known])

@@ -1,0 +1,281 @@
+"""What is audited: a model, its rows, and the loss, checked against each other."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow_b3.correlated.structure import CvcOptions, Structure, read_structure
+from mlflow_b3.data.losses import Loss, infer_task, loss_ceiling, resolve_loss
+from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
+from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.refit.learner import (
+    Agreement,
+    AuditedModel,
+    Learner,
+    measure_agreement,
+    refused_columns,
+    seed_matters,
+)
+from mlflow_b3.refit.loading import digest_like_training, load_model, without_autologging
+from mlflow_b3.results import Finding
+from mlflow_b3.version import __version__
+
+#: Agreement from which on a refit is the logged model, but for rounding.
+AS_GOOD_AS_EQUAL = 0.999
+#: How far the number of rows may be from that of training without a remark: some are often held out.
+ROWS_OFF = 0.3
+UNNAMED = (
+    "the model does not know the names of its columns: they were taken in the order of the table"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that can be refitted, the table it is audited on, and the loss.
+
+    Attributes
+    ----------
+    audited : AuditedModel
+    learner : Learner
+        Of a known task.
+    task : {"classification", "regression"}
+    table : AuditData
+        The rows as the model wants them.
+    rows : AuditData
+        The same rows as the learner wants them.
+    loss : Loss
+    sample_weight : str or None
+    options : dict
+        The `refit_options`, as they can be written down.
+    agreement : Agreement
+        How far a refit on all rows is the original model.
+    source : str or None
+        The file that the table was read from.
+    training_digest : str or None
+        MLflow's digest of the table, where the model's run logged a dataset of this size.
+    structure : Structure or None
+        What correlates the rows, where cross-validation is to be corrected for it.
+    cvc : CvcOptions or None
+        How that is done.
+    """
+
+    audited: AuditedModel
+    learner: Learner
+    task: str
+    table: AuditData
+    rows: AuditData
+    loss: Loss
+    sample_weight: str | None
+    options: dict[str, Any]
+    agreement: Agreement
+    source: str | None = None
+    training_digest: str | None = None
+    structure: Structure | None = None
+    cvc: CvcOptions | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the table shows by itself, and against what the model's run says of its training."""
+        size = size_findings(self.audited.training_rows, self.table.n_rows)
+        return [*self.table.findings, *size]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings of a report that say what was audited."""
+        inputs, notes = self.audited.inputs, list(self.learner.notes)
+        if inputs.count is not None and inputs.columns is None:
+            notes.append(UNNAMED)
+        notes += self.table.dtypes
+        if self.agreement.reading:
+            notes.append(self.agreement.reading)
+        elif self.learner.original is not None and self.agreement.value is None:
+            notes.append("a refit on all rows could not be compared with the original model")
+        return {
+            "model": self.audited.name,
+            "uri": self.audited.uri,
+            "run_id": self.audited.run_id,
+            "model_id": self.audited.model_id,
+            "model_digest": self.audited.model_digest,
+            "refit": self.learner.route,
+            "refit_strength": self.learner.strength,
+            "refit_notes": tuple(notes),
+            "refit_options": self.options,
+            "refit_agreement": self.agreement.value,
+            "sample_weight": self.sample_weight,
+            "task": self.task,
+            "loss": self.loss.name,
+            "loss_bound": self.loss.bound,
+            "loss_floor": self.loss.floor,
+            "loss_ceiling": loss_ceiling(self.loss, self.table.target),
+            "target": self.table.target_name,
+            "cluster": self.table.cluster_name,
+            "features": self.table.feature_names,
+            "texts": self.audited.inputs.texts,
+            "n_rows": self.table.n_rows,
+            "n_clusters": self.table.n_clusters,
+            "n_repeated": self.table.n_repeated,
+            "data_digest": self.table.digest,
+            "rows_digest": self.table.rows_digest,
+            "training_digest": self.training_digest,
+            "data_source": self.source,
+            "version": __version__,
+        }
+
+
+def size_findings(trained: int | None, audited: int) -> list[Finding]:
+    """Return a finding where a table is not of the size of the one that the model was trained on."""
+    if trained is None or abs(audited - trained) <= ROWS_OFF * trained:
+        return []
+    message = (
+        f"the model's run names a training table of {trained} rows; audited are {audited}. Refits "
+        "on them are of another model than the logged one, a worse one where they are fewer. "
+        "Audit on the rows of training."
+    )
+    return [Finding(code="B329", message=message)]
+
+
+def load_subject(
+    model: Any,
+    data: Any,
+    *,
+    target: str,
+    cluster: Any,
+    loss: Any = None,
+    trainer: Any = None,
+    refit: str = "auto",
+    refit_options: Mapping[str, Any] | None = None,
+    sample_weight: str | None = None,
+    row_id: str | None = None,
+    match_probability: str | None = None,
+    cvc: Mapping[str, Any] | None = None,
+    before_fits: Callable[[AuditData, bool], None] = lambda table, stochastic: None,  # noqa: ARG005
+) -> Subject:
+    """Load a model and a table, and settle what is predicted and how it is scored.
+
+    See `mlflow_b3.audit` for the parameters; `cvc` holds the options of the method of that name.
+    `before_fits` is called with the table, and whether the learner is known to draw at random, before
+    anything is fitted, and again when that was tried out.
+    """
+    require_names(target=target, sample_weight=sample_weight, row_id=row_id)
+    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
+    frame, cluster = label_clusters(read_table(data, audited.inputs.texts), cluster)
+    training_digest = digest_like_training(frame, audited.run_id)
+    options = None if cvc is None else CvcOptions.from_mapping(cvc, cluster)
+    for name in () if options is None else options.groups:
+        frame, _ = label_clusters(frame, name)
+    structure = None if options is None else read_structure(frame, options)
+    learner = audited.learner
+    if learner.task is None and target in frame.columns:
+        learner = learner.with_task(infer_task(loss, frame[target]))
+    task = learner.task or "classification"  # without a target the table is refused anyway
+    _check_weights(learner, sample_weight)
+    chosen = resolve_loss(loss, task)
+    table = prepare(
+        frame,
+        target=target,
+        cluster=cluster,
+        task=task,
+        inputs=audited.inputs,
+        sample_weight=sample_weight,
+        row_id=row_id,
+        match_probability=match_probability,
+        others=() if options is None else (*options.groups, *options.coordinates),
+        used=learner.used,
+    )
+    before_fits(table, learner.stochastic and not learner.seed_untried)
+    learner = learner.with_target(table.target)
+    with without_autologging():
+        rows = table.with_features(learner.represent(table.features, table.ids))
+    if audited.inputs.columns is None and not audited.inputs.anything:
+        _check_columns(learner, rows)
+    learner = _tried(learner, rows)
+    before_fits(table, learner.stochastic)
+    return Subject(
+        audited=audited,
+        learner=learner,
+        task=task,
+        table=table,
+        rows=rows,
+        loss=chosen,
+        sample_weight=sample_weight,
+        options=_plain(refit_options or {}),
+        agreement=_agreement(learner, rows),
+        source=str(data) if isinstance(data, (str, Path)) else None,
+        training_digest=training_digest,
+        structure=structure,
+        cvc=options,
+    )
+
+
+def _check_columns(learner: Learner, rows: AuditData) -> None:
+    """Refuse columns that became features by themselves and that the learner cannot take."""
+    with without_autologging(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = refused_columns(learner, rows)
+    if refused:
+        named = ", ".join(f"{name!r} ({dtype})" for name, dtype in refused.items())
+        raise InputError(
+            f"data: {learner.name} cannot be trained on the columns {named}. All columns beside target "
+            f"and cluster are features; leave these out with data.drop(columns={list(refused)}), give "
+            "a pipeline that encodes them, or name a column of ids as row_id."
+        )
+
+
+def _tried(learner: Learner, rows: AuditData) -> Learner:
+    """Return the learner, knowing whether its results depend on its seed."""
+    if not (learner.stochastic and learner.seed_untried):
+        return learner
+    try:
+        with without_autologging(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the refits raise them again, and report them
+            matters = seed_matters(learner, rows)
+    except Exception:  # foreign code; what goes wrong here goes wrong in the refits
+        return learner
+    tried = learner.copied()
+    tried.stochastic, tried.seed_untried = matters, False
+    return tried
+
+
+def _agreement(learner: Learner, rows: AuditData) -> Agreement:
+    """Return how far a refit on all rows is the original model."""
+    try:
+        with without_autologging():
+            agreement = measure_agreement(learner, rows)
+    except (
+        Exception
+    ):  # foreign code; what goes wrong here goes wrong in the refits, which report it
+        agreement = Agreement()
+    value = agreement.value
+    if learner.assumed is not None and (value is None or value < AS_GOOD_AS_EQUAL):
+        told = "could not be compared" if value is None else f"agrees in {100 * value:.4g} %"
+        raise ModelError(
+            f"{learner.assumed}. With these, a refit on all rows of the table is not the logged "
+            f"model (it {told}); so either the hyper-parameters are others, or the rows are."
+        )
+    return agreement
+
+
+def _check_weights(learner: Learner, sample_weight: str | None) -> None:
+    if sample_weight is not None and not learner.weighted:
+        raise InputError(
+            f"sample_weight={sample_weight!r}: {learner.name} does not take weights in training. "
+            "Leave it out, or give a trainer that has an argument sample_weight."
+        )
+    if sample_weight is None and learner.weight_required:
+        raise InputError(
+            f"{learner.name} was trained with weights; name the column that holds them: "
+            "sample_weight='…'. A column of ones trains it without."
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return options as JSON can hold them."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -1,0 +1,1 @@
+"""Tables, folds and losses: what an audit is given."""

@@ -1,0 +1,1172 @@
+"""A table in: read, checked with all problems named at once, digested."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, gammaln, xlogy
+
+from mlflow_b3.data.losses import are_fractional
+from mlflow_b3.errors import InputError, closest
+from mlflow_b3.results import Finding, Result, percent, shortened
+
+# --- Copies of some rows of a table: one each, in the layout that learners read rows from
+
+#: Bytes up to which a table may be copied once more.
+SMALL = 32 * 2**20
+#: Bytes of the rows that are copied at a time, so that they stay in the processor's cache.
+AT_A_TIME = 2**20
+NUMBERS = "biuf"
+
+
+class RowCopies:
+    """Takes rows of features.
+
+    Rows of large tables with numbers of one dtype, as DataFrame or array, are copied one after the
+    other in memory (C order): scikit-learn's linear models ask for that, and would otherwise copy
+    once more. All other tables are left to their own way of taking rows, and keep their dtypes and
+    categories.
+
+    Parameters
+    ----------
+    features : DataFrame, array, or anything with rows
+        It is not copied.
+    """
+
+    def __init__(self, features: Any) -> None:
+        self._features = features
+        self._frame = type(features) is pd.DataFrame
+        self._columns: list[NDArray[Any]] | None = None
+        self._values: NDArray[Any] | None = None
+        dtype = self._number_dtype()
+        if dtype is None:
+            return
+        if features.shape[0] * features.shape[1] * dtype.itemsize <= SMALL:
+            self._values = features.to_numpy() if self._frame else None
+            return
+        self._dtype = dtype
+        if self._frame:
+            places = range(features.shape[1])
+            self._columns = [features.iloc[:, place].to_numpy() for place in places]
+        elif not features.flags.c_contiguous:
+            self._columns = list(features.T)
+
+    def _number_dtype(self) -> np.dtype[Any] | None:
+        """Return the dtype of a table of numbers; None for others."""
+        if self._frame:
+            dtypes = set(self._features.dtypes)
+            dtype = dtypes.pop() if len(dtypes) == 1 else None
+        else:
+            array = isinstance(self._features, np.ndarray) and self._features.ndim == 2
+            dtype = self._features.dtype if array else None
+        return dtype if isinstance(dtype, np.dtype) and dtype.kind in NUMBERS else None
+
+    def whole(self) -> Any:
+        """Return all rows in the layout of those that are taken; as they are where that is no copy."""
+        if self._columns is None:
+            return self._features
+        return self.take(np.arange(len(self._features)))
+
+    def take(self, rows: NDArray[np.integer]) -> Any:
+        """Return some rows, in the given order."""
+        frame = self._features
+        if self._values is not None:  # what pandas does, in a third of the time
+            taken = self._in_their_layout(self._values, rows)
+            return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
+        if self._columns is None:
+            return (
+                self._features.iloc[rows]
+                if hasattr(self._features, "iloc")
+                else self._features[rows]
+            )
+        taken = self._gathered(self._columns, rows)
+        if not self._frame:
+            return taken
+        return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
+
+    def _in_their_layout(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+        """Take rows as pandas would, down to their order in memory: sums of learners follow it."""
+        return values[rows] if values.flags.c_contiguous else np.take(values.T, rows, axis=1).T
+
+    def _gathered(self, columns: Sequence[NDArray[Any]], rows: NDArray[np.integer]) -> NDArray[Any]:
+        taken = np.empty((len(rows), len(columns)), dtype=self._dtype)
+        step = max(1, AT_A_TIME // (len(columns) * self._dtype.itemsize))
+        for start in range(0, len(rows), step):
+            chosen, part = rows[start : start + step], taken[start : start + step]
+            for place, column in enumerate(columns):
+                part[:, place] = column[chosen]
+        return taken
+
+
+def select_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return some columns; those of a table that is not small are not copied."""
+    if len(frame) * max(1, len(names)) * 8 <= SMALL:
+        return frame[list(names)]
+    places = frame.columns.get_indexer(pd.Index(names))
+    if (np.diff(places) == 1).all():
+        chosen = frame.iloc[:, places[0] : places[-1] + 1].copy(deep=False)
+        if np.shares_memory(chosen.iloc[:, 0].to_numpy(), frame[names[0]].to_numpy()):
+            return chosen  # pandas 2 copies
+    return pd.DataFrame({name: frame[name] for name in names}, copy=False)
+
+
+# --- Tables in: read, given their cluster column, and fingerprinted
+
+#: What the cluster column is called when labels are given instead of its name.
+LABELLED = "cluster"
+#: Rows that are worked on at a time, where all at once would take as much memory as the table.
+CHUNK = 100_000
+#: A large file is read in so many parts.
+PARTS = 16
+
+
+def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
+    """Return `data` as a DataFrame.
+
+    Parameters
+    ----------
+    data : DataFrame, path of a .csv or .parquet file, or an MLflow pandas dataset
+    texts : sequence of str
+        Columns that hold text. Where a .csv file makes numbers of them, they are read again.
+    """
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, (str, Path)):
+        return _with_texts(Path(data), _read_file(Path(data)), texts)
+    frame = getattr(data, "df", None)  # mlflow.data.PandasDataset
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    raise InputError(
+        f"data={type(data).__name__} cannot be read; give a pandas DataFrame, the path of a "
+        ".csv or .parquet file, or a dataset made by mlflow.data.from_pandas."
+    )
+
+
+def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
+    """Return the table and the name of its cluster column.
+
+    Labels that are given as such become a column, and so does a level of the index that is named.
+    """
+    if isinstance(cluster, str):
+        in_index = cluster not in frame.columns and cluster in frame.index.names
+        return frame.reset_index(level=cluster) if in_index else frame, cluster
+    if isinstance(cluster, pd.Series) and not cluster.index.equals(frame.index):
+        raise InputError(
+            "cluster is a Series whose index is not that of the table, so that its labels may belong "
+            "to other rows; give cluster.to_numpy() if they are in the order of the rows."
+        )
+    labels = np.asarray(getattr(cluster, "labels", cluster))
+    if labels.shape != (len(frame),):
+        raise InputError(
+            f"cluster={type(cluster).__name__} of shape {labels.shape} is not usable; give the name "
+            f"of a column, or one label for each of the {len(frame)} rows."
+        )
+    name = LABELLED
+    while name in frame.columns:
+        name += "_"
+    labelled = frame.copy(deep=False)
+    labelled[name] = labels
+    return labelled, name
+
+
+def _with_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    """Read columns of a .csv file again that are texts and became numbers: "007" became 7."""
+    numbers = [
+        name
+        for name in texts
+        if name in frame.columns and pd.api.types.is_numeric_dtype(frame[name])
+    ]
+    if not numbers or path.suffix.lower() != ".csv":
+        return frame
+    again = pd.read_csv(path, usecols=numbers, dtype=dict.fromkeys(numbers, str))
+    return frame.assign(**{name: again[name].to_numpy() for name in numbers})
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    readers = {".csv": pd.read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"data={str(path)!r} has an unknown ending; use one of {list(readers)}.")
+    if not path.is_file():
+        raise InputError(
+            f"data={str(path)!r} is not a file here (the current folder is {str(Path.cwd())!r})."
+        )
+    try:
+        return reader(path)  # type: ignore[no-any-return, operator]
+    except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
+        raise InputError(f"data={str(path)!r} cannot be read: {error}") from error
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """Read a file, a large one some columns at a time: all at once would take three times its size."""
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    if path.stat().st_size <= SMALL:
+        return pd.read_parquet(path)
+    names = parquet.read_schema(path).names
+    groups = [names[first::PARTS] for first in range(min(PARTS, len(names)))]
+    if len(set(names)) < len(names) or any("." in name for name in names):
+        return pd.read_parquet(path)  # which column a name stands for is not plain
+    parts = [pd.read_parquet(path, columns=group) for group in groups]
+    pyarrow.default_memory_pool().release_unused()
+    columns = {str(name): part[name] for part in parts for name in part.columns}
+    read = pd.DataFrame({name: columns[name] for name in names if name in columns}, copy=False)
+    read.columns = pd.Index(
+        [columns[name].name for name in names if name in columns], name=parts[0].columns.name
+    )
+    return read
+
+
+def digest_table(frame: pd.DataFrame) -> str:
+    """Return 36 hexadecimal digits over names, dtypes, values and their order.
+
+    The row labels do not count. 36 is the longest digest that MLflow stores.
+    """
+    sha = hashlib.sha256()
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        sha.update(f"{name}\x1f{dtype}\x1e".encode())
+    # pandas hashes row by row, but what it takes the values of an Arrow column for depends on
+    # whether any of all its rows is missing
+    arrow = any(isinstance(dtype, pd.ArrowDtype) for dtype in frame.dtypes)
+    step = len(frame) if arrow else CHUNK
+    for start in range(0, len(frame), max(1, step)):
+        part = frame.iloc[start : start + step]
+        plain = part.assign(
+            **{str(name): part[name].map(repr) for name in part if part[name].dtype == object}
+        )  # pandas would mix up 1 and "1", and cannot hash lists
+        sha.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
+    return sha.hexdigest()[:36]
+
+
+# --- What follows from a table alone: its clusters, and the findings that need no refit
+
+#: Share of the rows with mates above which a feature counts as the name of a cluster.
+IDENTIFYING = 0.9
+#: With fewer values than this a feature names no clusters.
+FEWEST_NAMES = 10
+
+
+#: Share of the rows that one feature must classify right to give away the target.
+GIVEN_AWAY = 0.999
+#: The same does not count where a constant answer is right more often than this.
+BEST_CONSTANT = 0.99
+#: Correlation with a numeric target from which on a feature gives it away.
+CORRELATION = 0.9999
+#: Targets with more values than this have no thresholds; numeric ones are correlated instead.
+MOST_CLASSES = 20
+#: How likely chance may make a finding about the target or about copies, in one table.
+CHANCE = 0.001
+#: Values per row up to which the value itself may decide: ten rows share one, on average.
+FEW_VALUES = 0.1
+#: Rows of a sample that rules out most features before all rows are sorted.
+SAMPLE = 4000
+#: Share of the rows, or correlation, in a sample that is worth a closer look.
+ROUGHLY = 0.99
+#: Share of the clusters that must be copies. Fewer hardly move a score.
+COPIED = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFacts(Result):
+    """What a table shows before any refit.
+
+    Attributes
+    ----------
+    n_rows, n_clusters : int
+    n_repeated : int
+        Clusters with two rows or more.
+    findings : tuple of Finding
+    """
+
+    n_rows: int
+    n_clusters: int
+    n_repeated: int
+    findings: tuple[Finding, ...]
+
+
+def table_facts(
+    features: pd.DataFrame, target: NDArray[Any], clusters: NDArray[np.intp]
+) -> TableFacts:
+    """Return what features, target and clusters show before any refit.
+
+    Parameters
+    ----------
+    features : DataFrame
+        The columns that the model is given.
+    target : array
+    clusters : array of int
+        The cluster of each row as a whole number from 0, without gaps.
+    """
+    sizes = np.bincount(clusters)
+    return TableFacts(
+        n_rows=len(clusters),
+        n_clusters=len(sizes),
+        n_repeated=int((sizes > 1).sum()),
+        findings=tuple(_findings(features, target, clusters, sizes)),
+    )
+
+
+def _findings(
+    features: pd.DataFrame,
+    target: NDArray[Any],
+    clusters: NDArray[np.intp],
+    sizes: NDArray[np.intp],
+) -> list[Finding]:
+    found = []
+    outcome = _Outcome(target, clusters)
+    rows = _hashes(pd.Series(target, copy=False))
+    names, revealing = [], []
+    distinct: dict[str, int] = {}
+    missing: dict[str, int] = {}
+    first: dict[int, str] = {}
+    repeated = []
+    for name, column in features.items():
+        name = str(name)
+        hashes = _hashes(column)
+        rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashes  # the order of columns matters
+        if not is_plain(column):
+            continue
+        names.append(name)
+        codes, values = pd.factorize(column, use_na_sentinel=False)
+        distinct[name] = len(values)
+        missing[name] = int(column.isna().sum())
+        earlier = first.setdefault(int(hashes.sum()), name)
+        if earlier != name and column.equals(features[earlier]):
+            repeated.append(name)
+        if outcome.is_given_away_by(column, codes, len(values), features.shape[1]):
+            revealing.append(name)
+    constant = [name for name in names if distinct[name] == 1]
+    if constant or repeated:
+        parts = [f"constant: {shortened(constant)}"] if constant else []
+        parts += [f"same values as an earlier column: {shortened(repeated)}"] if repeated else []
+        found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
+    missing = {name: count for name, count in missing.items() if count}
+    if missing:
+        found.append(
+            Finding(
+                code="B310",
+                message=f"missing values are passed to the learner as they are: {missing}.",
+            )
+        )
+    mates = int(sizes[sizes > 1].sum())
+    identifying = [
+        name
+        for name in names  # d distinct values of n leave at most 2(n-d) rows with a value in common
+        if 2 * (len(features) - distinct[name]) >= IDENTIFYING * (mates - missing.get(name, 0))
+        and _identifies(features[name], clusters, sizes)
+    ]
+    if identifying:
+        found.append(
+            Finding(
+                code="B323",
+                message=f"{shortened(identifying)}: values repeat within a cluster and hardly ever "
+                "between clusters, as a name or a telephone number does. They tell nothing about "
+                "new clusters and let the learner recognise known ones; consider leaving them out.",
+            )
+        )
+    singles = int((sizes == 1).sum())
+    if 2 * singles > len(sizes):
+        found.append(
+            Finding(
+                code="B311",
+                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows tell "
+                "nothing about dependency within clusters.",
+            )
+        )
+    if revealing:
+        found.append(
+            Finding(
+                code="B343",
+                message=f"{shortened(revealing)}: the value of one such feature alone says what the target "
+                "is. Check that it is known before the target is; leave it out if it is recorded "
+                "later or derived from the target.",
+            )
+        )
+    copies = _copies(rows, clusters)
+    if copies is not None:
+        found.append(
+            Finding(
+                code="B344",
+                message=f"{percent(copies)} of the rows equal a row of another cluster in all features "
+                "and in the target, more than chance explains. Either rows were copied under new ids, "
+                "or one cluster has several ids. Remove the copies, or give them one id, and audit "
+                "again.",
+            )
+        )
+    return found
+
+
+class _Outcome:
+    """The target, prepared once for all features.
+
+    One feature gives away the target if its value alone says what the target is. A target with at
+    most `MOST_CLASSES` values, or one that is no number, is a set of classes, and one of these holds:
+
+    - The value of the feature decides. Each row is classified by the majority of the rows of *other*
+      clusters with the same value, or by the most frequent class of all where there are none. This
+      finds copies of the target under any coding, also with several codes for a class. A name or a
+      row number decides nothing: no other cluster has the same value. Missing is a value. A feature
+      with more than `FEW_VALUES` values per row is not judged in this way: where rows were copied,
+      its values would decide because they name the copies.
+    - For numbers and dates, thresholds decide: the axis is cut into one interval for each class at
+      most. Rows without a value are classified together.
+
+    Either must classify all rows right, or `GIVEN_AWAY` of them where the best constant is right on
+    `BEST_CONSTANT` at most: a tenth of the constant's errors, at the least.
+
+    A numeric target with more values is given away by a Pearson or Spearman correlation of
+    `CORRELATION`: what is left unexplained is 0.0002 of the variance, less than the rounding of most
+    measurements.
+
+    In small tables a feature may do all this by chance. Rows of one cluster may be alike, so a
+    cluster counts once for each class that it has. If N such units have the class sizes n_1, …, n_k
+    and the target were shuffled among them, all N! / (n_1! … n_k!) arrangements would be equally
+    likely, and a rule with F possible forms that errs on m units fits at most
+    F · C(N, m) · (k - 1)^m of them. F is k^d for a feature of d values, and C(d + k - 1, k - 1) · k! · k
+    for thresholds and a class for missing values. The quotient, times the number of features, must not exceed `CHANCE`. For
+    correlations at least ten units are needed: 2 / 10! is the chance that their order agrees.
+    """
+
+    def __init__(self, target: NDArray[Any], clusters: NDArray[np.intp]) -> None:
+        values = pd.Series(target, copy=False)
+        self.codes, classes = pd.factorize(values, use_na_sentinel=False)
+        self.clusters = clusters
+        self.n_classes = len(classes)
+        sizes = np.bincount(self.codes, minlength=self.n_classes)
+        self.majority = int(sizes.argmax())
+        self.constant = sizes.max() / len(target)
+        pairs = np.unique(clusters.astype(np.int64) * self.n_classes + self.codes)
+        self.units = len(pairs)
+        units = np.bincount(pairs % self.n_classes)
+        self.log_arrangements = float(gammaln(self.units + 1) - gammaln(units + 1).sum())
+        numeric = pd.api.types.is_numeric_dtype(values) and values.dtype != bool
+        self.numbers = _as_numbers(values) if numeric else None
+        rng = np.random.default_rng(0)
+        few = len(target) <= SAMPLE
+        self.sample = slice(None) if few else rng.choice(len(target), SAMPLE, replace=False)
+
+    @cached_property
+    def target_ranks(self) -> NDArray[np.float64]:
+        assert self.numbers is not None
+        return _ranks(self.numbers)
+
+    def is_given_away_by(
+        self, column: "pd.Series[Any]", codes: NDArray[np.intp], n_values: int, n_features: int
+    ) -> bool:
+        """Return whether a feature, given with the codes of its values, gives away the target."""
+        if n_values == 1 or self.n_classes == 1:
+            return False
+        numbers = _as_numbers(column)
+        continuous = self.numbers is not None and self.n_classes > MOST_CLASSES
+        if continuous and numbers is not None and self._correlates(numbers):
+            return True
+        n = len(codes)
+        k = self.n_classes
+        if n_values <= FEW_VALUES * n and self._may_decide(codes, n_values):
+            errors = n - self._right_by_value(codes, n_values)
+            if self._is_enough(errors, n_values * np.log(k), n_features):
+                return True
+        if numbers is None or k > MOST_CLASSES:
+            return False
+        some = numbers[self.sample]
+        if self._right_by_thresholds(some, self.codes[self.sample]) < ROUGHLY * len(some):
+            return False
+        log_forms = float(gammaln(n_values + k) - gammaln(n_values + 1) + 2 * np.log(k))
+        errors = n - self._right_by_thresholds(numbers, self.codes)
+        return self._is_enough(errors, log_forms, n_features)
+
+    def _may_decide(self, codes: NDArray[np.intp], n_values: int) -> bool:
+        """Return whether the majorities of each value come near enough to look closer."""
+        n, k = len(codes), self.n_classes
+        if n_values * k > 10 * n:
+            return 2 * k <= n
+        cells = np.bincount(codes * k + self.codes, minlength=n_values * k)
+        return bool(cells.reshape(n_values, k).max(axis=1).sum() >= ROUGHLY * n)
+
+    def _is_enough(self, errors: int, log_forms: float, n_features: int) -> bool:
+        share = errors / len(self.codes)
+        if errors and (share > 1 - GIVEN_AWAY or self.constant > BEST_CONSTANT):
+            return False
+        wrong = min(errors, self.units)
+        log_misses = (
+            gammaln(self.units + 1)
+            - gammaln(wrong + 1)
+            - gammaln(self.units - wrong + 1)
+            + xlogy(wrong, self.n_classes - 1)
+        )
+        log_chance = np.log(n_features) + log_forms + log_misses - self.log_arrangements
+        return bool(log_chance <= np.log(CHANCE))
+
+    def _right_by_value(self, codes: NDArray[np.intp], n_values: int) -> int:
+        """Count the rows that others of their value, in other clusters, classify right."""
+        k = self.n_classes
+        _, where = np.unique(codes.astype(np.int64) * k + self.codes, return_inverse=True)
+        counts = np.bincount(where)
+        n_clusters = int(self.clusters.max()) + 1
+        _, own, sizes = np.unique(
+            where.astype(np.int64) * n_clusters + self.clusters,
+            return_inverse=True,
+            return_counts=True,
+        )
+        _, mates_of, mates = np.unique(
+            codes.astype(np.int64) * n_clusters + self.clusters,
+            return_inverse=True,
+            return_counts=True,
+        )
+        for_class = counts[where] - sizes[own]
+        others = np.bincount(codes, minlength=n_values)[codes] - mates[mates_of]
+        decided = np.where(others == 0, self.codes == self.majority, 2 * for_class > others)
+        return int(decided.sum())
+
+    def _right_by_thresholds(self, numbers: NDArray[np.float64], codes: NDArray[np.intp]) -> int:
+        """Count the rows that the best thresholds on a number classify right.
+
+        The classes follow each other in the order of their medians. `best[i]` is the number of rows
+        right among the first i values if the class at hand is the last one so far.
+        """
+        k = self.n_classes
+        known = ~np.isnan(numbers)
+        right = int(np.bincount(codes[~known], minlength=1).max())
+        numbers, codes = numbers[known], codes[known]
+        if not len(numbers):
+            return right
+        order = np.argsort(numbers, kind="stable")
+        numbers, codes = numbers[order], codes[order]
+        ends = np.append(np.flatnonzero(numbers[1:] != numbers[:-1]), len(numbers) - 1) + 1
+        middle = [
+            np.median(np.flatnonzero(codes == c)) if (codes == c).any() else -1 for c in range(k)
+        ]
+        best = np.zeros(len(ends) + 1)
+        for c in np.argsort(middle, kind="stable"):
+            upto = np.concatenate([[0], np.cumsum(codes == c)[ends - 1]])
+            best = upto + np.maximum.accumulate(best - upto)
+        return right + int(best[-1])
+
+    def _correlates(self, numbers: NDArray[np.float64]) -> bool:
+        assert self.numbers is not None
+        known = np.isfinite(numbers)
+        if self.units < 10 or known.mean() < GIVEN_AWAY:
+            return False
+        if known.all():
+            ranks = self.target_ranks
+            x, y = numbers, self.numbers
+        else:
+            x, y = numbers[known], self.numbers[known]
+            ranks = _ranks(y)
+        if _correlation(x, y) >= CORRELATION:
+            return True
+        rows = self.sample if known.all() else slice(None)
+        if _correlation(_ranks(x[rows]), _ranks(y[rows])) < ROUGHLY:
+            return False
+        return _correlation(_ranks(x), ranks) >= CORRELATION
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(pd.Series(values).rank(), dtype=np.float64)
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Return the absolute correlation; 0 where one of the two does not vary."""
+    with np.errstate(all="ignore"):
+        x, y = x / (np.abs(x).max() or 1.0), y / (np.abs(y).max() or 1.0)
+        x, y = x - x.mean(), y - y.mean()
+        found = abs(x @ y) / np.sqrt((x @ x) * (y @ y))
+    return float(found) if np.isfinite(found) else 0.0
+
+
+def _as_numbers(column: "pd.Series[Any]") -> NDArray[np.float64] | None:
+    """Return numbers, truth values and times as floating-point numbers; None for anything else."""
+    kinds = pd.api.types
+    if kinds.is_datetime64_any_dtype(column) or kinds.is_timedelta64_dtype(column):
+        numbers = column.astype("int64").to_numpy(dtype=float)
+        return np.where(column.isna(), np.nan, numbers)
+    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
+        return None
+    return column.to_numpy(dtype=float, na_value=np.nan)
+
+
+def _copies(rows: NDArray[np.uint64], clusters: NDArray[np.intp]) -> float | None:
+    """Return the share of rows that equal a row of another cluster; None where chance explains it.
+
+    In tables of few columns with few values rows are equal by chance, and how often depends on all
+    columns together. What chance looks like is still known. Represent each of the K clusters by one
+    of its rows, the one with the smallest hash, which is the same row for a cluster and its copy.
+    Without copies the representatives are independent draws from one distribution. If it gives a row
+    the probability p_g, the expected number of rows that represent exactly r clusters is
+
+        E N_r = C(K, r) · Σ_g p_g^r (1 - p_g)^(K - r).
+
+    E N_r / C(K, r) are moments of the odds under a positive measure, so they are log-convex:
+
+        (E N_r)² <= a_r · E N_(r-1) · E N_(r+1),   a_r = (r + 1)(K - r + 1) / (r (K - r)),
+
+    whatever the p_g. Where pairs occur by chance, single rows and triples do too. Copies violate
+    this: if all clusters are copied once there are pairs and nothing else. A violation counts if it
+    is beyond the noise of all three counts (Poisson limits, each with the error probability
+    `CHANCE`), and if it concerns at least `COPIED` of the clusters. In a table without chance
+    repetitions that finds a copied share of about 4 / sqrt(K).
+    """
+    order = np.lexsort((rows, clusters))
+    starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
+    representatives = rows[order][starts]
+    _, counts = np.unique(representatives, return_counts=True)
+    n_clusters = len(representatives)
+    times = np.bincount(counts, minlength=2)
+    if len(times) == 2 or not _exceeds_chance(times, n_clusters):
+        return None
+    _, where = np.unique(rows, return_inverse=True)
+    pairs = np.unique(where.astype(np.int64) * n_clusters + clusters)
+    owners = np.bincount(pairs // n_clusters)
+    return float((owners[where] > 1).mean())
+
+
+def _exceeds_chance(times: NDArray[np.intp], n_clusters: int) -> bool:
+    """Return whether rows occur exactly r times too often for some r; `times[r]` says how often."""
+    r = np.arange(2, min(len(times), n_clusters))
+    padded = np.append(times, 0)
+    allowed = (r + 1) * (n_clusters - r + 1) / (r * (n_clusters - r))
+    bound = np.sqrt(allowed * _at_most(padded[r - 1]) * _at_most(padded[r + 1]))
+    excess = padded[r] - bound
+    certain = _at_least(padded[r]) > bound
+    return bool((certain & (r * excess >= COPIED * n_clusters)).any())
+
+
+def _at_most(count: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the upper limit of a Poisson mean."""
+    return np.asarray(gammaincinv(count + 1.0, 1 - CHANCE))
+
+
+def _at_least(count: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the lower limit of a Poisson mean."""
+    return np.where(count > 0, gammaincinv(np.maximum(count, 1.0), CHANCE), 0.0)
+
+
+def _identifies(
+    column: "pd.Series[Any]", clusters: NDArray[np.intp], sizes: NDArray[np.intp]
+) -> bool:
+    """Return whether a feature's values repeat within clusters but hardly between them.
+
+    Two clusters may share a value: linkage may have split one in two.
+    """
+    values, _ = pd.factorize(column, use_na_sentinel=True)
+    if values.max() + 1 < FEWEST_NAMES:
+        return False
+    judged = (values >= 0) & (sizes[clusters] > 1)
+    repeated = np.bincount(values[values >= 0]) > 1
+    if not judged.any() or repeated[values[judged]].mean() < IDENTIFYING:
+        return False  # told from the values alone, as for measurements: they hardly repeat at all
+    known = values >= 0
+    pairs, where, counts = np.unique(
+        values[known].astype(np.int64) * len(sizes) + clusters[known],
+        return_inverse=True,
+        return_counts=True,
+    )
+    owners = np.bincount(pairs // len(sizes))
+    told = (counts[where] > 1) & (owners[values[known]] <= 2)
+    return bool(told[judged[known]].mean() >= IDENTIFYING)
+
+
+def is_plain(column: "pd.Series[Any]") -> bool:
+    """Return whether a column holds single values, not lists or arrays."""
+    return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
+
+
+def _hashes(column: "pd.Series[Any]") -> NDArray[np.uint64]:
+    """Return a number for each value that equal values share."""
+    try:
+        hashes = pd.util.hash_pandas_object(column, index=False)
+    except (TypeError, ValueError):  # objects of several kinds, or lists
+        hashes = pd.util.hash_pandas_object(column.map(repr), index=False)
+    return np.asarray(hashes, dtype=np.uint64)
+
+
+# --- What is wrong with the columns of a table, in words that say what to do about it
+
+MINIMUM_ROWS = 20
+#: What notes about dtypes have in common.
+IN_TABLE = "in the table, and"
+
+
+def require_names(**arguments: object) -> None:
+    """Raise an `InputError` for what cannot be the name of a column; None stands for no column."""
+    problems = [
+        f"{argument}={value!r} must be the name of a column, as text."
+        for argument, value in arguments.items()
+        if value is not None and not isinstance(value, str)
+    ]
+    if problems:
+        raise InputError.from_problems("data", problems)
+
+
+def shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]:
+    """Say which columns are not there, or that there are too few rows."""
+    columns = [str(name) for name in frame.columns]
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:  # everything below would be ambiguous
+        raise InputError(f"data: column names {doubled} occur more than once; rename or drop them.")
+    problems = []
+    for argument, name in (("target", target), ("cluster", cluster)):
+        if name not in frame.columns:
+            problems.append(
+                f"{argument}={name!r} is not a column.{closest(str(name), columns)} "
+                f"The columns are {shortened(columns)}."
+            )
+    if target == cluster:
+        problems.append(f"target and cluster are the same column, {target!r}.")
+    if len(frame) < MINIMUM_ROWS:
+        problems.append(f"{len(frame)} rows are too few to audit; {MINIMUM_ROWS} is the least.")
+    return problems
+
+
+def target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
+    """Say why the target cannot be predicted."""
+    if target not in frame.columns:
+        return []
+    values = frame[target]
+    if not is_plain(values):
+        return [f"target {target!r} holds lists or arrays; one value per row is needed."]
+    missing = int(values.isna().sum())
+    if missing:
+        return [f"target {target!r} is missing in {missing} rows; drop or fill them."]
+    if values.nunique() < 2:
+        return [f"target {target!r} has the same value in every row; there is nothing to predict."]
+    if pd.api.types.is_complex_dtype(values):
+        return [f"target {target!r} holds complex numbers; real ones or classes are needed."]
+    if task == "regression" and not pd.api.types.is_numeric_dtype(values):
+        return [f"target {target!r} has dtype {values.dtype}, but the model is a regressor."]
+    if not pd.api.types.is_float_dtype(values):
+        return []
+    numbers = values.to_numpy(dtype=float)
+    if not np.isfinite(numbers).all():
+        return [f"target {target!r} has infinite values; drop those rows."]
+    if task == "classification" and are_fractional(numbers):
+        return [
+            f"target {target!r} has fractional numbers, but the model is a classifier; name the "
+            "column with the classes."
+        ]
+    return []
+
+
+def cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
+    """Say why the cluster ids cannot be used."""
+    if cluster not in frame.columns:
+        return []
+    if not is_plain(frame[cluster]):
+        return [f"cluster {cluster!r} holds lists or arrays; one id per row is needed."]
+    missing = int(frame[cluster].isna().sum())
+    if missing:
+        return [
+            f"cluster {cluster!r} is missing in {missing} rows; give each such row an id of its "
+            "own if nothing is known about it, or drop the rows."
+        ]
+    if frame[cluster].nunique() == 1:
+        return [f"cluster {cluster!r} has one value only; at least two clusters are needed."]
+    return []
+
+
+def _column(
+    frame: pd.DataFrame, argument: str, name: str, problems: list[str], hint: str = ""
+) -> "pd.Series[Any] | None":
+    """Return the column that an argument names; note a problem where it is not there."""
+    if name in frame.columns:
+        return frame[name]
+    columns = [str(column) for column in frame.columns]
+    problems.append(f"{argument}={name!r} is not a column.{closest(str(name), columns)}{hint}")
+    return None
+
+
+def _floats(column: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Return a column as numbers, NaN where it holds none."""
+    try:
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        return np.full(len(column), np.nan)
+
+
+def read_weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
+    """Return the sample weights; note a problem where they are none."""
+    column = _column(frame, "sample_weight", name, problems)
+    if column is None:
+        return None
+    weight = _floats(column)
+    if len(weight) and (not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0):
+        problems.append(
+            f"sample_weight {name!r} must hold finite numbers from 0, not all of them 0."
+        )
+        return None
+    return weight
+
+
+def read_ids(frame: pd.DataFrame, row_id: str | None, problems: list[str]) -> NDArray[Any]:
+    """Return the ids of the rows: those of a column, or the table's index."""
+    column = None if row_id is None else _column(frame, "row_id", row_id, problems)
+    if column is None:
+        return frame.index.to_numpy()
+    repeated, missing = int(column.duplicated().sum()), int(column.isna().sum())
+    if repeated or missing:
+        problems.append(
+            f"row_id {row_id!r} is missing in {missing} rows and repeated in {repeated}; each row "
+            "needs an id of its own."
+        )
+    return column.to_numpy()
+
+
+def read_matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
+    """Return, for each row, the probability that its cluster id is right."""
+    hint = " Tables of pairs are given as DataFrame or as a .csv or .parquet file."
+    column = _column(frame, "match_probability", name, problems, hint)
+    if column is None:
+        return None
+    values = _floats(column)
+    wrong = int((~((values >= 0) & (values <= 1))).sum())
+    if wrong:
+        problems.append(
+            f"match_probability {name!r} must hold, for each row, the probability that its cluster "
+            f"id is right; it is missing or outside [0, 1] in {wrong} rows."
+        )
+    return values
+
+
+def value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Say which features hold what no learner takes."""
+    problems = []
+    for name in names:
+        column = frame[name]
+        if not is_plain(column):
+            problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
+        if pd.api.types.is_complex_dtype(column):
+            problems.append(f"feature {name!r} holds complex numbers; give their parts as columns.")
+        if pd.api.types.is_float_dtype(column):
+            infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
+            if infinite:
+                problems.append(f"feature {name!r} is infinite in {infinite} rows.")
+    return problems
+
+
+def is_text(dtype: str) -> bool:
+    """Return whether a dtype of a signature stands for text."""
+    return dtype in ("object", "str", "string")
+
+
+def as_categories(
+    features: pd.DataFrame, categories: Mapping[str, tuple[Any, ...]], notes: list[str]
+) -> pd.DataFrame:
+    """Return features with the categories that the model was trained on; note those changed.
+
+    Files of text do not keep categories, and learners that tell categories by their dtype would take
+    the column for another one. Columns of numbers stay as they are.
+    """
+    changed = {}
+    for name, known in categories.items():
+        if name not in features.columns:
+            continue
+        column = features[name]
+        if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_numeric_dtype(column):
+            continue
+        others = sorted(set(column.dropna().unique()) - set(known), key=str)
+        kept = [value for value in known if not pd.isna(value)]
+        changed[name] = column.astype(pd.CategoricalDtype([*kept, *others]))
+        notes.append(f"{name!r} is {column.dtype} {IN_TABLE} category again as in training")
+    return _with_columns(features, changed)
+
+
+def _with_columns(features: pd.DataFrame, changed: Mapping[str, Any]) -> pd.DataFrame:
+    if not changed:
+        return features
+    columns = {name: changed.get(str(name), features[name]) for name in features.columns}
+    return pd.DataFrame(columns, copy=False)  # as they are, not once more
+
+
+def cast_features(
+    features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str], notes: list[str]
+) -> pd.DataFrame:
+    """Return features with the dtypes of the model's signature; note those that cannot have them.
+
+    A signature knows no categories: it calls them text, or numbers. Columns that are categories in the
+    table stay so, because learners may tell categories by their dtype.
+    """
+    changed = {}
+    for name, dtype in dtypes.items():
+        if name not in features.columns or str(features[name].dtype) == dtype:
+            continue
+        if is_text(dtype) and is_text(str(features[name].dtype)):
+            continue
+        if isinstance(features[name].dtype, pd.CategoricalDtype):
+            kind = "text" if is_text(dtype) else dtype
+            notes.append(f"{name!r} is category {IN_TABLE} {kind} in the model's signature")
+            continue
+        if is_text(dtype) and _became_numbers(features[name]):
+            problems.append(
+                f"feature {name!r} has dtype {features[name].dtype}, but was text in training. Texts "
+                "such as '007' become numbers when a file is read: read it again with "
+                f"pd.read_csv(…, dtype={{{name!r}: str}}), or give the path of the file."
+            )
+            continue
+        try:
+            cast = features[name].astype(dtype)  # type: ignore[call-overload]
+            if not _same_values(features[name], cast):
+                raise ValueError("values would change")
+            changed[name] = cast
+        except (ValueError, TypeError) as error:
+            problems.append(
+                f"feature {name!r} has dtype {features[name].dtype}, which cannot become the "
+                f"{dtype} of the model's signature: {error}"
+            )
+    return _with_columns(features, changed)
+
+
+def _became_numbers(column: "pd.Series[Any]") -> bool:
+    """Return whether a column holds numbers or truth values, not only missing texts."""
+    return pd.api.types.is_numeric_dtype(column) and bool(column.notna().any())
+
+
+def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
+    """Return whether a column means the same after a cast; float32 may round."""
+    if pd.api.types.is_bool_dtype(after):
+        return bool(before.isin([0, 1]).all())
+    if pd.api.types.is_integer_dtype(after) and pd.api.types.is_numeric_dtype(before):
+        return bool((after.astype(float) == before.astype(float)).all())
+    return True
+
+
+# --- A table as an audit needs it: checked with all problems named at once, and taken apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInputs:
+    """What a model wants to be given, as far as it says so.
+
+    Attributes
+    ----------
+    columns : tuple of str or None
+        Names of the feature columns in the model's order; None when it does not say.
+    dtypes : mapping of str to str
+        The dtype that the model's signature gives a column; of columns of text also the training
+        dataset that its run logged, where there is no signature.
+    categories : mapping of str to tuple
+        The categories of columns that the fitted model knows as categorical.
+    count : int or None
+        Number of features, known even for models trained on bare arrays.
+    as_array : bool
+        The model was trained on an array without column names and is given one again.
+    anything : bool
+        A function of the user's takes whatever values, and all columns, or none, where those named
+        above are not there.
+    """
+
+    columns: tuple[str, ...] | None = None
+    dtypes: Mapping[str, str] | None = None
+    categories: Mapping[str, tuple[Any, ...]] | None = None
+    count: int | None = None
+    as_array: bool = False
+    anything: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that held text in training."""
+        return tuple(name for name, dtype in (self.dtypes or {}).items() if is_text(dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditData:
+    """A checked table: features, target and cluster of every row.
+
+    Attributes
+    ----------
+    features : pandas.DataFrame or numpy.ndarray
+        What the learner is trained on, one row per record.
+    target : numpy.ndarray
+        What it predicts.
+    clusters : numpy.ndarray
+        The cluster of each row as a whole number from 0.
+    labels : sequence
+        The cluster id as it stood in the table, by that number.
+    digest : str
+        36 characters that change with any value, name or order in the table.
+    ids : numpy.ndarray
+        The id of each row: from the column that was named for it, or the table's index.
+    match_probability : numpy.ndarray or None
+        For each row, the probability that its cluster id is right, where a column holds it.
+    weight : numpy.ndarray or None
+        The sample weight of each row, for training; losses are not weighted.
+    dtypes : tuple of str
+        How columns differ in type from what the model says of its training.
+    """
+
+    features: Any
+    target: NDArray[Any]
+    clusters: NDArray[np.intp]
+    labels: Any
+    target_name: str
+    cluster_name: str
+    feature_names: tuple[str, ...]
+    digest: str
+    findings: tuple[Finding, ...]
+    ids: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
+    match_probability: NDArray[np.float64] | None = None
+    dtypes: tuple[str, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.target)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of distinct cluster ids."""
+        return len(self.labels)
+
+    @property
+    def n_repeated(self) -> int:
+        """Number of clusters with two rows or more."""
+        return int((np.bincount(self.clusters) > 1).sum())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cluster ids as texts, by their number."""
+        return tuple(map(str, self.labels))
+
+    @property
+    def rows_digest(self) -> str:
+        """16 digits that change with any target, cluster or order: what pairs of audits share."""
+        numeric = np.issubdtype(self.target.dtype, np.number) or self.target.dtype == bool
+        sha = hashlib.sha256(np.asarray(self.clusters, dtype="<i8").tobytes())
+        for start in range(0, self.n_rows, CHUNK):
+            part = self.target[start : start + CHUNK]
+            texts = map(str, (part.astype(float) if numeric else part).tolist())
+            sha.update((("\x1f" if start else "") + "\x1f".join(texts)).encode())
+        return sha.hexdigest()[:16]
+
+    def take(self, rows: NDArray[np.integer]) -> Any:
+        """Return the features of some rows, in the given order, as one copy of them."""
+        return self._copies.take(rows)
+
+    def as_taken(self) -> "AuditData":
+        """Return all rows as `take` would: learners that want another layout copy them no more."""
+        return self.with_features(self._copies.whole())
+
+    @cached_property
+    def _copies(self) -> RowCopies:
+        return RowCopies(self.features)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what the features give again: views of them would travel as copies."""
+        return {name: value for name, value in self.__dict__.items() if name != "_copies"}
+
+    def with_features(self, features: Any) -> "AuditData":
+        """Return the same rows with their features in another form."""
+        return replace(self, features=features)
+
+    def regrouped(self, groups: NDArray[np.intp]) -> "AuditData":
+        """Return the same rows with other clusters, given as whole numbers from 0."""
+        return replace(self, clusters=groups, labels=range(int(groups.max()) + 1))
+
+
+def prepare(
+    frame: pd.DataFrame,
+    *,
+    target: str,
+    cluster: str,
+    task: str,
+    inputs: ModelInputs,
+    sample_weight: str | None = None,
+    row_id: str | None = None,
+    match_probability: str | None = None,
+    others: Sequence[str] = (),
+    used: Sequence[str] = (),
+) -> AuditData:
+    """Check a table against a model and split it into features, target and clusters.
+
+    Every problem with the columns is collected and reported in one `InputError`.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    target, cluster : str
+        Names of the target column and of the (noisy) cluster id column. They are features only
+        where the model's signature names them.
+    task : {"classification", "regression"}
+    inputs : ModelInputs
+        The columns, order and dtypes that the model was trained with.
+    sample_weight : str, optional
+        Name of the column with sample weights; it is no feature.
+    row_id, match_probability : str, optional
+        Names of the columns with the ids of rows and with the probability that their cluster id is
+        right; they are no features.
+    others : sequence of str
+        Further columns that are features only where the model names them.
+    used : sequence of str
+        Columns that the learner needs as features, whatever else they are.
+    """
+    frame = frame.copy(deep=False)
+    frame.columns = frame.columns.map(str)
+    problems = shape_problems(frame, target, cluster)
+    given = (sample_weight, row_id, match_probability)
+    roles = [target, cluster, *others, *(name for name in given if name is not None)]
+    roles = [name for name in roles if name not in used]
+    names = _feature_names(frame, roles, inputs, problems)
+    present = [name for name in names if name in frame.columns]
+    problems += target_problems(frame, target, task) + cluster_problems(frame, cluster)
+    problems += [] if inputs.anything else value_problems(frame, present)
+    weight = None if sample_weight is None else read_weights(frame, sample_weight, problems)
+    ids = read_ids(frame, row_id, problems)
+    matches = (
+        None if match_probability is None else read_matches(frame, match_probability, problems)
+    )
+    features = select_columns(frame, present)
+    notes: list[str] = []
+    if present:
+        features = as_categories(features, inputs.categories or {}, notes)
+        features = cast_features(features, inputs.dtypes or {}, problems, notes)
+    if problems:
+        raise InputError.from_problems("data", problems)
+    features.index = pd.RangeIndex(len(frame))
+    codes, labels = pd.factorize(frame[cluster], sort=False)
+    target_values = frame[target].to_numpy()
+    return AuditData(
+        features=features.to_numpy() if inputs.as_array else features,
+        target=target_values,
+        clusters=np.asarray(codes, dtype=np.intp),
+        labels=labels,
+        target_name=target,
+        cluster_name=cluster,
+        feature_names=tuple(present),
+        digest=digest_table(frame),
+        findings=table_facts(features, target_values, codes).findings,
+        ids=ids,
+        weight=weight,
+        match_probability=matches,
+        dtypes=tuple(notes),
+    )
+
+
+def _feature_names(
+    frame: pd.DataFrame, roles: Sequence[str], inputs: ModelInputs, problems: list[str]
+) -> list[str]:
+    others = [str(name) for name in frame.columns if name not in roles]
+    absent = [name for name in inputs.columns or () if name not in frame.columns]
+    if inputs.columns is not None and not (absent and inputs.anything):
+        problems += [
+            f"the model's feature {name!r} is not a column.{closest(name, others)}"
+            for name in absent
+        ]
+        return list(inputs.columns)
+    if inputs.anything:
+        return others
+    if inputs.count is not None and inputs.count != len(others):
+        problems.append(
+            f"the model was trained on {inputs.count} unnamed features, but the table has "
+            f"{len(others)} columns beside target and cluster: {shortened(others)}. Keep just "
+            "the features, in the order of training."
+        )
+    if not others:
+        problems.append("there is no column beside target and cluster to predict from.")
+    return others

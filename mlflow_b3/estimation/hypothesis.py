@@ -1,0 +1,377 @@
+"""The leakage test: does this learner profit from having seen the validation clusters?"""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from mlflow_b3.errors import InputError, choose
+from mlflow_b3.measurement.design import LEAST_ARRANGEMENTS
+from mlflow_b3.measurement.refits import FEW_CLUSTERS
+from mlflow_b3.results import Result
+
+LEVEL = 0.05
+POWER = 0.8
+#: Rows scored by the same few models are not independent: the plain paired t-test rejects up to 16 %
+#: of true nulls. With these multiples of its variance it keeps its level (docs/leakage-test.md).
+VARIANCE_INFLATION = 3.0
+#: Where every row is trained on and validated, much of what models have in common cancels.
+CROSSED_INFLATION = 2.0
+MINIMUM_UNITS = 3
+#: Large clusters are capped until the clusters are worth this share of as many equal ones.
+EFFECTIVE_SHARE = 0.5
+TESTS = ("paired", "welch", "permutation")
+LARGEST = sys.float_info.max
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakageTest(Result):
+    """A one-sided test of H0′: the loss is no smaller when validation clusters are in training.
+
+    Attributes
+    ----------
+    statistic, pvalue : float
+    effect : float
+        Mean loss without less mean loss with the validation clusters in training; over clusters
+        that weigh by their rows, up to a cap.
+    interval : tuple of float
+        90 % two-sided interval of the effect: its lower end is above 0 when H0′ is rejected at 5 %.
+    detectable : float
+        The smallest effect that this test would have found with probability 0.8.
+    units : int
+        How many rows, clusters or folds the test counts as independent.
+    method : {"paired", "welch", "permutation"}
+    unit : {"rows", "clusters", "folds"}
+        What they are; with rows the test speaks of new rows of the same clusters.
+    arrangements : int or None
+        How often `permutation` dealt the rows to the clusters anew.
+    """
+
+    statistic: float
+    pvalue: float
+    effect: float
+    interval: tuple[float, float]
+    detectable: float
+    units: int
+    method: str
+    unit: str = "rows"
+    arrangements: int | None = None
+
+    @property
+    def rejected(self) -> bool:
+        """Whether H0′ is rejected at 5 %."""
+        return self.pvalue <= LEVEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Effect:
+    """An estimated effect, its standard error, and the degrees of freedom of that."""
+
+    value: float
+    error: float
+    freedom: float
+    units: int
+    unit: str
+
+    @property
+    def statistic(self) -> float:
+        if self.error > 0:
+            return self.value / self.error
+        # the same difference everywhere, most often none at all
+        return math.copysign(LARGEST, self.value) if self.value else 0.0
+
+
+def leakage_test(
+    losses_without: ArrayLike,
+    losses_with: ArrayLike,
+    method: str = "paired",
+    *,
+    clusters: ArrayLike | None = None,
+    crossed: bool = False,
+    folds: ArrayLike | None = None,
+    strata: ArrayLike | None = None,
+    null_statistics: ArrayLike | None = None,
+) -> LeakageTest:
+    """Test whether a learner profits from having validation clusters in training.
+
+    H0′: e(p0) ≤ e(1), the loss of models trained on T̂ is no larger than that of models trained on
+    as many rows of V̂.
+
+    Parameters
+    ----------
+    losses_without, losses_with : array of float
+        `paired` and `permutation`: losses of the same validation rows under models trained without
+        (on T̂) and with (on rows of V̂ outside of the row's part) their clusters. `welch`: mean
+        losses of disjoint validation folds under models trained on disjoint folds of T̂, and of V̂.
+    method : {"paired", "welch", "permutation"}
+    clusters : array, optional
+        The cluster of each row, for `paired` and `permutation`: from ten clusters on they are the
+        independent units, below that the rows are.
+    crossed : bool
+        For `paired` and `permutation`: the losses come from cross-validation, in which every row
+        that is trained on is validated in another fold.
+    folds : array, optional
+        For `paired` and `permutation`: the outer fold of each row, for the variance of the models
+        that rows of a fold share. A row of it for each assignment, if there are several, over which
+        losses were averaged.
+    strata : array, optional
+        For `welch` with several outer folds: the outer fold of each value, the same for both
+        samples. Samples are then compared within outer folds, which count alike.
+    null_statistics : array of float
+        For `permutation`: the statistics of the paired test on rows whose cluster ids were dealt
+        anew, refits included.
+
+    Notes
+    -----
+    Rejecting says that leakage, if there is any, biases the score. It does not say that rows are
+    misclustered; not rejecting proves neither that they are not nor that the learner is immune.
+
+    `welch` is the published form: T = (z̄ - z̄′) / √(s²/k + s′²/k) with Welch's degrees of freedom
+    (the paper does not give any). It keeps its level and finds little; see docs/leakage-test.md.
+
+    `paired` is ours. With x_g the mean difference of cluster g and w_g its weight, the effect is
+    Σ w_g x_g, and its variance
+
+        c · Σ w_g² · x′Ax / tr A,   A = (I - 1w′)′ diag(w²) (I - 1w′),
+
+    which is unbiased but for the factor when cluster means are equally variable, with
+    (tr A)² / tr A² degrees of freedom (Bell and McCaffrey): for clusters of equal size those of the
+    t-test on cluster means. The factor c, 3 or with `crossed` 2, is for
+    the models that all rows of a fold share. Weights are proportional to min(n_g, cap), with the
+    largest cap for which (Σ w_g)²/Σ w_g² is at least half the number of clusters: with weights by
+    rows a few large clusters would decide, and their number is too small to show anything.
+    Clusters of one row, which has no mates to profit from, are left out where ten others are there.
+
+    Rows of a fold are scored by the same models, whose errors they share. With `folds`, V being the
+    variance above without its factor and S that with folds for units, S - V is the part of the models.
+    Where V + (S - V), over all assignments, exceeds c · V, it takes its place, with the degrees of
+    freedom of Satterthwaite. Without `folds` the factor has to do.
+
+    `permutation` compares the paired statistic with those of other arrangements of the rows,
+    p = (1 + #{t* ≥ t}) / (B + 1). It is exact for the null hypothesis that rows are exchangeable
+    whatever their cluster id, so P_T = P_V, which is stronger than H0′: clusters that differ in ways
+    that the learner cannot profit from violate it. Whole clusters are never permuted: clusters of
+    one population can be exchanged whether or not the learner profits from them, so that such a test
+    would reject at its level and no more.
+
+    References
+    ----------
+    Barnes and Dubrawski (2019), AISTATS, section 4, arXiv:1807.06713. Bell and McCaffrey (2002),
+    Survey Methodology 28.
+    """
+    choose("method", method, TESTS)
+    without, leaked = _sample("losses_without", losses_without), _sample("losses_with", losses_with)
+    _refuse_unused(
+        method, clusters=clusters, folds=folds, strata=strata, null_statistics=null_statistics
+    )
+    if len(without) != len(leaked) and (method != "welch" or strata is not None):
+        raise InputError(
+            f"losses_without has {len(without)} and losses_with {len(leaked)} values, but "
+            "rows and strata are the same for both; use method='welch' without strata for separate "
+            "samples."
+        )
+    if method == "welch":
+        return _by_t(_welch(without, leaked, _groups("strata", strata, len(without))), method)
+    factor = CROSSED_INFLATION if crossed else VARIANCE_INFLATION
+    owners = _groups("clusters", clusters, len(without))
+    effect = _paired(without - leaked, owners, factor, _assignments(folds, len(without)))
+    if method == "paired":
+        return _by_t(effect, method)
+    if null_statistics is None:
+        raise InputError(
+            "null_statistics is missing: method='permutation' compares with the paired statistics "
+            "of rearranged rows. Use mlflow_b3.auditing.audit.run_leakage_test(..., test='permutation') "
+            "to have the refits done."
+        )
+    return _by_rank(effect, _sample("null_statistics", null_statistics, LEAST_ARRANGEMENTS))
+
+
+def _sample(name: str, values: ArrayLike, least: int = MINIMUM_UNITS) -> Array:
+    try:
+        sample = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a list of numbers: {error}") from error
+    if sample.ndim != 1 or len(sample) < least:
+        raise InputError(
+            f"{name} has shape {sample.shape}; it must be a list of at least {least} numbers."
+        )
+    wrong = int((~np.isfinite(sample)).sum())
+    if wrong:
+        raise InputError(f"{name}: {wrong} of {len(sample)} values are not finite; leave them out.")
+    return sample
+
+
+def _refuse_unused(method: str, **given: ArrayLike | None) -> None:
+    used = {
+        "paired": "clusters folds",
+        "welch": "strata",
+        "permutation": "clusters folds null_statistics",
+    }
+    for name, value in given.items():
+        if value is not None and name not in used[method].split():
+            raise InputError(f"{name} was given, but method={method!r} does not use it.")
+
+
+def _groups(name: str, values: ArrayLike | None, length: int) -> NDArray[np.intp] | None:
+    if values is None:
+        return None
+    labels = np.asarray(values)
+    if labels.shape != (length,):
+        raise InputError(
+            f"{name} has shape {labels.shape}; it needs one value for each of the {length} losses."
+        )
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _assignments(values: ArrayLike | None, length: int) -> list[NDArray[np.intp]]:
+    if values is None:
+        return []
+    labels = np.asarray(values)
+    several = labels if labels.ndim == 2 else labels[None]
+    made = [_groups("folds", assignment, length) for assignment in several]
+    return [assignment for assignment in made if assignment is not None]
+
+
+def _paired(
+    difference: Array,
+    clusters: NDArray[np.intp] | None,
+    factor: float,
+    folds: Sequence[NDArray[np.intp]] = (),
+) -> _Effect:
+    unit, owners = "rows", np.arange(len(difference))
+    if clusters is not None and clusters.max() + 1 >= FEW_CLUSTERS:
+        unit, owners = "clusters", clusters
+    sizes = np.bincount(owners).astype(float)
+    means = np.bincount(owners, weights=difference) / sizes
+    counted = np.ones(len(sizes), dtype=bool)
+    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a row without mates cannot profit from them
+        counted = sizes > 1
+    w = np.zeros(len(sizes))
+    w[counted] = _capped(sizes[counted])
+    w /= w.sum()
+    effect = float(w @ means)
+    s2, s3, s4, s5, s6 = (float(np.sum(w**power)) for power in range(2, 7))
+    # A = diag(w²) + UCU′ with U = [w², w], which keeps its traces linear in the number of units
+    core = np.array([[0.0, -1.0], [-1.0, s2]])
+    trace = s2 - 2 * s3 + s2**2
+    inner = core @ np.array([[s4, s3], [s3, s2]])
+    outer = core @ np.array([[s6, s5], [s5, s4]])
+    trace_of_square = s4 + 2 * float(np.trace(outer)) + float(np.trace(inner @ inner))
+    plain = s2 * float(w**2 @ (means - effect) ** 2) / trace
+    variance, freedom = factor * plain, trace**2 / trace_of_square
+    shares = (w / sizes)[owners]  # of single rows in the effect
+    scores = shares * (difference - effect)
+    shared, shared_freedom = _shared_variance(scores, shares > 0, folds, plain)
+    if plain + shared > variance:
+        variance = plain + shared
+        freedom = variance**2 / (plain**2 / freedom + shared**2 / shared_freedom)
+    return _Effect(
+        value=effect,
+        error=math.sqrt(variance),
+        freedom=freedom,
+        units=int(counted.sum()),
+        unit=unit,
+    )
+
+
+def _shared_variance(
+    scores: Array, counted: NDArray[np.bool_], folds: Sequence[NDArray[np.intp]], plain: float
+) -> tuple[float, int]:
+    """Return the variance of models that folds share, and the degrees of freedom of that.
+
+    It is what folds for units show beyond the variance over clusters. Assignments add up.
+    """
+    shared, freedom = 0.0, 0
+    for labels in folds:
+        number = len(np.unique(labels[counted]))
+        if number > 1:
+            totals = np.bincount(labels, weights=scores)
+            shared += float(totals @ totals) * number / (number - 1) - plain
+            freedom += number - 1
+    return shared, freedom
+
+
+def _capped(sizes: Array) -> Array:
+    """Return the largest min(n_g, cap) for which the clusters count as half their number or more.
+
+    The effective number of clusters is (Σ w)² / Σ w². A cap of one row makes it their number.
+    """
+    for cap in np.unique(sizes)[::-1]:
+        capped = np.minimum(sizes, cap)
+        if capped.sum() ** 2 >= EFFECTIVE_SHARE * len(sizes) * np.sum(capped**2):
+            return np.asarray(capped)
+    return np.ones(len(sizes))
+
+
+def _welch(without: Array, leaked: Array, strata: NDArray[np.intp] | None) -> _Effect:
+    samples = [(without, leaked)]
+    if strata is not None:
+        samples = [(without[strata == s], leaked[strata == s]) for s in range(strata.max() + 1)]
+    if min(len(sample) for pair in samples for sample in pair) < 2:
+        raise InputError(
+            "strata: an outer fold has a single value of a kind, whose variance is not known; give "
+            "at least two, or leave that fold out."
+        )
+    effect = float(np.mean([first.mean() - second.mean() for first, second in samples]))
+    parts = [
+        (float(np.var(sample, ddof=1)) / len(sample) / len(samples) ** 2, len(sample) - 1)
+        for pair in samples
+        for sample in pair
+    ]
+    variance = sum(part for part, _ in parts)
+    spread = sum(part**2 / freedom for part, freedom in parts)
+    return _Effect(
+        value=effect,
+        error=math.sqrt(variance),
+        freedom=variance**2 / spread if spread > 0 else float(sum(f for _, f in parts)),
+        units=len(without) + len(leaked),
+        unit="folds",
+    )
+
+
+def _by_t(effect: _Effect, method: str) -> LeakageTest:
+    critical = float(stats.t.ppf(1 - LEVEL, effect.freedom))
+    statistic = effect.statistic
+    reach = critical * effect.error
+    return LeakageTest(
+        statistic=statistic,
+        # losses that never differ are no evidence at all
+        pvalue=float(stats.t.sf(statistic, effect.freedom)) if effect.error or statistic else 1.0,
+        effect=effect.value,
+        interval=(effect.value - reach, effect.value + reach),
+        detectable=reach + float(stats.t.ppf(POWER, effect.freedom)) * effect.error,
+        units=effect.units,
+        method=method,
+        unit=effect.unit,
+    )
+
+
+def _by_rank(effect: _Effect, null: Array) -> LeakageTest:
+    """Take the quantiles of the rearranged statistics where the t-test takes those of t."""
+    statistic = effect.statistic
+    count = len(null)
+    ordered = np.sort(null)
+    rank = math.floor(LEVEL * (count + 1) + 1e-9)
+    low, high = float(ordered[rank - 1]), float(ordered[count - rank])
+    missed = float(ordered[math.floor((1 - POWER) * count)])
+
+    def times(quantile: float) -> float:
+        with np.errstate(over="ignore"):
+            return float(np.clip(np.float64(quantile) * effect.error, -LARGEST / 4, LARGEST / 4))
+
+    return LeakageTest(
+        statistic=statistic,
+        pvalue=float((1 + np.sum(null >= statistic)) / (count + 1)),
+        effect=effect.value,
+        interval=(effect.value - times(high), effect.value - times(low)),
+        detectable=times(high) - times(missed),
+        units=effect.units,
+        method="permutation",
+        unit=effect.unit,
+        arrangements=count,
+    )

@@ -1,0 +1,669 @@
+"""What the data say about p0: the papers' grid search, and the mixture bound."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from mlflow_b3.data.folds import Fold, RowNumbers
+from mlflow_b3.data.table import AuditData, is_plain
+from mlflow_b3.errors import InputError, check_seed
+from mlflow_b3.estimation.bounds import CONFIDENCE, check_shape, lower_limit
+from mlflow_b3.estimation.estimate import (
+    Method,
+    Number,
+    as_method,
+    check_bound,
+    fit_all,
+    is_accurate,
+    residual_of,
+)
+from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
+from mlflow_b3.measurement.curve import LossCurve
+from mlflow_b3.results import Result
+
+# --- p0 from the loss curve alone: the papers' grid search, and what it cannot tell
+
+MOST_CANDIDATES = 100
+#: p0 above this is not searched in an audit: half of the training rows would be leaked.
+LARGEST_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class P0Search(Result):
+    """The residual profile of algorithm 2, or of algorithm 4 for both directions.
+
+    Attributes
+    ----------
+    p0 : tuple of float
+        The candidates; for both directions p_T of every pair.
+    residual : tuple of float
+        ‖fitted - measured‖₂ for each candidate.
+    p0_star : float
+        The candidate with the smallest residual, as the papers define it.
+    identified : tuple of float
+        The smallest and the largest p0 that the curve does not exclude: those whose lower
+        confidence limit for e_0 is a possible loss. It rests on a decreasing and convex curve; all
+        candidates where that is rejected or the loss has no bound.
+    flat : bool
+        No identified candidate's residual exceeds another's by more than the noise: `p0_star` is
+        then no estimate of anything.
+    noise : float
+        The residual that noise alone would leave, ‖stderr‖₂.
+    accurate : bool
+        False when a solver's result for one of the candidates could not be confirmed.
+    p0_validation : tuple of float or None
+        For both directions, p_V of every pair.
+    p0_validation_star : float or None
+    """
+
+    p0: tuple[float, ...]
+    residual: tuple[float, ...]
+    p0_star: float
+    identified: tuple[float, float]
+    flat: bool
+    noise: float = 0.0
+    accurate: bool = True
+    p0_validation: tuple[float, ...] | None = None
+    p0_validation_star: float | None = None
+
+    @property
+    def estimated(self) -> float | None:
+        """p0* where the profile tells candidates apart, else None."""
+        return None if self.flat else self.p0_star
+
+    @property
+    def statement(self) -> str:
+        """What the search says about p0, in words."""
+        low, high = self.identified
+        excluded = (
+            f"The curve excludes only p0 above {high:.3g}"
+            if high < max(self.p0)
+            else "The curve excludes no p0"
+        )
+        if self.flat:
+            return (
+                f"The loss curve does not tell p0: the residual is the same within the noise for "
+                f"every p0 from {low:.3g} to {high:.3g}. p0* = {self.p0_star:.3g} is where the "
+                f"smallest residual happened to fall, not an estimate. {excluded}."
+            )
+        return (
+            f"The smallest residual is at p0* = {self.p0_star:.3g}, and the residual differs by "
+            f"more than the noise between p0 = {low:.3g} and {high:.3g}. What the loss curve "
+            "measures does not depend on p0, so the difference comes from the smoothing and the "
+            f"constraints of the method. {excluded}."
+        )
+
+
+def search_p0(
+    curve: LossCurve,
+    method: str | Method = "auto",
+    *,
+    p0: Sequence[Number] | None = None,
+    p0_validation: Sequence[Number] | None = None,
+    bound: float | None = None,
+    **options: Any,
+) -> P0Search:
+    """Search the leaked share whose fitted curve leaves the smallest residual.
+
+    Parameters
+    ----------
+    curve : LossCurve
+    method, bound, **options
+        As in `estimate`.
+    p0 : sequence of float, optional
+        The candidates; 0, 1/n', 2/n', … (n'-1)/n' by default, a hundred of them at most.
+    p0_validation : sequence of float, optional
+        Candidates of p_V: every pair with p0 is tried, algorithm 4. By default p_V = 0, algorithm
+        2.
+
+    Notes
+    -----
+    What is measured depends on the injected share only; another candidate p0 relabels the axis
+    affinely, and polynomials stay polynomials. The residual of unconstrained solvers is therefore
+    the same for every candidate, and assumption 1 of the papers, on which the consistency of
+    p0* rests, does not hold for smooth curves. What the curve can exclude is a p0 so large that a
+    decreasing and convex curve would rise above the largest possible loss: that is `identified`.
+    One set of refits serves all candidates, so this costs as much as a single one. For both
+    directions the residual is that of the unmixed curve, in the units of the measured one.
+    """
+    chosen = as_method(method, **options)
+    check_bound(bound)
+    candidates = _candidates("p0", p0, curve.n_train)
+    back = np.zeros(1) if p0_validation is None else _candidates("p0_validation", p0_validation, 1)
+    pairs = [(float(t), float(v)) for t in candidates for v in back if t + v < 1]
+    problems = [unmix(curve, LeakShares(p0=t, p0_validation=v)) for t, v in pairs]
+    fits = fit_all(problems, chosen)
+    shrink = [(1 - t - v) / (1 - t) for t, v in pairs]
+    residual = np.array(
+        [s * residual_of(f, p) for s, f, p in zip(shrink, fits, problems, strict=True)]
+    )
+    possible = np.array([_possible(problem, bound) for problem in problems])
+    if not possible.any():  # no candidate is: nothing is learnt
+        possible[:] = True
+    kept = residual[possible]
+    best = int(np.argmin(residual))
+    noise = float(np.linalg.norm(problems[0].stderr))
+    forward = np.array([t for t, _ in pairs])
+    return P0Search(
+        p0=tuple(forward.tolist()),
+        residual=tuple(residual.tolist()),
+        p0_star=pairs[best][0],
+        identified=(float(forward[possible].min()), float(forward[possible].max())),
+        flat=bool(np.ptp(kept) <= noise),
+        noise=noise,
+        accurate=all(map(is_accurate, fits)),
+        p0_validation=None if p0_validation is None else tuple(v for _, v in pairs),
+        p0_validation_star=None if p0_validation is None else pairs[best][1],
+    )
+
+
+def _candidates(name: str, values: Sequence[Number] | None, n_train: int) -> NDArray[np.float64]:
+    if values is None:
+        count = min(n_train, MOST_CANDIDATES)
+        return np.arange(count) / count
+    try:
+        grid = np.asarray(values, float)
+    except (TypeError, ValueError):
+        grid = np.zeros((0,))
+    inside = bool(((grid >= 0) & (grid < 1)).all())  # False for NaN
+    if grid.ndim != 1 or not len(grid) or not inside or (np.diff(grid) <= 0).any():
+        raise InputError(
+            f"{name}={values!r} must be a non-empty, increasing sequence of candidates in [0, 1)."
+        )
+    return grid
+
+
+def _possible(problem: Extrapolation, bound: float | None) -> bool:
+    """Return whether the curve allows e_0 to be a possible loss."""
+    shape = check_shape(problem)
+    if bound is None or not (shape.decreasing and shape.convex):
+        return True
+    return lower_limit(problem, 1 - (1 - CONFIDENCE) / 2) <= bound
+
+
+# --- How far the two sides of a fold can be told apart, row by row
+
+CROSS_FITS = 5
+TREES = 50
+LEAF = 5
+
+Array = NDArray[np.float64]
+
+
+def encode(first: pd.DataFrame, second: pd.DataFrame) -> Array:
+    """Return the rows of both sides as numbers that do not depend on the side.
+
+    A value becomes its rank among the distinct values of its column (text in alphabetical order),
+    and a column with missing values gets another one that marks them.
+    """
+    columns = []
+    for name in first.columns:
+        values, missing = _plain_values(first[name], second[name])
+        codes = np.zeros(len(values))
+        codes[~missing] = np.unique(values[~missing], return_inverse=True)[1]
+        if missing.any():
+            codes[missing] = 0.0 if missing.all() else np.median(codes[~missing])
+            columns.append(missing.astype(float))
+        columns.append(codes)
+    return np.column_stack(columns)
+
+
+def _plain_values(
+    first: "pd.Series[Any]", second: "pd.Series[Any]"
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    sides = (first, second)
+    missing = np.concatenate([side.isna().to_numpy(dtype=bool) for side in sides])
+    if all(pd.api.types.is_numeric_dtype(side) for side in sides):
+        numbers = [side.to_numpy(dtype=float, na_value=np.nan) for side in sides]
+        return np.concatenate(numbers), missing
+    if all(pd.api.types.is_datetime64_any_dtype(side) for side in sides):
+        dates = [side.to_numpy(dtype="datetime64[ns]").astype(np.int64) for side in sides]
+        return np.concatenate(dates), missing
+    return np.array([str(value) for side in sides for value in side]), missing
+
+
+def score_sides(
+    features: Array,
+    is_validation: NDArray[np.bool_],
+    groups: NDArray[np.intp] | None,
+    rng: np.random.Generator,
+) -> Array:
+    """Return how validation-like every row is, by models that were not trained on it.
+
+    Parameters
+    ----------
+    features : array
+    is_validation : array of bool
+        The side of each row.
+    groups : array or None
+        Rows of a group are held out together.
+    rng : numpy.random.Generator
+    """
+    state = int(rng.integers(2**31))
+    if groups is None:
+        folds = StratifiedKFold(CROSS_FITS, shuffle=True, random_state=state)
+    else:
+        fewest = min(len(np.unique(groups[side])) for side in (is_validation, ~is_validation))
+        folds = StratifiedGroupKFold(
+            max(2, min(CROSS_FITS, fewest)), shuffle=True, random_state=state
+        )
+    scores = np.empty(len(features))
+    for known, held_out in folds.split(features, is_validation, groups):
+        trees = ExtraTreesClassifier(
+            TREES, min_samples_leaf=LEAF, random_state=int(rng.integers(2**31))
+        )
+        trees.fit(features[known], is_validation[known])
+        chances = trees.predict_proba(features[held_out])
+        scores[held_out] = chances[:, 1] if chances.shape[1] == 2 else float(trees.classes_[0])
+    # equal scores are put in random order: the sides of tied rows must not decide
+    return np.asarray(stats.rankdata(scores) + rng.uniform(-0.25, 0.25, len(scores)))
+
+
+def design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
+    """Return the largest 1 + (m-1)·ρ over the sets, by analysis of variance."""
+    _, codes, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    rows, groups = len(ids), len(sizes)
+    typical = float(np.sum(sizes**2) / rows)
+    if rows == groups:
+        return 1.0
+    effects = []
+    for member in inside.T.astype(float):
+        means = np.bincount(codes, member) / sizes
+        within = float(np.sum((member - means[codes]) ** 2)) / (rows - groups)
+        between = float(np.sum(sizes * (means - member.mean()) ** 2)) / (groups - 1)
+        spread = (rows - typical) / (groups - 1)
+        variance = max(0.0, (between - within) / spread)
+        effects.append(1 + (typical - 1) * variance / max(variance + within, 1e-12))
+    return max(effects)
+
+
+# --- An upper bound on p0 from the rows themselves: how much of T̂ can look like V̂
+
+#: Shares of V̂ that the sets A hold: its most validation-like 5 %, 10 % … 90 %.
+SET_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LEAST_ROWS = 20
+MOST_ROWS = 2000  # of a side; more make the classifier slow and the bound hardly smaller
+DRAWS = 5000
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class P0Bound(Result):
+    """An upper confidence bound on p0, the share of T̂ that belongs to the validation clusters.
+
+    Attributes
+    ----------
+    p0_upper : float
+        p0 is at most this; 1 when the rows exclude nothing.
+    confidence : float
+        How often, at least, such a bound holds.
+    threshold_share : float
+        Share of V̂ in the set A that decided: the most validation-like rows.
+    n_training, n_validation : int
+        Rows of T̂ and V̂; sums where several folds were bounded together.
+    design_effect : float
+        By how much rows that may have been misplaced together count for fewer; 1 when rows are
+        misplaced one by one.
+    vacuous : bool
+        The bound excludes no share that would be considered without evidence: half of the
+        training rows; in an audit where as many rows leak back, wrong ids on half of all rows.
+    """
+
+    p0_upper: float
+    confidence: float
+    threshold_share: float
+    n_training: int
+    n_validation: int
+    design_effect: float
+    vacuous: bool
+
+    @property
+    def statement(self) -> str:
+        """What the bound says, in plain words."""
+        share = f"{100 * self.p0_upper:.3g} %"
+        if self.vacuous:
+            return (
+                "The rows do not tell how many of them leaked: too many training rows look like "
+                "validation rows, because the clusters are alike or because rows leaked. A bound "
+                f"of {share} of the training rows excludes nothing that would be considered "
+                "without it."
+            )
+        how = "one by one" if self.design_effect == 1 else "together with others of their id"
+        return (
+            f"At most {share} of the training rows belong to the validation clusters "
+            f"({100 * self.confidence:.3g} % confidence, if rows are misplaced {how}): no more of "
+            "them look like validation rows. It does not say that any row leaked."
+        )
+
+
+def bound_p0(
+    training: Any,
+    validation: Any,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    clusters: tuple[Sequence[Any], Sequence[Any]] | None = None,
+) -> P0Bound:
+    """Bound p0 from above by mixture-proportion estimation.
+
+    T̂ = (1-p0)·P_T + p0·P_V and V̂ ~ P_V, laws of features *and* target. For every set A,
+    T̂(A) ≥ p0·V̂(A), so
+
+        p0 ≤ min over A of T̂(A)/V̂(A).
+
+    The sets are {x: score(x) ≥ c}, with the out-of-fold score of a classifier of T̂ versus V̂ (extra
+    trees), and with c at the 5 % … 90 % most validation-like rows of V̂.
+
+    Parameters
+    ----------
+    training, validation : DataFrame or two-dimensional array
+        Rows of T̂ and of V̂ with the same columns, the target among them, the cluster id not. Numbers,
+        dates and text may be mixed, and values may be missing.
+    confidence : float
+    seed : int
+    clusters : (ids of training rows, ids of validation rows), optional
+        Give the ids if rows of an id may have been misplaced together, as fragments of a cluster.
+        They are then held out together, and counted as fewer.
+
+    Returns
+    -------
+    P0Bound
+
+    Notes
+    -----
+    *Guarantee.* Rows that are misplaced one by one are a random sample of the rows of the
+    validation clusters. Suppose M = p0·|T̂| of them are in T̂. For a fixed score, the number K_r of
+    leaked rows that score above the r-th validation row is then distributed as in a random order of
+    M + |V̂| rows (beta-binomial with M, r, |V̂|+1-r), whatever the laws and however alike the rows of a
+    cluster are; other rows of T̂ can only add to the count. An M is rejected when the smallest
+    p-value of K_r over r is among the lowest 1 - `confidence` of its distribution, which is
+    simulated jointly for all r. The bound is the largest M that is not rejected, divided by |T̂|. Departing from
+    intervals for both shares with a Bonferroni correction for each set, this needs neither.
+
+    The score of a row comes from a model that was not trained on it. That the models of different
+    folds share rows is not covered by the argument. In simulations where leaked rows cannot be told
+    apart at all and everything else can, it made the counts vary more (standard deviation up to 1.2
+    times) and larger on average (by 0.3 standard deviations, the safe side).
+
+    *What it bounds.* The share p0 of these rows of T̂, plus (1-p0)·κ with κ the smallest P_T(A)/P_V(A)
+    that was found: where clusters come from one population κ is near 1 and the bound is vacuous.
+    It is called so from `LARGEST_SHARE` on, beyond which `search_p0` does not look either.
+
+    *Leakage in both directions.* With V̂ = (1-p_V)·P_V + p_V·P_T and x = P_T(A)/P_V(A),
+
+        T̂(A)/V̂(A) = [(1-p_T)·x + p_T] / [p_V·x + 1-p_V],
+
+    whose derivative in x has the sign of 1-p_T-p_V. As long as p_T + p_V < 1 the ratio is therefore
+    at least p_T/(1-p_V) ≥ p_T: it bounds p_T/(1-p_V), and p_T all the more. Where as many rows leak
+    back, p_V = p_T·|T̂|/|V̂|, and p_T ≤ U/(1 + U·|T̂|/|V̂|) follows from the bound U.
+
+    *Rows misplaced together* are not a random sample of rows. With `clusters`, all counts are
+    divided by the design effect 1 + (m-1)·ρ of belonging to A, with m the size of the clusters of V̂
+    and ρ their intraclass correlation, the largest over sets. It is an approximation, and assumes
+    that no more rows than a cluster of V̂ has are misplaced together.
+    """
+    check_seed(seed)
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence={confidence!r} must lie between 0 and 1.")
+    sides = _frames(training, validation)
+    ids = None if clusters is None else _ids(clusters, sides)
+    return bound_sides(
+        lambda side, rows: sides[side].iloc[rows],
+        (len(sides[0]), len(sides[1])),
+        confidence=confidence,
+        seed=seed,
+        ids=ids,
+    )
+
+
+def bound_sides(
+    take: Callable[[int, NDArray[np.intp]], pd.DataFrame],
+    sizes: tuple[int, int],
+    *,
+    confidence: float,
+    seed: int,
+    ids: Sequence[NDArray[np.intp]] | None = None,
+) -> P0Bound:
+    """Bound p0 as `bound_p0` does, where `take(side, rows)` gives some rows of T̂ (0) or V̂ (1)."""
+    rng = np.random.default_rng(seed)
+    kept = [np.sort(rng.permutation(size)[:MOST_ROWS]) for size in sizes]
+    features = encode(*(take(side, rows) for side, rows in enumerate(kept)))
+    is_validation = np.repeat([False, True], [len(rows) for rows in kept])
+    groups = None
+    if ids is not None:
+        groups = np.concatenate([side[rows] for side, rows in zip(ids, kept, strict=True)])
+    scores = score_sides(features, is_validation, groups, rng)
+    ranks, counts, inside = _count(scores, is_validation)
+    effect = 1.0 if groups is None else design_effect(inside, groups[is_validation])
+    share, index = _largest_share(
+        ranks / effect,
+        np.ceil(counts / effect).astype(np.int64),
+        sizes=(len(kept[0]) / effect, len(kept[1]) / effect, sizes[0] / effect),
+        level=1 - confidence,
+        rng=rng,
+    )
+    return P0Bound(
+        p0_upper=share,
+        confidence=confidence,
+        threshold_share=float(ranks[index] / len(kept[1])),
+        n_training=sizes[0],
+        n_validation=sizes[1],
+        design_effect=effect,
+        vacuous=share >= LARGEST_SHARE,
+    )
+
+
+def _frames(training: Any, validation: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    frames = []
+    for name, side in (("training", training), ("validation", validation)):
+        frame = side if isinstance(side, pd.DataFrame) else np.asarray(side)
+        if frame.ndim != 2:
+            raise InputError(f"{name} has {frame.ndim} dimensions; give rows and columns.")
+        frame = pd.DataFrame(frame).rename(columns=str)
+        if len(frame) < LEAST_ROWS:
+            raise InputError(
+                f"{name} has {len(frame)} rows; the least for a bound on p0 is {LEAST_ROWS}."
+            )
+        frames.append(frame)
+    first, second = frames
+    if sorted(first.columns) != sorted(second.columns) or first.columns.has_duplicates:
+        odd = sorted(set(first.columns) ^ set(second.columns))
+        raise InputError(
+            "training and validation must have the same columns, each once"
+            + (f"; {odd} are on one side only." if odd else ".")
+        )
+    second = second[first.columns]
+    empty = [name for name in first if first[name].isna().all() and second[name].isna().all()]
+    if empty or not len(first.columns):
+        raise InputError(
+            f"columns {empty} have no value in any row; drop them."
+            if empty
+            else "training and validation have no columns."
+        )
+    return first, second
+
+
+def _ids(clusters: Any, sides: tuple[pd.DataFrame, pd.DataFrame]) -> list[NDArray[np.intp]]:
+    if len(clusters) != 2 or any(
+        len(ids) != len(side) for ids, side in zip(clusters, sides, strict=True)
+    ):
+        raise InputError(
+            "clusters must be a pair: an id for each training row, and one for each validation row "
+            f"({len(sides[0])} and {len(sides[1])} of them)."
+        )
+    codes = pd.factorize(pd.Series([*clusters[0], *clusters[1]], dtype=object))[0]
+    first, second = np.split(codes, [len(sides[0])])
+    if (codes < 0).any() or np.intersect1d(first, second).size or np.ptp(second) == 0:
+        raise InputError(
+            "clusters must name an id for every row, none of them on both sides, and at least two "
+            "on the validation side: with one, nothing tells how alike the rows of an id are."
+        )
+    return [first, second]
+
+
+def _count(
+    scores: Array, is_validation: NDArray[np.bool_]
+) -> tuple[Counts, Counts, NDArray[np.bool_]]:
+    """Return r, the training rows above the r-th validation row, and which of V̂ are in each A."""
+    own = scores[is_validation]
+    ranks = np.unique(np.maximum(1, (np.array(SET_SHARES) * len(own)).astype(np.int64)))
+    limits = np.sort(own)[::-1][ranks - 1]
+    counts = (scores[~is_validation][:, None] > limits).sum(axis=0)
+    return ranks, counts, own[:, None] >= limits
+
+
+def _largest_share(
+    ranks: Array,
+    counts: Counts,
+    *,
+    sizes: tuple[float, float, float],
+    level: float,
+    rng: np.random.Generator,
+) -> tuple[float, int]:
+    """Return the largest M/|T̂| that is not rejected, and which set speaks most against more."""
+    sampled, n_validation, whole = sizes
+    total = max(1, round(whole))
+    drawn = min(total, max(1, round(sampled)))
+    steps = np.diff(np.concatenate([[0.0], ranks, [n_validation + 1]]))
+    parts = rng.dirichlet(steps, size=DRAWS)
+    state = int(rng.integers(2**31))
+
+    def against(leaked: int) -> tuple[bool, int]:
+        """Return whether M = `leaked` is rejected, and by which set."""
+        again = np.random.default_rng(state)
+        # a subsample of T̂ holds a random number of the leaked rows; all of T̂ holds all of them
+        present = again.hypergeometric(leaked, total - leaked, drawn, size=DRAWS)
+        simulated = again.multinomial(present, parts).cumsum(axis=1)[:, :-1]
+        usual = round(leaked * drawn / total)
+        numbers = np.arange(usual + 1)
+        chances = [
+            stats.betabinom.pmf(numbers, usual, r, n_validation + 1 - r).cumsum() for r in ranks
+        ]
+        observed = [table[min(k, usual)] for table, k in zip(chances, counts, strict=True)]
+        smallest = np.min(
+            [table[np.minimum(simulated[:, i], usual)] for i, table in enumerate(chances)], axis=0
+        )
+        index = int(np.argmin(observed))
+        as_small = int((smallest <= observed[index] * (1 + 1e-9)).sum())
+        return (1 + as_small) / (1 + DRAWS) <= level, index
+
+    rejected, decisive = against(total)
+    if not rejected:
+        return 1.0, decisive
+    low, high = 0, total
+    while high - low > 1:
+        middle = (low + high) // 2
+        rejected, index = against(middle)
+        if rejected:
+            high, decisive = middle, index
+        else:
+            low = middle
+    return low / total, decisive
+
+
+# --- The mixture bound on p0 over the folds of an audit
+
+
+def bound_folds(
+    data: AuditData, folds: Sequence[Fold], *, p0_validation: float | None = None, seed: int = 0
+) -> P0Bound:
+    """Bound the p0 of an audit: the mean over folds, weighted by validation rows.
+
+    Each fold is bounded at level 1 - 0.05/folds, so that all bounds hold together with 95 %
+    confidence; then their mean bounds the mean, which is what an audit calls p0, whether or not
+    rows leak alike in all folds. A fold with too few rows counts with the bound 1.
+
+    Parameters
+    ----------
+    data : AuditData
+        Its cluster id is no feature here, even if the model uses it: the id is what may be wrong.
+    folds : sequence of Fold
+        Of one assignment of clusters.
+    p0_validation : float, optional
+        p_V; by default as many rows leak back, p_V = p_T·|T̂|/|V̂|. As a fold's bound U holds for
+        p_T/(1-p_V), it becomes U·(1-p_V) or U/(1 + U·|T̂|/|V̂|).
+    seed : int
+
+    Notes
+    -----
+    The bound is vacuous when it is not below `largest_share`.
+    """
+    rows = _columns(data)
+    sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
+    weights = sizes[:, 1] / sizes[:, 1].sum()
+    level = 1 - (1 - CONFIDENCE) / len(folds)
+    seeds = np.random.SeedSequence(seed).generate_state(len(folds))
+    upper, shares = np.ones(len(folds)), np.zeros(len(folds))
+    gaps = {n: c.isna().to_numpy(dtype=bool) for n, c in rows.items() if c.hasnans}
+    for number, fold in enumerate(folds):
+        sides = (fold.training, fold.validation)
+        empty = [name for name, gap in gaps.items() if all(gap[side].all() for side in sides)]
+        known = {name: column for name, column in rows.items() if name not in empty}
+        if sizes[number].min() >= LEAST_ROWS and known:
+            bound = bound_sides(
+                partial(_taken, known, sides),
+                (len(fold.training), len(fold.validation)),
+                confidence=level,
+                seed=int(seeds[number]),
+            )
+            upper[number], shares[number] = bound.p0_upper, bound.threshold_share
+    if p0_validation is None:
+        upper = upper / (1 + upper * sizes[:, 0] / sizes[:, 1])
+    else:
+        upper = upper * (1 - p0_validation)
+    mean = float(weights @ upper)
+    return P0Bound(
+        p0_upper=mean,
+        confidence=CONFIDENCE,
+        threshold_share=float(weights @ shares),
+        n_training=int(sizes[:, 0].sum()),
+        n_validation=int(sizes[:, 1].sum()),
+        design_effect=1.0,
+        vacuous=mean >= largest_share(folds, p0_validation),
+    )
+
+
+def largest_share(folds: Sequence[Fold], p0_validation: float | None = None) -> float:
+    """Return the largest p0 that an audit considers without evidence.
+
+    Where as many rows leak back it is that of wrong ids on half of all rows, the mean of |V̂|/2N
+    over folds, at which sensitivity curves end; else the half of the training rows at which
+    `search_p0` ends, for p_T/(1-p_V).
+    """
+    if p0_validation is not None:
+        return LARGEST_SHARE * (1 - p0_validation)
+    sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
+    return float(sizes[:, 1] @ (sizes[:, 1] / sizes.sum(axis=1)) / sizes[:, 1].sum() / 2)
+
+
+def _columns(data: AuditData) -> dict[str, "pd.Series[Any]"]:
+    """Return features and target by name, without the cluster id and without lists or arrays."""
+    features = data.features
+    framed = isinstance(features, pd.DataFrame)
+    columns = {
+        name: features.iloc[:, place] if framed else pd.Series(features[:, place])
+        for place, name in enumerate(data.feature_names)
+        if name not in (data.cluster_name, data.target_name)
+    }
+    columns = {name: column for name, column in columns.items() if is_plain(column)}
+    return {**columns, data.target_name: pd.Series(data.target)}
+
+
+def _taken(
+    columns: dict[str, "pd.Series[Any]"],
+    sides: tuple[RowNumbers, RowNumbers],
+    side: int,
+    rows: RowNumbers,
+) -> pd.DataFrame:
+    """Return some rows of one side of a fold."""
+    chosen = sides[side][rows]
+    return pd.DataFrame({name: column.iloc[chosen] for name, column in columns.items()})

@@ -1,0 +1,542 @@
+"""The verdict: what a policy says about an audited model, with every reason."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from mlflow_b3.auditing.comparison import compare_reports
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.errors import InputError
+from mlflow_b3.evidence.document import Evidence, key_id, trusted_keys
+from mlflow_b3.evidence.policy import (
+    PINNED,
+    SOURCES,
+    TRAINING,
+    Pin,
+    Policy,
+    is_known,
+    limit_of,
+    limits_of,
+    unknown_limit,
+)
+from mlflow_b3.results import Result, number
+
+if TYPE_CHECKING:
+    from mlflow_b3.estimation.sensitivity import Sensitivity
+
+
+# --- The reasons of a verdict, and what they come to
+
+PASS, FAIL, INCONCLUSIVE, NOT_APPLICABLE = "PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason(Result):
+    """One thing that a policy asks for, and what was found.
+
+    Attributes
+    ----------
+    check : str
+        What was asked for, as the policy's keys name it.
+    outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
+    text : str
+    waivable : bool
+        For INCONCLUSIVE: the policy may let it pass. What is not known at all never does.
+    """
+
+    check: str
+    outcome: str
+    text: str
+    waivable: bool = False
+
+
+def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
+    """Return the worst outcome: one failure fails, one open question leaves all open."""
+    outcomes = {reason.outcome for reason in reasons}
+    for outcome in (FAIL, INCONCLUSIVE):
+        if outcome in outcomes:
+            return outcome
+    return PASS if PASS in outcomes else FAIL  # nothing was asked: nothing was shown
+
+
+# --- Holds corrected cross-validation against the limit of a policy
+
+CVC_CHECK, CVC_CONSTANT_CHECK = "cvc_high", "cvc_constant"
+
+
+def judge_corrected(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    """Yield what a policy says about CV_c, where the audit has it: the limit is that of e0.
+
+    The two see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so
+    that both must stay below.
+    """
+    if report.cvc is None:
+        return
+    for is_constant, limit, words in limits_of(policy, report):
+        check = CVC_CONSTANT_CHECK if is_constant else CVC_CHECK
+        yield _judge(check, report, report.cvc, limit, words)
+
+
+def _judge(
+    check: str, report: AuditReport, cvc: CvcReport, limit: float | None, words: str
+) -> Reason:
+    if limit is None or not is_known(limit):
+        return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
+    found = (cvc.cvc, *(cvc.interval or ()))
+    if not all(value is None or is_known(value) for value in found):
+        return Reason(check=check, outcome=FAIL, text="CV_c or an end of its interval is no number")
+    if cvc.cvc is None or cvc.interval is None:
+        return Reason(check=check, outcome=INCONCLUSIVE, text=_withheld(cvc))
+    if cvc.lower_quality or report.settings.refit_strength != "full":
+        text = (
+            f"CV_c by the engine {cvc.engine!r} is an approximation that may miss part of the bias"
+        )
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    return _judge_interval(check, cvc.interval, limit, words)
+
+
+def _withheld(cvc: CvcReport) -> str:
+    codes = ", ".join(dict.fromkeys(finding.code for finding in cvc.findings))
+    return "CV_c, or its interval, is withheld" + (
+        f"; the findings say why: {codes}" if codes else ""
+    )
+
+
+def _judge_interval(check: str, interval: tuple[float, float], limit: float, words: str) -> Reason:
+    low, high = interval
+    if high < low:
+        text = f"the interval of CV_c ends at {number(high)}, before it begins at {number(low)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if low > limit:
+        text = f"CV_c is at least {number(low)}, which is above the limit, {words}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high > limit:
+        text = (
+            f"CV_c is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
+        )
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
+    text = f"CV_c is at most {number(high)}; the limit is {words}"
+    return Reason(check=check, outcome=PASS, text=text)
+
+
+# --- The verdict: what a policy says about an audited model, with every reason
+
+#: Clocks of two machines differ by less.
+SKEW = timedelta(minutes=10)
+#: Findings that audits look for since they count repeated clusters.
+SINCE_N_REPEATED = ("B343", "B344")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Result):
+    """May this version be promoted?
+
+    Attributes
+    ----------
+    outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
+    allowed : bool
+        Whether a guarded alias or stage may point at it.
+    reasons : tuple of Reason
+        All of them, not only those that decided.
+    model, version : str
+        The registered version that was judged.
+    policy_hash : str
+    audit_run_id : str or None
+        The audit that the verdict rests on.
+    judged_at : str
+    promoted : str or None
+        The alias that was given to the version.
+    """
+
+    outcome: str
+    allowed: bool
+    reasons: tuple[Reason, ...]
+    model: str
+    version: str
+    policy_hash: str
+    audit_run_id: str | None
+    judged_at: str
+    promoted: str | None = None
+
+    @property
+    def decisive(self) -> tuple[Reason, ...]:
+        """The reasons that made the outcome what it is."""
+        return tuple(r for r in self.reasons if r.outcome == self.outcome)
+
+    def __str__(self) -> str:
+        """Return the verdict in plain words: what is the case, why, and what to do."""
+        from mlflow_b3.gating.gate import verdict_text
+
+        return verdict_text(self)
+
+
+def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:
+    """Whether the policy lets a version pass for these reasons."""
+    outcome = conclude_reasons(reasons)
+    if outcome == INCONCLUSIVE:
+        open_ones = [reason for reason in reasons if reason.outcome == INCONCLUSIVE]
+        return policy.inconclusive == "allow" and all(reason.waivable for reason in open_ones)
+    return outcome == PASS
+
+
+def judge_results(
+    policy: Policy,
+    report: AuditReport,
+    *,
+    model: str,
+    training_digests: frozenset[str] | None = None,
+) -> tuple[Reason, ...]:
+    """Hold what was audited, and what was found, against a policy.
+
+    Parameters
+    ----------
+    policy : Policy
+    report : AuditReport
+    model : str
+        Name of the registered model, by which pins are found.
+    training_digests : frozenset of str, optional
+        MLflow's digests of the datasets that the training run logged; None where they are not known.
+    """
+    return (
+        _pins(policy, report, model, training_digests),
+        *_numbers(policy, report),
+        *_findings(policy, report),
+        *_sources(policy, report),
+        *_e0_high(policy, report),
+        *judge_corrected(policy, report),
+        *_inflation(policy, report),
+        *_tipping(policy, report, "tipping_cluster_error", report.sensitivity),
+        *_tipping(policy, report, "tipping_split_rate", report.fragment_sensitivity),
+    )
+
+
+def judge_evidence(
+    policy: Policy,
+    evidence: Evidence,
+    signed_by: str | None,
+    audits: int,
+    now: datetime,
+    *,
+    unsigned: int = 0,
+) -> tuple[Reason, ...]:
+    """Hold the evidence itself against a policy: who signed it, its age, and how many tries it took.
+
+    Parameters
+    ----------
+    policy : Policy
+    evidence : Evidence
+    signed_by : str or None
+        The trusted key that signed it.
+    audits : int
+        How many audits of the model count.
+    now : datetime
+    unsigned : int
+        How many more there are that nobody has signed, and that do not count.
+    """
+    return (
+        _signature(policy, signed_by),
+        _age(policy, evidence, now),
+        _tries(policy, evidence, audits, unsigned),
+        _preregistered(policy, evidence),
+    )
+
+
+def _signature(policy: Policy, signed_by: str | None) -> Reason:
+    if signed_by is not None:
+        text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
+        return Reason(check="signed", outcome=PASS, text=text)
+    asked = "counts signed evidence only" if policy.signed else "does not ask for that"
+    text = f"the evidence is not signed by a trusted key; the policy {asked}"
+    return Reason(check="signed", outcome=FAIL if policy.signed else PASS, text=text)
+
+
+def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
+    check = "max_age_days"
+    try:
+        measured = datetime.fromisoformat(evidence.measured_at)
+        age = now - (measured if measured.tzinfo else measured.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        text = f"the time of the audit, {evidence.measured_at!r}, cannot be read"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if age < -SKEW:
+        text = f"the audit claims to have been made in the future, at {evidence.measured_at}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    days = max(age.total_seconds(), 0.0) / 86400
+    if policy.max_age_days is not None and days > policy.max_age_days:
+        text = f"the audit is {days:.1f} days old; {policy.max_age_days:g} are allowed"
+        return Reason(check=check, outcome=FAIL, text=text)
+    limit = "" if policy.max_age_days is None else f"; {policy.max_age_days:g} are allowed"
+    return Reason(check=check, outcome=PASS, text=f"the audit is {days:.1f} days old{limit}")
+
+
+def _tries(policy: Policy, evidence: Evidence, audits: int, unsigned: int) -> Reason:
+    tried = max(audits, len(evidence.earlier_audits) + 1)
+    more = "" if not unsigned else f"; {unsigned} more are not signed, and do not count"
+    most = policy.max_audits
+    allowed = "" if most is None else f"; {most} are allowed"
+    count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
+    return Reason(
+        check="max_audits",
+        outcome=NOT_APPLICABLE if most is None else FAIL if tried > most else PASS,
+        text=f"{count} tried, as far as MLflow knows{allowed}{more}",
+    )
+
+
+def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
+    committed = evidence.preregistration or {}
+    count = committed.get("commitments")
+    several = isinstance(count, int) and count > 1
+    shopping = f"; {count} different settings were committed for this model" if several else ""
+    trusted = map(key_id, trusted_keys(policy.trusted_keys))
+    outcome = FAIL if policy.preregistered else NOT_APPLICABLE
+    if not committed:
+        text = "its settings were not committed before it ran"
+    elif committed.get("matched") is not True:
+        where = committed.get("commitment_run_id")
+        text = "its settings are not those that were committed before it ran"
+        text += f", in run {where}" if where else ""
+    elif policy.signed and committed.get("signed_by") not in set(trusted):
+        text = "its settings were committed beforehand, but not signed with a trusted key"
+    else:
+        text = f"its settings were committed beforehand, at {committed.get('committed_at')}"
+        outcome = PASS
+    return Reason(check="preregistered", outcome=outcome, text=f"{text}{shopping}")
+
+
+def _pins(
+    policy: Policy, report: AuditReport, model: str, training_digests: frozenset[str] | None
+) -> Reason:
+    check, pin = "pins", policy.pin_for(model)
+    if pin is None:
+        name = repr(model) if model else "models that are not registered"
+        text = f"the policy does not say which target, cluster and loss count for {name}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    pinned = {key: getattr(pin, key) for key in PINNED if getattr(pin, key) is not None}
+    if not pinned:
+        text = f"nothing is pinned for {pin.models!r}: whoever audited chose what to audit"
+        return Reason(check=check, outcome=PASS, text=text)
+    wrong = [
+        f"the {key} is {getattr(report.settings, key)!r}, not {_either(names)}"
+        for key, names in pinned.items()
+        if key != "data" and getattr(report.settings, key) not in names
+    ]
+    on_table = None if pin.data is None else _table(pin, report, training_digests)
+    if on_table is not None and on_table.outcome == FAIL:
+        wrong.append(on_table.text)
+    if wrong:
+        text = f"the audit is not of what the policy pins for {pin.models!r}: {'; '.join(wrong)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if on_table is not None and on_table.outcome == INCONCLUSIVE:
+        return on_table
+    words = [f"{key} {_either(names)}" for key, names in pinned.items() if key != "data"]
+    words += [] if on_table is None else [on_table.text]
+    return Reason(
+        check=check, outcome=PASS, text=f"the audit is of what the policy pins: {', '.join(words)}"
+    )
+
+
+def _table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | None) -> Reason:
+    """Judge whether the audited table is one that a pin names."""
+    check, digest = "pins", report.settings.data_digest
+    assert pin.data is not None
+    if digest in pin.data:
+        return Reason(check=check, outcome=PASS, text=f"the table {digest[:12]}…")
+    if TRAINING not in pin.data:
+        text = f"the digest of the table is {digest!r}, not {_either(pin.data)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if training_digests is None:
+        text = "which datasets the training run logged is not known here"
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    if not training_digests:
+        text = "the training run logged no dataset to compare the table with"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if report.settings.training_digest not in training_digests:
+        text = "the table is none of the datasets that the training run logged"
+        return Reason(check=check, outcome=FAIL, text=text)
+    return Reason(check=check, outcome=PASS, text="a table that the training run logged")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def _numbers(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    for check, least, found, what in (
+        ("min_clusters", policy.min_clusters, report.settings.n_clusters, "clusters"),
+        (
+            "min_repeated_clusters",
+            policy.min_repeated_clusters,
+            report.settings.n_repeated,
+            "clusters with two rows or more",
+        ),
+    ):
+        if least is None:
+            continue
+        if found is None:
+            text = f"an earlier version made the audit, which did not count {what}"
+            yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+        else:
+            text = f"the table has {found} {what}; at least {least} are asked for"
+            yield Reason(check=check, outcome=FAIL if found < least else PASS, text=text)
+
+
+def _findings(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    check, codes = "findings", policy.refuse_findings
+    refused = [finding for finding in report.findings if finding.code in codes]
+    for finding in refused:
+        yield Reason(check=check, outcome=FAIL, text=str(finding))
+    unseen = [code for code in codes if code in SINCE_N_REPEATED]
+    if unseen and report.settings.n_repeated is None:
+        text = f"an earlier version made the audit, which did not look for {', '.join(unseen)}"
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    elif codes and not refused:
+        text = f"the audit has none of the findings {', '.join(codes)}"
+        yield Reason(check=check, outcome=PASS, text=text)
+
+
+def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    source = report.p0_source
+    if source not in (*SOURCES, "none"):
+        text = f"the leaked share comes from {source!r}, which is not known here"
+        yield Reason(check="p0_sources", outcome=FAIL, text=text)
+    elif policy.p0_sources is not None and source != "none" and source not in policy.p0_sources:
+        text = f"the leaked share comes from {source}; allowed is {', '.join(policy.p0_sources)}"
+        yield Reason(check="p0_sources", outcome=FAIL, text=text)
+    elif source == "none":
+        text = (
+            "nothing is known about the share of wrong ids, and the loss curve does not tell it; "
+            "give the audit evidence, such as resolved rows"
+        )
+        yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
+    elif report.e0 is None:
+        text = f"{source} does not bound the leaked share, so that e0 could be anything it allows"
+        yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
+    else:
+        text = f"the leaked share comes from {source}"
+        yield Reason(check="p0_sources", outcome=PASS, text=text)
+    route = report.settings.refit
+    if policy.refits is not None and route not in policy.refits:
+        text = f"the model was refitted by {route}; allowed is {', '.join(policy.refits)}"
+        yield Reason(check="refits", outcome=FAIL, text=text)
+    elif report.settings.refit_strength != "full":
+        text = f"refits by {route} keep part of what the model learned from all rows: e0 is a lower bound"
+        yield Reason(check="refits", outcome=INCONCLUSIVE, text=text)
+    else:
+        yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
+
+
+def _e0_high(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    for is_constant, limit, words in limits_of(policy, report):
+        yield _judge_e0("constant" if is_constant else "e0_high", report, limit, words)
+
+
+def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) -> Reason:
+    """Hold the interval of e0 against a limit."""
+    if limit is None or not is_known(limit):
+        return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
+    low, high = report.e0_interval
+    if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
+        text = "e0 or an end of its interval is no number"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high is not None and high < low:
+        text = f"the interval of e0 ends at {number(high)}, before it begins at {number(low)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if low > limit:
+        text = f"e0 is at least {number(low)}, which is above the limit, {words}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high is None:
+        text = f"e0 has no known upper end; the limit is {words}"
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    if high > limit:
+        text = (
+            f"e0 is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
+        )
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
+    text = f"e0 is at most {number(high)}; the limit is {words}"
+    return Reason(check=check, outcome=PASS, text=text)
+
+
+def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+    check, found, limit = "inflation", report.inflation, policy.inflation
+    if limit is None:
+        return
+    if found is None or not is_known(found):
+        text = "how much too good the score is by the ids as they are is not known"
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+        return
+    words = f"e0 exceeds the score by the ids as they are by {number(found)}; the limit is {number(limit)}"
+    yield Reason(check=check, outcome=PASS if found <= limit else FAIL, text=words)
+
+
+def _tipping(
+    policy: Policy, report: AuditReport, check: str, curve: "Sensitivity | None"
+) -> Iterator[Reason]:
+    least = getattr(policy, check)
+    if least is None:
+        return
+    limit = limit_of(policy, report)
+    name = "cluster error" if check == "tipping_cluster_error" else "split rate"
+    axis = () if curve is None else curve.error or ()
+    if (
+        limit is None
+        or curve is None
+        or not axis
+        or not all(map(is_known, (limit, *axis, *curve.e0)))
+    ):
+        text = f"at which {name} e0 would reach the limit is not known"
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+        return
+    tips = curve.tipping_error(limit)
+    if tips is None and axis[-1] < least:
+        text = f"e0 stays below {number(limit)} up to a {name} of {axis[-1]:.1%}, which is all that is known"
+        yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
+    elif tips is not None and tips < least:
+        text = f"e0 reaches {number(limit)} at a {name} of {tips:.1%}; at least {least:.1%} is asked for"
+        yield Reason(check=check, outcome=FAIL, text=text)
+    else:
+        where = "never" if tips is None else f"at {tips:.1%}"
+        text = f"e0 reaches {number(limit)} {where} ({name}); at least {least:.1%} is asked for"
+        yield Reason(check=check, outcome=PASS, text=text)
+
+
+# --- Holds a candidate against the version that has the alias now
+
+CHAMPION_CHECK = "champion"
+CANDIDATE, CHAMPION = "this version", "the champion"
+
+
+def judge_champion(rule: str, candidate: AuditReport, champion: AuditReport) -> Reason:
+    """Return whether a candidate is good enough beside the champion, beyond noise.
+
+    Parameters
+    ----------
+    rule : {"not_worse", "better"}
+    candidate, champion : AuditReport
+        Paired where both were audited on the same rows with the same leakage; audits that are not
+        decide nothing, because the noise of the folds would be taken for a difference of models.
+    """
+    try:
+        compared = compare_reports({CANDIDATE: candidate, CHAMPION: champion}, by="e0")
+    except InputError as error:
+        return _open(f"it cannot be compared with the champion: {error}")
+    if compared.by != "e0" or not compared.differences:
+        return _open("e0 of this version or of the champion is not known")
+    found = compared.differences[0]
+    words = f"{found.better} is better by {number(found.difference)}"
+    words += f" ({number(found.interval[0])} to {number(found.interval[1])})"
+    if not (found.comparable and found.paired):
+        return _open(f"{words}, but the two were not audited together on the same rows and folds")
+    if not found.noise_known:
+        return _open(f"{words}, but there are too few clusters to tell that from noise")
+    if found.beyond_noise:
+        outcome = PASS if found.better == CANDIDATE else FAIL
+        return Reason(check=CHAMPION_CHECK, outcome=outcome, text=f"{words}, beyond noise")
+    if rule == "better":
+        return _open(f"{words}, which is within the noise")
+    return Reason(check=CHAMPION_CHECK, outcome=PASS, text=f"{words}, which is within the noise")
+
+
+def _open(text: str) -> Reason:
+    return Reason(check=CHAMPION_CHECK, outcome=INCONCLUSIVE, text=text, waivable=True)

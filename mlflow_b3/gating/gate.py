@@ -1,0 +1,977 @@
+"""`gate` and `verify`: a registered version against a policy; text, JSON, Markdown and JUnit."""
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from os import PathLike, environ
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.data.table import digest_table, read_table
+from mlflow_b3.errors import B3Error, EvidenceError, InputError, TrackingError
+from mlflow_b3.evidence.document import (
+    FILE,
+    LARGEST,
+    Evidence,
+    SignedEvidence,
+    digest,
+    trusted_keys,
+)
+from mlflow_b3.evidence.policy import TRAINING, Policy, folded, load_policy
+from mlflow_b3.evidence.verdict import (
+    CHAMPION_CHECK,
+    FAIL,
+    INCONCLUSIVE,
+    NOT_APPLICABLE,
+    PASS,
+    Reason,
+    Verdict,
+    conclude_reasons,
+    is_allowed,
+    judge_champion,
+    judge_evidence,
+    judge_results,
+)
+from mlflow_b3.gating.archive import (
+    LARGEST_REPORT,
+    Archive,
+    changed_files,
+    changed_metrics,
+    changed_tags,
+    check_subject,
+    check_version_tags,
+    find_audit_of,
+    find_run,
+    named_audit,
+    names_table,
+    open_evidence,
+    read_report,
+)
+from mlflow_b3.refit.loading import (
+    ModelSource,
+    registered_version,
+    resolve_source,
+    training_datasets,
+)
+from mlflow_b3.reporting.document import WIDTH, escaped, listed, markdown_table
+from mlflow_b3.reporting.phrases import LONGEST_NAME, shorten
+from mlflow_b3.reporting.tables import Table
+from mlflow_b3.results import Result, visible
+from mlflow_b3.tracking.audits import runs_of
+from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.writing import POLICY
+
+if TYPE_CHECKING:
+    from mlflow_b3.gating.attesting import Attestation
+
+
+# --- `judge_version`: from a registered version and a policy to a verdict
+
+
+def gate(
+    model: str,
+    policy: Policy | str | PathLike[str] | None = None,
+    *,
+    promote: str | None = None,
+) -> Verdict:
+    """Judge whether a registered version may be promoted, and promote it if it may.
+
+    The verdict is written to the tag `b3.verdict` of the version and of the run that trained it, with
+    the policy and the time, where the caller may write there.
+
+    Parameters
+    ----------
+    model : str
+        "models:/name/3", or "models:/name@alias".
+    policy : Policy or path, optional
+        A YAML file; by default the one that MLFLOW_B3_POLICY names, or else the policy that comes
+        with the package.
+    promote : str, optional
+        The alias to give to the version where the verdict allows it.
+
+    Returns
+    -------
+    Verdict
+        PASS, FAIL, INCONCLUSIVE or NOT_APPLICABLE, with every reason. Missing, stale, foreign or
+        unreadable evidence is a FAIL.
+    """
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    rules = policy_in_force(policy)
+    archive = Archive(client=MlflowClient())
+    try:
+        found = registered_version(model) if isinstance(model, str) else None
+        if found is None:
+            raise InputError(
+                f"model={model!r} is not a registered version; gates judge 'models:/name/3' or "
+                "'models:/name@alias'."
+            )
+        name, version = found
+        archive.client.get_model_version(name, version)
+        verdict = judge_version(archive, rules, name, version)
+        if promote is not None and verdict.allowed:
+            verdict = _promote(archive, rules, verdict, promote)
+        _write_down(archive.client, verdict)
+        return verdict
+    except MlflowException as error:
+        raise TrackingError(f"model={model!r}: {error}") from error
+
+
+def _write_down(client: Any, verdict: Verdict) -> None:
+    """Tag the version and its run with a verdict; who may only read gets the verdict all the same."""
+    from mlflow.exceptions import MlflowException
+
+    if verdict.outcome == NOT_APPLICABLE:
+        return
+    text = verdict_tag(verdict)
+    with suppress(MlflowException):
+        client.set_model_version_tag(verdict.model, verdict.version, VERDICT, text)
+        run_id = client.get_model_version(verdict.model, verdict.version).run_id
+        if run_id:
+            client.set_tag(run_id, VERDICT, text)
+
+
+def verdict_tag(verdict: Verdict) -> str:
+    """Return a verdict as a tag: what was decided, by which policy, and when."""
+    return f"{verdict.outcome}, policy {verdict.policy_hash[:12]}, {verdict.judged_at}"
+
+
+def policy_in_force(policy: Policy | str | PathLike[str] | None = None) -> Policy:
+    """Return the policy that was given, that the environment names, or that comes with the package."""
+    return load_policy(environ.get(POLICY) or None if policy is None else policy)
+
+
+def judge_version(
+    archive: Archive, policy: Policy, name: str, version: str, *, now: datetime | None = None
+) -> Verdict:
+    """Judge a registered version; whatever goes wrong on the way is a reason to fail."""
+    when = now or datetime.now(UTC)
+    audit_run_id = None
+    if not policy.applies_to(name):
+        text = f"the policy does not apply to the registered model {name!r}"
+        reasons: tuple[Reason, ...] = (Reason(check="models", outcome=NOT_APPLICABLE, text=text),)
+        return _verdict(NOT_APPLICABLE, True, reasons, name, version, policy, None, when)
+    try:
+        found = archive.client.get_model_version(name, version)
+        trusted = trusted_keys(policy.trusted_keys)
+        audit = find_audit_of(archive, found, trusted, signed=policy.signed)
+        audit_run_id = audit.evidence.audit_run_id
+        text = f"the evidence of run {audit_run_id} is of this model, and unchanged"
+        reasons = (
+            Reason(check="evidence", outcome=PASS, text=text),
+            *judge_evidence(
+                policy, audit.evidence, audit.signed_by, audit.tried, when, unsigned=audit.unsigned
+            ),
+            *judge_results(
+                policy,
+                audit.report,
+                model=name,
+                training_digests=_training_digests(archive, policy, name, audit.evidence.run_id),
+            ),
+            *_beside_champion(archive, policy, found, audit.report),
+        )
+    except EvidenceError as error:
+        reasons = (Reason(check="evidence", outcome=FAIL, text=str(error)),)
+    except Exception as error:
+        text = f"the evidence could not be read: {type(error).__name__}: {error}"
+        reasons = (Reason(check="evidence", outcome=FAIL, text=text),)
+    outcome, allowed = conclude_reasons(reasons), is_allowed(policy, reasons)
+    return _verdict(outcome, allowed, reasons, name, version, policy, audit_run_id, when)
+
+
+def _verdict(
+    outcome: str,
+    allowed: bool,
+    reasons: tuple[Reason, ...],
+    name: str,
+    version: str,
+    policy: Policy,
+    audit_run_id: str | None,
+    when: datetime,
+) -> Verdict:
+    return Verdict(
+        outcome=outcome,
+        allowed=allowed,
+        reasons=reasons,
+        model=name,
+        version=str(version),
+        policy_hash=policy.hash,
+        audit_run_id=audit_run_id,
+        judged_at=when.isoformat(timespec="seconds"),
+    )
+
+
+def _training_digests(
+    archive: Archive, policy: Policy, name: str, run_id: str | None
+) -> frozenset[str] | None:
+    """Return the digests of the datasets that a model's run logged, where a pin asks for them."""
+    pin = policy.pin_for(name)
+    if pin is None or TRAINING not in (pin.data or ()):
+        return None
+    if run_id is None:
+        return frozenset()
+    run = archive.client.get_run(run_id)
+    return frozenset(dataset.digest for dataset in training_datasets(run))
+
+
+def _beside_champion(
+    archive: Archive, policy: Policy, version: Any, report: AuditReport
+) -> tuple[Reason, ...]:
+    if policy.champion is None:
+        return ()
+    champion = champion_of(archive.client, version.name, policy.champion_alias)
+    if champion is None:
+        text = f"no version has the alias {policy.champion_alias!r} yet"
+        return (Reason(check=CHAMPION_CHECK, outcome=PASS, text=text),)
+    if str(champion.version) == str(version.version):
+        return (Reason(check=CHAMPION_CHECK, outcome=PASS, text="it is the champion itself"),)
+    try:
+        trusted = trusted_keys(policy.trusted_keys)
+        theirs = find_audit_of(archive, champion, trusted, signed=policy.signed)
+    except EvidenceError as error:
+        text = f"the champion, version {champion.version}, has no evidence to compare with: {error}"
+        return (Reason(check=CHAMPION_CHECK, outcome=INCONCLUSIVE, text=text, waivable=True),)
+    return (judge_champion(policy.champion, report, theirs.report),)
+
+
+def champion_of(client: Any, name: str, alias: str) -> Any:
+    """Return the version that an alias points at now, whatever its case; None where there is none."""
+    aliases = client.get_registered_model(name).aliases
+    alike = [version for other, version in aliases.items() if folded(other) == folded(alias)]
+    version = aliases.get(alias, alike[0] if alike else None)
+    return None if version is None else client.get_model_version(name, str(version))
+
+
+def _promote(archive: Archive, policy: Policy, verdict: Verdict, alias: str) -> Verdict:
+    """Give an alias to a version, and take it back if the version changed meanwhile."""
+    from mlflow.exceptions import MlflowException
+
+    client, name = archive.client, verdict.model
+    before = client.get_registered_model(name).aliases.get(alias)
+    try:
+        client.set_registered_model_alias(name, alias, verdict.version)
+    except MlflowException as error:
+        if error.error_code != "PERMISSION_DENIED":
+            raise
+        return _refused(verdict, "server", f"the server refused the alias {alias!r}: {error}")
+    if verdict.outcome != NOT_APPLICABLE and not unchanged(archive, policy, verdict):
+        restore_alias(client, name, alias, verdict.version, before)
+        text = f"the model or its evidence changed while it was promoted; {alias!r} was taken back"
+        return _refused(verdict, "evidence", text)
+    return replace(verdict, promoted=alias)
+
+
+def _refused(verdict: Verdict, check: str, text: str) -> Verdict:
+    reasons = (*verdict.reasons, Reason(check=check, outcome=FAIL, text=text))
+    return replace(verdict, outcome=FAIL, allowed=False, reasons=reasons)
+
+
+def unchanged(archive: Archive, policy: Policy, verdict: Verdict) -> bool:
+    """Whether a version would still be judged as it was."""
+    return judge_version(archive, policy, verdict.model, verdict.version).allowed
+
+
+def restore_alias(client: Any, name: str, alias: str, given: Any, version: Any) -> None:
+    """Let an alias that was given to one version point where it did; away, if it pointed nowhere.
+
+    Where somebody has moved it on meanwhile, it is theirs.
+    """
+    if str(client.get_registered_model(name).aliases.get(alias)) != str(given):
+        return
+    if version is None:
+        client.delete_registered_model_alias(name, alias)
+    else:
+        client.set_registered_model_alias(name, alias, str(version))
+
+
+# --- What to do about a verdict, or about evidence that does not hold
+
+AUDIT = (
+    "Audit it: mlflow-b3 audit --model-uri {uri} --data FILE --target COLUMN --cluster COLUMN, with "
+    "what you know about the ids, such as --cluster-error 0.05,0.15."
+)
+AUDIT_AGAIN = AUDIT.replace("Audit it", "Audit it again")
+#: By what the error says, the first that fits: evidence fails in too many ways for one answer.
+OF_EVIDENCE = (
+    ("there is no audit of it", AUDIT),
+    ("there is no file 'b3/evidence.json'", AUDIT_AGAIN),
+    (
+        "which is not trusted here",
+        "If that key is one of yours, add its public key to evidence.trusted_keys of the policy or to "
+        "MLFLOW_B3_TRUSTED_KEYS. If nobody knows it, do not trust the audit; make one of your own.",
+    ),
+    ("but there is a later one", AUDIT_AGAIN),
+    ("is deleted", "Restore the audit's run in MLflow, or audit the version again."),
+    (
+        "could not be read",
+        "Check that MLflow and its artifact store can be reached, and try again.",
+    ),
+)
+CHANGED = (
+    "Find out who changed it. If the change was meant, audit the version again; if not, register the "
+    "model anew."
+)
+LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}, with the same --policy"
+BY_CHECK = {
+    "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
+    "one.",
+    "pins": "Audit what the policy pins. If it pins nothing for this model yet, whoever owns the policy "
+    "writes that down; this drafts it: mlflow-b3 policy init {uri}",
+    "min_clusters": "Audit it again on a table with more clusters; fewer tell too little about new ones.",
+    "min_repeated_clusters": "Check that the cluster column is the right one. Only clusters with two "
+    "rows or more show how much rows of one cluster tell about each other.",
+    "findings": "Do what the finding asks for and audit it again (docs/findings.md). Whoever owns the "
+    "policy may take a code out of audit.refuse_findings.",
+    "server": "The server has a policy, or permissions, of its own: ask whoever runs it.",
+    "signed": "Sign the audit where the signing key is ('mlflow-b3 keys' makes a pair): mlflow-b3 attest "
+    "{uri}. Or let the policy count unsigned audits, with evidence.signed: false.",
+    "max_age_days": AUDIT_AGAIN,
+    "max_audits": "Tries cannot be taken back: whoever owns the policy may raise evidence.max_audits, or "
+    "a model that is trained and registered anew may be audited once.",
+    "preregistered": "Commit the settings before the audit: mlflow-b3 preregister, with the options that the "
+    "audit will have, then audit it again.",
+    "p0_sources": "Audit it again with what the policy accepts as evidence about the ids; rows that "
+    "somebody looked up (--resolved-rows) are the best (docs/howto/where-p0-comes-from.md).",
+    "refits": "Audit it again so that all of the model is trained anew by a route that the policy "
+    "accepts: --refit, or --trainer for training code of your own.",
+    "tipping_cluster_error": "Better ids, or a model that relies less on having seen a cluster, move "
+    "the tipping point.",
+    "tipping_split_rate": "Better ids, or a model that relies less on having seen a cluster, move the "
+    "tipping point.",
+    "inflation": "Do not report the score by the ids as they are: e0 is the one to expect. Better ids, "
+    "or a model that relies less on having seen a cluster, bring the two together.",
+}
+OTHER_SETTINGS = (
+    "Audit it again with the settings that were committed; the file b3/commitment.json of that run has "
+    "them. New settings need a commitment of their own, and every commitment is counted."
+)
+E0_HIGH = {
+    FAIL: "The model is not good enough on clusters it has not seen: train a better one.",
+    INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
+    "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
+}
+CVC_HIGH = {
+    FAIL: "The model is not good enough on new groups: train a better one.",
+    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. Where it is withheld or "
+    "an approximation, the report's findings say what it takes, such as --method-option engine=full. "
+    "Every further audit is counted.",
+}
+KEEP = "Keep the champion, or train a better model."
+#: By what the reason says, the first that fits.
+OF_CHAMPION = (
+    ("beyond noise", KEEP),
+    (
+        "within the noise",
+        "The two were compared in pairs and are too close to tell apart: more clusters may, another "
+        "audit of the same rows hardly will. " + KEEP,
+    ),
+    ("too few clusters", "More clusters are needed to tell models apart."),
+    (
+        "",
+        "Audit both on the same rows and folds: mlflow-b3 compare {uri} URI-OF-THE-CHAMPION --data FILE "
+        "--target COLUMN --cluster COLUMN.",
+    ),
+)
+
+
+def next_steps(verdict: Verdict) -> tuple[str, ...]:
+    """Return what to do about a verdict."""
+    if verdict.promoted is not None:
+        return ()
+    if verdict.allowed:
+        return ("To promote it, add --promote ALIAS; in Python, promote='ALIAS'.",)
+    uri = f"models:/{verdict.model}/{verdict.version}"
+    steps = remedies(verdict.reasons, uri)
+    return (_filled(LOOK, uri), *steps) if CHANGED in steps else steps
+
+
+def remedies(reasons: Iterable[Reason], uri: str) -> tuple[str, ...]:
+    """Return what to do about reasons that refuse a version, without repetitions."""
+    return tuple(dict.fromkeys(_filled(text, uri) for text in _remedies(reasons)))
+
+
+def _filled(text: str, uri: str) -> str:
+    return text.replace("{uri}", shlex.quote(visible(uri)))
+
+
+def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
+    for reason in reasons:
+        if reason.outcome not in (FAIL, INCONCLUSIVE):
+            continue
+        if reason.check in ("e0_high", "constant"):
+            yield E0_HIGH[reason.outcome]
+        elif reason.check in ("cvc_high", "cvc_constant"):
+            yield CVC_HIGH[reason.outcome]
+        elif reason.check == "champion":
+            yield _fitting(OF_CHAMPION, reason.text)
+        elif reason.check == "preregistered" and "not those that" in reason.text:
+            yield OTHER_SETTINGS
+        else:
+            yield BY_CHECK.get(reason.check) or _fitting(OF_EVIDENCE, reason.text)
+
+
+def _fitting(remedies: Iterable[tuple[str, str]], text: str) -> str:
+    return next((remedy for words, remedy in remedies if words in text), CHANGED)
+
+
+# --- Verdicts for people and for CI systems: text, JSON, Markdown and JUnit XML
+#
+# Names of models, files and tags are other people's. Whatever they contain, they cannot write to a
+# terminal, a page, a test report or the log of a CI system anything but themselves.
+
+LONGEST_REASON = 1000
+#: The worst comes first, and is in capitals.
+MARKS = {FAIL: "FAIL", INCONCLUSIVE: "OPEN", PASS: "pass", NOT_APPLICABLE: "-"}
+#: What CI systems take for commands to themselves: "::error::" and "##[error]".
+_COMMANDS = re.compile(r":(?=:)|#(?=#)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a verdict, or a look at evidence, says to its reader.
+
+    Attributes
+    ----------
+    headline : str
+        What is the case.
+    reasons : tuple of Reason
+    steps : tuple of str
+        What to do.
+    basis : str
+        What it rests on.
+    """
+
+    headline: str
+    reasons: tuple[Reason, ...]
+    steps: tuple[str, ...]
+    basis: str
+
+
+def plain(text: str, longest: int = LONGEST_REASON) -> str:
+    """Return text on one line that hides nothing and that no terminal or CI system obeys."""
+    return _COMMANDS.sub(r"\g<0> ", shorten(visible(text), longest))
+
+
+def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
+    """Put a verdict into words.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    promote : str, optional
+        The alias that was asked for.
+    """
+    return Summary(
+        headline=_headline(verdict, promote),
+        reasons=verdict.reasons,
+        steps=next_steps(verdict),
+        basis=f"Judged at {verdict.judged_at} by {_policy_name(verdict.policy_hash)}"
+        f"{_on(verdict.audit_run_id)}.",
+    )
+
+
+def _policy_name(policy_hash: str) -> str:
+    default = "default " if policy_hash == load_policy().hash else ""
+    return f"the {default}policy {policy_hash[:12]}"
+
+
+def _on(audit_run_id: str | None) -> str:
+    return "" if audit_run_id is None else f", on the audit of run {audit_run_id}"
+
+
+def _headline(verdict: Verdict, promote: str | None) -> str:
+    name = plain(f"models:/{verdict.model}/{verdict.version}", LONGEST_NAME)
+    if verdict.promoted is not None:
+        told = f"{name} now has the alias {verdict.promoted!r}"
+    else:
+        told = f"{name} may {'' if verdict.allowed else 'not '}be promoted"
+    why = {
+        (INCONCLUSIVE, False): ": the numbers do not decide, and the policy refuses what is open",
+        (INCONCLUSIVE, True): ": the numbers do not decide, and the policy allows that",
+        (NOT_APPLICABLE, True): ": the policy does not apply to it",
+    }.get((verdict.outcome, verdict.allowed), "")
+    kept = f" The alias {promote!r} was left as it is." if promote and not verdict.allowed else ""
+    return f"{verdict.outcome}: {told}{why}.{kept}"
+
+
+def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as text for a terminal."""
+    return to_text(summarize(verdict, promote))
+
+
+def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as Markdown, as the summary of a job on GitHub shows it."""
+    return to_markdown("Leakage gate", summarize(verdict, promote))
+
+
+def verification_text(found: "Verification") -> str:
+    """Return what was checked of a version's evidence, and found, as text for a terminal."""
+    uri = f"models:/{found.model}/{found.version}"
+    broken = sum(check.outcome == FAIL for check in found.checks)
+    parts = "one part" if broken == 1 else f"{broken} parts"
+    told = (
+        f"HOLDS: the evidence of {uri} is as the audit wrote it, and of the files that are there now."
+        if found.holds
+        else f"BROKEN: {parts} of the evidence of {uri} cannot be relied on."
+    )
+    return to_text(
+        Summary(
+            headline=told,
+            reasons=found.checks,
+            steps=() if found.holds else remedies(found.checks, uri),
+            basis=f"Checked at {found.checked_at}, with the keys and the terms of "
+            f"{_policy_name(found.policy_hash)}{_on(found.audit_run_id)}.",
+        )
+    )
+
+
+def attestation_text(found: "Attestation") -> str:
+    """Return what was checked of an audit, and whether it was signed, as text for a terminal."""
+    broken = sum(check.outcome == FAIL for check in found.checks)
+    parts = "one check" if broken == 1 else f"{broken} checks"
+    headline = (
+        f"ATTESTED: the audit of {found.model} was checked and signed with the key {found.key}."
+        if found.attested
+        else f"NOT ATTESTED: {parts} of the audit of {found.model} failed; nothing was signed."
+    )
+    meaning = (
+        "Model files, table and measurements belong together, and the conclusions follow from them. "
+        "The signature does not vouch for what the model's own code did during its refits."
+    )
+    remedy = (
+        "Find out what changed since the audit, then audit the model again: mlflow-b3 audit "
+        f"--model-uri {found.model} …"
+    )
+    return to_text(
+        Summary(
+            headline=headline,
+            reasons=found.checks,
+            steps=() if found.attested else (remedy,),
+            basis=f"Checked at {found.attested_at}, the audit of run {found.audit_run_id}. "
+            + (meaning if found.attested else ""),
+        )
+    )
+
+
+def to_text(summary: Summary) -> str:
+    """Return a summary as text for a terminal: what is the case, why, what to do."""
+    names = [plain(reason.check, LONGEST_NAME) for reason in summary.reasons]
+    width = max(map(len, names), default=0)
+    lines = []
+    for reason in _worst_first(summary.reasons):
+        name = plain(reason.check, LONGEST_NAME)
+        start = f"  {MARKS[reason.outcome]:<4}  {name:<{width}}  "
+        lines += _wrapped(plain(reason.text), start, " " * len(start))
+    steps = to_list(summary.steps)
+    sections = [
+        _wrapped(plain(summary.headline), "", ""),
+        lines,
+        ["What to do", *steps] if steps else [],
+        _wrapped(plain(summary.basis), "", ""),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section)
+
+
+def to_list(sentences: Iterable[str]) -> list[str]:
+    """Return the lines of a list of sentences."""
+    return [line for text in sentences for line in _wrapped(plain(text), "  - ", "    ")]
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    # commands and ids are copied: they are not broken
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def to_markdown(title: str, summary: Summary) -> str:
+    """Return a summary as Markdown without any markup but its own."""
+    outcome, _, told = plain(summary.headline).partition(": ")
+    table = Table(
+        title="",
+        head=("", "check", "what was found"),
+        rows=tuple(
+            (MARKS[r.outcome], plain(r.check, LONGEST_NAME), plain(r.text))
+            for r in _worst_first(summary.reasons)
+        ),
+    )
+    steps = listed(map(plain, summary.steps))
+    parts = [
+        f"### {title}: {escaped(outcome)}",
+        escaped(told),
+        markdown_table(table),
+        f"**What to do**\n\n{steps}" if steps else "",
+        escaped(plain(summary.basis)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_ascii_json(values: dict[str, Any]) -> str:
+    """Return strict JSON whose text is that of the values, but that no terminal or CI system obeys."""
+    text = json.dumps(values, indent=2, allow_nan=False)
+    # outside of strings JSON has none of these
+    for character in ("\x7f", "#"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.replace("::", "\\u003a\\u003a")
+
+
+def verdict_json(verdict: Verdict, promote: str | None = None) -> str:  # noqa: ARG001
+    """Return a verdict as JSON, all in ASCII."""
+    return to_ascii_json(verdict.to_dict())
+
+
+def verdict_junit(verdict: Verdict, promote: str | None = None) -> str:
+    """Return a verdict as JUnit XML, a test case for each reason.
+
+    What is open counts as a failure, unless the policy lets it pass: a report of tests has no word
+    for it, and must not be green where the version was refused.
+    """
+    uri = f"models:/{verdict.model}/{verdict.version}"
+    name = plain(uri, LONGEST_NAME)
+    cases = [_case(reason, name, verdict.allowed) for reason in verdict.reasons]
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
+        "errors": 0,
+        "skipped": sum(case.find("skipped") is not None for case in cases),
+    }
+    numbers = {key: str(count) for key, count in counts.items()}
+    root = ElementTree.Element("testsuites", {"name": "mlflow-b3 gate", **numbers})
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        {"name": f"mlflow-b3 gate {name}", "timestamp": verdict.judged_at, "time": "0", **numbers},
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for key in ("outcome", "policy_hash", "audit_run_id", "promoted"):
+        value = plain(getattr(verdict, key) or "none")
+        ElementTree.SubElement(properties, "property", {"name": key, "value": value})
+    suite.extend(cases)
+    told = ElementTree.SubElement(suite, "system-out")
+    told.text = verdict_text(verdict, promote)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _case(reason: Reason, classname: str, allowed: bool) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase",
+        {"classname": classname, "name": plain(reason.check, LONGEST_NAME), "time": "0"},
+    )
+    text = plain(reason.text)
+    if reason.outcome == NOT_APPLICABLE or (reason.outcome == INCONCLUSIVE and allowed):
+        ElementTree.SubElement(case, "skipped", {"message": text})
+    elif reason.outcome != PASS:
+        failure = ElementTree.SubElement(case, "failure", {"type": reason.outcome, "message": text})
+        failure.text = text
+    return case
+
+
+def _worst_first(reasons: tuple[Reason, ...]) -> list[Reason]:
+    order = list(MARKS)
+    return sorted(reasons, key=lambda reason: order.index(reason.outcome))
+
+
+#: What `--format` and the endings of `--output` stand for.
+FORMATS: dict[str, Callable[[Verdict, str | None], str]] = {
+    "text": verdict_text,
+    "json": verdict_json,
+    "markdown": verdict_markdown,
+    "junit": verdict_junit,
+}
+ENDINGS = {".txt": "text", ".json": "json", ".md": "markdown", ".xml": "junit"}
+
+
+# --- `verify`: a version's evidence against what is there now, part by part
+
+#: How many of the things that were changed are named.
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification(Result):
+    """Whether the evidence of a registered version holds.
+
+    Attributes
+    ----------
+    holds : bool
+        Everything that was checked is as the audit wrote it.
+    checks : tuple of Reason
+        What was checked, and what was found.
+    model, version : str
+    policy_hash : str
+        The policy that says whose signatures count, and for how long.
+    audit_run_id : str or None
+        The audit that the version's tags name.
+    checked_at : str
+    """
+
+    holds: bool
+    checks: tuple[Reason, ...]
+    model: str
+    version: str
+    policy_hash: str
+    audit_run_id: str | None
+    checked_at: str
+
+    def __str__(self) -> str:
+        """Return what was checked and found, in plain words."""
+        return verification_text(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnceRead(Archive):
+    """An archive that fetches a model's files once, however often they are asked for."""
+
+    read_already: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def digest(self, source: ModelSource) -> dict[str, str]:
+        """Return the digests of a model's files as they were at the first question."""
+        if source.location not in self.read_already:
+            self.read_already[source.location] = super().digest(source)
+        return self.read_already[source.location]
+
+
+def verify(
+    model: str,
+    policy: Policy | str | PathLike[str] | None = None,
+    *,
+    data: Any = None,
+    now: datetime | None = None,
+) -> Verification:
+    """Check the evidence of a registered version against the files that are there now.
+
+    Parameters
+    ----------
+    model : str
+        "models:/name/3", or "models:/name@alias".
+    policy : Policy or path, optional
+        Says whose signatures count and how old an audit may be; as in `gate`. Its limits on the
+        results play no part.
+    data : DataFrame or path, optional
+        A table that should be the audited one.
+    now : datetime, optional
+    """
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    rules = policy_in_force(policy)
+    if data is not None:
+        read_table(data)  # one that cannot be read is an error, not a finding
+    archive = _OnceRead(client=MlflowClient())
+    when = now or datetime.now(UTC)
+    try:
+        found = registered_version(model)
+        if found is None:
+            raise InputError(
+                f"model={model!r} is not a registered version; evidence is that of "
+                "'models:/name/3' or 'models:/name@alias'."
+            )
+        version = archive.client.get_model_version(*found)
+    except MlflowException as error:
+        raise TrackingError(f"model={model!r}: {error}") from error
+    audit_run_id, checks = _check(archive, rules, version, data, when)
+    return Verification(
+        holds=all(check.outcome != FAIL for check in checks),
+        checks=checks,
+        model=found[0],
+        version=found[1],
+        policy_hash=rules.hash,
+        audit_run_id=audit_run_id,
+        checked_at=when.isoformat(timespec="seconds"),
+    )
+
+
+def _check(
+    archive: Archive, policy: Policy, version: Any, data: Any, now: datetime
+) -> tuple[str | None, tuple[Reason, ...]]:
+    """Return the run of the audit that was checked, and what was found."""
+    named = None
+    try:
+        trusted = trusted_keys(policy.trusted_keys)
+        source = resolve_source(archive.client, f"models:/{version.name}/{version.version}")
+        named = named_audit(archive.client, version, source)
+        if named is None:
+            raise EvidenceError("there is no audit of it")
+        run = find_run(archive.client, named)
+        runs = runs_of(archive.client, source.model_id or source.source)
+        opened = open_evidence(archive, run, runs, trusted)
+    except InputError:
+        raise  # a trusted key that cannot be read is the caller's
+    except Exception as error:
+        return named, (_failed("evidence", error),)
+    evidence = opened.evidence
+    checks = (
+        *record_checks(archive, run, source, evidence),
+        ran("tags", lambda: _tags(archive, run, version, evidence)),
+        ran("data", lambda: _table(archive, run, evidence, data)),
+    )
+    tried, unsigned = len(evidence.earlier_audits) + 1, 0
+    if all(check.outcome != FAIL for check in checks):
+        # what a gate does, which looks at other audits too
+        newest, tried, unsigned = _newest(archive, policy, version, trusted, opened)
+        checks = (*checks, newest)
+    judged = judge_evidence(policy, evidence, opened.signed_by, tried, now, unsigned=unsigned)
+    return named, (*checks, *judged)
+
+
+def record_checks(
+    archive: Archive, run: Any, source: ModelSource, evidence: Evidence
+) -> tuple[Reason, ...]:
+    """Compare the evidence of an audit with its run and with the model's files.
+
+    Parameters
+    ----------
+    archive : Archive
+    run : Run
+        The audit's own.
+    source : ModelSource
+        The model that the evidence should be of.
+    evidence : Evidence
+    """
+    return (
+        ran("evidence", lambda: _belongs(run, evidence, source)),
+        ran("model_files", lambda: _model_files(archive, source, evidence)),
+        ran("audit_files", lambda: _audit_files(archive, run, evidence)),
+        ran("metrics", lambda: _metrics(archive, run, evidence)),
+        ran("settings", lambda: _settings(run, evidence)),
+    )
+
+
+def ran(check: str, look: Callable[[], str]) -> Reason:
+    """Make a check; whatever goes wrong is a failure of it."""
+    try:
+        return Reason(check=check, outcome=PASS, text=look())
+    except Exception as error:
+        return _failed(check, error)
+
+
+def _failed(check: str, error: Exception) -> Reason:
+    known = isinstance(error, B3Error)
+    text = str(error) if known else f"it could not be read: {type(error).__name__}: {error}"
+    return Reason(check=check, outcome=FAIL, text=text)
+
+
+def _refuse(what: str, changes: Iterable[str]) -> None:
+    found = list(changes)
+    if found:
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise EvidenceError(f"{what}: {'; '.join(found[:MOST_NAMED])}{more}")
+
+
+def _belongs(run: Any, evidence: Evidence, source: ModelSource) -> str:
+    check_subject(run, evidence, source)
+    tool = evidence.packages.get("mlflow-b3", "of an unknown version")
+    return f"it is of this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
+
+
+def _model_files(archive: Archive, source: ModelSource, evidence: Evidence) -> str:
+    present = archive.digest(source)
+    _refuse(
+        "the model is not the one that was audited", changed_files(evidence.model_files, present)
+    )
+    return f"all {len(present)} files of the model are as they were audited"
+
+
+def _audit_files(archive: Archive, run: Any, evidence: Evidence) -> str:
+    _refuse(
+        "files of the audit are not as it wrote them", _changed_audit_files(archive, run, evidence)
+    )
+    return f"all {len(evidence.files)} files of the audit are as it wrote them"
+
+
+def _changed_audit_files(archive: Archive, run: Any, evidence: Evidence) -> Iterator[str]:
+    for name, written in sorted(evidence.files.items()):
+        try:
+            if digest(archive.read(run, name, LARGEST_REPORT)) != written:
+                yield f"{name!r} was changed"
+        except EvidenceError as error:
+            yield str(error)
+
+
+def _metrics(archive: Archive, run: Any, evidence: Evidence) -> str:
+    _refuse("the audit's run shows other results than it wrote", changed_metrics(run, evidence))
+    shown = _training_run(archive, evidence)
+    known = {name: value for name, value in evidence.results.items() if value is not None}
+    if shown is None:
+        return f"all {len(known)} results are as the audit wrote them"
+    others = [name for name, value in known.items() if shown.data.metrics.get(name) != value]
+    _refuse(f"the model's run {shown.info.run_id} shows other results than the audit's", others)
+    return f"all {len(known)} results are as the audit wrote them, also on the model's run"
+
+
+def _training_run(archive: Archive, evidence: Evidence) -> Any:
+    """Return the run that trained the model, where it shows this audit and not another one."""
+    if evidence.run_id is None:
+        return None
+    run = archive.client.get_run(evidence.run_id)
+    return run if run.data.tags.get("b3.audit_run_id") == evidence.audit_run_id else None
+
+
+def _settings(run: Any, evidence: Evidence) -> str:
+    present = {name: value for name, value in run.data.params.items() if name.startswith("b3/")}
+    names = present.keys() | evidence.settings.keys()
+    changed = [name for name in names if present.get(name) != evidence.settings.get(name)]
+    _refuse("the audit's run shows other settings than it wrote", sorted(changed))
+    return f"all {len(names)} settings are as the audit wrote them"
+
+
+def _tags(archive: Archive, run: Any, version: Any, evidence: Evidence) -> str:
+    check_version_tags(version, evidence)
+    _refuse("tags of the audit's run were changed", changed_tags(run.data.tags, evidence))
+    if run.data.tags.get("b3.evidence") != digest(archive.read(run, FILE, LARGEST)):
+        raise EvidenceError("the tag 'b3.evidence' of the audit's run is not the evidence's digest")
+    if evidence.model_id is not None:
+        shown = archive.client.get_logged_model(evidence.model_id).tags
+        if shown.get("b3.audit_run_id") == evidence.audit_run_id:
+            _refuse("tags of the logged model were changed", changed_tags(shown, evidence))
+    return (
+        "those of the version, of its logged model and of the audit's run say what the audit found"
+    )
+
+
+def _table(archive: Archive, run: Any, evidence: Evidence, data: Any) -> str:
+    if not names_table(run, evidence):
+        raise EvidenceError("the audit's run does not name the audited table as its input")
+    if data is None:
+        return f"the audit's run names the table that was audited, {evidence.data_digest}"
+    texts = read_report(archive, run, evidence).settings.texts
+    table = digest_table(read_table(data, texts).rename(columns=str))
+    if table != evidence.data_digest:
+        raise EvidenceError(
+            f"the given table has the digest {table}, the audited one {evidence.data_digest}; names, "
+            "types, values and order of rows and columns all count"
+        )
+    return f"the given table is the one that was audited, {evidence.data_digest}"
+
+
+def _newest(
+    archive: Archive,
+    policy: Policy,
+    version: Any,
+    trusted: tuple[str, ...],
+    opened: SignedEvidence,
+) -> tuple[Reason, int, int]:
+    """Return whether a gate would rely on this audit, and how many audits count and do not."""
+    tried = len(opened.evidence.earlier_audits) + 1
+    try:
+        audit = find_audit_of(archive, version, trusted, signed=policy.signed)
+        if audit.evidence != opened.evidence:
+            raise EvidenceError(f"there is a later audit, of run {audit.evidence.audit_run_id}")
+    except Exception as error:
+        return _failed("newest", error), tried, 0
+    text = "no later audit of this model says anything else"
+    return Reason(check="newest", outcome=PASS, text=text), audit.tried, audit.unsigned

@@ -1,0 +1,1 @@
+"""The gate inside of MLflow's server."""

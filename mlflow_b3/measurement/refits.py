@@ -1,0 +1,897 @@
+"""One refit: which rows it is trained and scored on, how it runs, what comes of it."""
+
+import ctypes
+import faulthandler
+import math
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlflow_b3.data.folds import Fold, RowNumbers
+from mlflow_b3.data.losses import Loss
+from mlflow_b3.data.table import AuditData
+from mlflow_b3.errors import InputError, PredictionError, choose
+from mlflow_b3.measurement.design import TEST_PARTS
+from mlflow_b3.refit.learner import ConstantPredictor, Learner, Rows
+from mlflow_b3.results import Result
+
+# --- How clusters are broken on purpose: how many rows break off, and which part is scored
+
+NAMES = ("uniform", "halves", "singles")
+#: Of seven broken clusters, four are broken as stated; the others show what the dose does.
+MAIN_PART = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class FragmentSizes:
+    """How many rows of a cluster break off.
+
+    Attributes
+    ----------
+    law : {"uniform", "halves", "singles", "sizes", "shares"}
+        A cut drawn uniformly, half of the rows, a single row, or one of `values`.
+    values : tuple of float
+        Numbers of rows (`sizes`) or shares of the cluster's rows (`shares`), each as likely as
+        the others. A size applies to clusters with more rows than that; clusters to which none
+        applies are left whole. A share is rounded at random, and leaves a row on either side.
+    """
+
+    law: str = "uniform"
+    values: tuple[float, ...] = ()
+
+    def draw(self, rows: int, rng: np.random.Generator) -> int:
+        """Return how many of a cluster's rows break off; 0 when it cannot be broken like this."""
+        if not self.applies(rows):
+            return 0
+        if self.law == "uniform":
+            return int(rng.integers(1, rows))
+        sizes, chances = self._outcomes(rows)
+        return int(rng.choice(sizes, p=chances))
+
+    def breaks_again(self, rows: int) -> float:
+        """Return the share of a cluster's rows whose part could be broken a second time."""
+        if not self.applies(rows):
+            return 0.0
+        sizes, chances = self._outcomes(rows)
+        parts = ((size * self.applies(size), rows - size) for size in sizes)
+        lasting = [part + rest * self.applies(rest) for part, rest in parts]
+        return float(np.dot(lasting, chances)) / rows
+
+    def _outcomes(self, rows: int) -> tuple[list[int], NDArray[np.float64]]:
+        """Return the numbers of rows that can break off a cluster, and their chances."""
+        if self.law == "shares":
+            shares = np.array(self.values) * rows
+            below = np.floor(shares)
+            ends = np.concatenate([below, below + 1])
+            sizes = np.clip(ends, 1, rows - 1).astype(int).tolist()
+            chances = np.concatenate([1 - (shares - below), shares - below])
+        else:
+            if self.law == "sizes":
+                sizes = [int(size) for size in self.values if size < rows]
+            else:
+                sizes = {"halves": [rows // 2], "singles": [1]}.get(self.law, [*range(1, rows)])
+            chances = np.ones(len(sizes))
+        return sizes, chances / chances.sum()
+
+    def applies(self, rows: int) -> bool:
+        """Return whether a cluster of this many rows can be broken."""
+        return rows > (min(self.values) if self.law == "sizes" else 1)
+
+    def __str__(self) -> str:
+        """Return the text that `parse_fragments` reads."""
+        return ",".join(f"{value:g}" for value in self.values) if self.values else self.law
+
+
+UNIFORM = FragmentSizes()
+
+
+def parse_fragments(value: Any) -> FragmentSizes:
+    """Read the `fragments` argument: a name, or the sizes or shares of known fragments.
+
+    Parameters
+    ----------
+    value : {"uniform", "halves", "singles"}, or sequence of numbers, or such numbers as text
+        Whole numbers from 1 are numbers of rows, numbers between 0 and 1 shares of a cluster's
+        rows.
+    """
+    if isinstance(value, str):
+        parts = [part for part in value.split(",") if part.strip()]
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            return FragmentSizes(law=choose("fragments", value, NAMES))
+    else:
+        try:
+            items = list(value) if isinstance(value, Iterable) else [value]
+            numbers = [math.nan if isinstance(item, bool) else float(item) for item in items]
+        except (TypeError, ValueError):
+            numbers = []
+    if numbers and all(0 < number < 1 for number in numbers):
+        return FragmentSizes(law="shares", values=tuple(numbers))
+    if numbers and all(number >= 1 and number.is_integer() for number in numbers):
+        return FragmentSizes(law="sizes", values=tuple(numbers))
+    raise InputError(
+        f"fragments={value!r} is not usable; use one of {', '.join(map(repr, NAMES))}, or give the "
+        "sizes of known fragments: whole numbers of rows from 1, or else shares of a cluster's rows "
+        "between 0 and 1."
+    )
+
+
+def breakable(clusters: NDArray[np.intp], sizes: FragmentSizes = UNIFORM) -> NDArray[np.intp]:
+    """Return the clusters that can be broken: with two rows or, for known sizes, enough of them."""
+    labels, counts = np.unique(clusters, return_counts=True)
+    keep = np.array([sizes.applies(count) for count in counts.tolist()], dtype=bool)
+    return np.asarray(labels[keep], dtype=np.intp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way of breaking clusters within a refit.
+
+    Attributes
+    ----------
+    sizes : FragmentSizes
+    again : bool
+        Break the scored part once more, as happens when a cluster of V̂ is already a fragment.
+    """
+
+    sizes: FragmentSizes
+    again: bool = False
+
+    def split(
+        self,
+        rows: RowNumbers,
+        rng: np.random.Generator,
+        second: np.random.Generator,
+        *,
+        swapped: bool,
+    ) -> tuple[RowNumbers, RowNumbers]:
+        """Break the rows of one cluster; return those given to training and those scored.
+
+        A cluster split in (a, m-a) has a rows that meet m-a mates in training, and m-a rows that
+        meet a. So either part is scored with the same chance, and the other one when `swapped` with
+        `rng` in the same state: then every row is scored once, which weights the doses as the rows
+        of truly split clusters are.
+        """
+        training, scored = self._parts(rows, rng)
+        if swapped:
+            training, scored = scored, training
+        if self.again:
+            if self.sizes.applies(len(scored)):
+                more, scored = self._parts(scored, second)
+                training = np.concatenate([training, more])
+            elif second.random() < 0.5:  # as rarely scored as rows that are broken again
+                scored = scored[:0]
+        return training, scored
+
+    def _parts(self, rows: RowNumbers, rng: np.random.Generator) -> tuple[RowNumbers, RowNumbers]:
+        order = rng.permutation(rows)
+        size = self.sizes.draw(len(rows), rng)
+        parts = order[:size], order[size:]
+        return parts if rng.random() < 0.5 else parts[::-1]
+
+
+def arms_of(sizes: FragmentSizes) -> tuple[Arm, ...]:
+    """Return the ways of breaking: as stated, the same again, and the smallest and largest dose.
+
+    Of all splits in two, that of a single row leaves the rows of a cluster the fewest mates in
+    training on average, 2(m-1)/m, and that in halves the most, m/2.
+    """
+    others = [FragmentSizes(law=law) for law in ("singles", "halves") if law != sizes.law]
+    return (Arm(sizes=sizes), Arm(sizes=sizes, again=True), *(Arm(sizes=s) for s in others))
+
+
+def arm_number(breaking: int, arms: int) -> int:
+    """Return the arm of the n-th broken cluster of a fold; the first few are broken as stated."""
+    place = breaking % (MAIN_PART + arms - 1)
+    return max(0, place - MAIN_PART + 1)
+
+
+# --- Which rows each refit is trained on and scored on
+
+PURPOSES = (
+    "loco",
+    "iid",
+    "rows",
+    "fragments",
+    "test-without",
+    "test-with",
+    "welch-without",
+    "welch-with",
+    "simulated",
+)
+#: Refits that are those of another purpose, with more to report: they are trained with the same seeds.
+ALSO = {"cv": "iid", "grouped": "loco"}
+#: Below this many validated clusters, single rows take the place of clusters.
+FEW_CLUSTERS = 10
+#: Disjoint folds of each kind in the published test: at least and at most.
+FEWEST_DISJOINT, MOST_DISJOINT = 3, 10
+#: V̂ is cut into blocks, one for each disjoint fold: half of a block is trained on, a quarter is
+#: scored by that model, and a quarter by one trained on T̂.
+DISJOINT_BLOCK = 20
+SMALLEST_BLOCK = 8
+LEAST_DISJOINT_ROWS = FEWEST_DISJOINT * SMALLEST_BLOCK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """One refit: the rows of T', and the rows of V̂ ∖ T' and T̂ ∖ T' that it is scored on.
+
+    With broken clusters, `arms` says in which way the cluster of each validation row was broken.
+    """
+
+    training: RowNumbers
+    validation: RowNumbers
+    held_back: RowNumbers
+    arms: RowNumbers | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """The address of a refit; rows and seed follow from it and from the audit's seed.
+
+    From 1 on, `arrangement` says in which order the rows are dealt to the cluster ids.
+    """
+
+    purpose: str
+    fold: int
+    level: int
+    replicate: int
+    arrangement: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resampler:
+    """Draws the rows of every refit of an audit, each from its own stream of random numbers.
+
+    Attributes
+    ----------
+    folds : tuple of Fold
+    iid_folds : sequence of Fold
+        Folds of single rows that ignore the clusters.
+    clusters : numpy.ndarray
+    exposures : tuple of float
+        See `mlflow_b3.measurement.design.exposures`.
+    scheme : {"subset", "replace"}
+        Draw T' without replacement and as large as T̂, or with replacement as the papers do.
+    seed : int
+    fragments : FragmentSizes
+        How clusters are broken on purpose.
+    n_train : int or None
+        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
+    """
+
+    folds: tuple[Fold, ...]
+    iid_folds: Sequence[Fold]
+    clusters: NDArray[np.intp]
+    exposures: tuple[float, ...]
+    scheme: str
+    seed: int
+    fragments: FragmentSizes = UNIFORM
+    n_train: int | None = None
+
+    @cached_property
+    def few_clusters(self) -> bool:
+        """Whether few clusters are validated on, so that rows are what varies between samples."""
+        validated = np.zeros(int(self.clusters.max()) + 1, dtype=bool)
+        for fold in self.folds:
+            validated[self.clusters[fold.validation]] = True
+        return int(validated.sum()) < FEW_CLUSTERS
+
+    @property
+    def n_units(self) -> int:
+        """Number of what varies from sample to sample: clusters, or rows where they are few."""
+        return len(self.clusters) if self.few_clusters else int(self.clusters.max()) + 1
+
+    def units_of(self, rows: RowNumbers) -> RowNumbers:
+        """Return the cluster of some rows, or the rows themselves where clusters are few."""
+        return rows if self.few_clusters else self.clusters[rows]
+
+    def draw(self, task: Task) -> Draw:
+        """Return the rows of one refit."""
+        if task.purpose in ("iid", "cv", "simulated"):
+            return self._whole(self.iid_folds[task.fold], task)
+        fold = self.folds[task.fold]
+        if task.purpose in ("loco", "grouped"):
+            return self._whole(fold, task)
+        if task.purpose == "rows":
+            if self.scheme == "replace":
+                return self._replaced(fold, task)
+            return self._injected(fold, task)
+        if task.purpose == "fragments":
+            return self._broken(fold, task)
+        if task.purpose.startswith("welch"):
+            return self._disjoint(fold, task)
+        return self._small(fold, task)
+
+    def fit_seed(self, task: Task) -> int:
+        """Return the seed that the learner itself is given."""
+        return int(self._rng(task, 1, task.replicate).integers(2**31))
+
+    def arranged(self, task: Task, rows: RowNumbers) -> RowNumbers:
+        """Return which rows of the table stand in some places of the task's arrangement.
+
+        Every arrangement has the same draws of places, so that what is measured is one function of
+        the order of the rows, which is exchangeable under the null hypothesis.
+        """
+        if not task.arrangement:
+            return rows
+        used = np.unique(
+            np.concatenate([np.concatenate([f.training, f.validation]) for f in self.folds])
+        )
+        key = np.random.SeedSequence(self.seed, spawn_key=(task.arrangement - 1,))
+        order = np.arange(len(self.clusters), dtype=rows.dtype)
+        order[used] = np.random.default_rng(key).permutation(used)
+        return order[rows]
+
+    def injected_rows(self, task: Task) -> int:
+        """Return how many rows of V̂ a refit puts into T', rounded at random to be right on average.
+
+        At least one row of V̂ is left to be scored.
+        """
+        fold = self.folds[task.fold]
+        count = int(self._wanted(task) + self._rng(task, 4, task.replicate).random())
+        return min(count, len(fold.validation) - 1, len(fold.training) - 1)
+
+    def _wanted(self, task: Task) -> float:
+        fold = self.folds[task.fold]
+        return self.exposures[task.level] * min(len(fold.training), len(fold.validation))
+
+    def _rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
+        # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
+        purpose = ALSO.get(task.purpose, task.purpose)
+        key = (PURPOSES.index(purpose), task.fold, task.level, stream, block)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def _balanced(self, rows: RowNumbers, count: int, task: Task, stream: int) -> RowNumbers:
+        """Return `count` of the rows, chosen equally often over the replicates.
+
+        Replicates share a permutation in blocks and take windows of it: every row is then in T'
+        (or scored) equally often up to one, which removes the noise of *which rows are scored*
+        from the loss curve. Each window by itself is a uniformly random subset.
+        """
+        wanted = self._wanted(task)  # not the count, which may differ by one within a block
+        block = max(1, round(len(rows) / max(1.0, min(wanted, len(rows) - wanted))))
+        order = self._rng(task, stream, task.replicate // block).permutation(rows)
+        start = round((task.replicate % block) * len(rows) / block)
+        return np.take(order, np.arange(start, start + count), mode="wrap")
+
+    def _injected(self, fold: Fold, task: Task) -> Draw:
+        count = self.injected_rows(task)
+        injected = self._balanced(fold.validation, count, task, 2)
+        dropped = self._balanced(fold.training, count, task, 3)
+        return _exchange(fold, injected, dropped)
+
+    def _replaced(self, fold: Fold, task: Task) -> Draw:
+        rng = self._rng(task, 2, task.replicate)
+        n_train = self.n_train or len(fold.training)
+        count = rng.binomial(n_train, self.exposures[task.level])
+        injected = rng.choice(fold.validation, count)
+        kept = rng.choice(fold.training, n_train - count)
+        return Draw(
+            training=np.concatenate([kept, injected]),
+            validation=np.setdiff1d(fold.validation, injected),
+            held_back=np.setdiff1d(fold.training, kept),
+        )
+
+    def _whole(self, fold: Fold, task: Task) -> Draw:
+        """Train on all of T̂, or on a sample of the size that was asked for."""
+        training = fold.training
+        if self.n_train is not None:
+            training = self._rng(task, 2, task.replicate).choice(training, self.n_train)
+        return Draw(training=training, validation=fold.validation, held_back=training[:0])
+
+    def _broken(self, fold: Fold, task: Task) -> Draw:
+        """Break half of the clusters of V̂ and give one part of each to training.
+
+        Two refits break every cluster once; the next two break them alike and swap the parts, so
+        that four refits score every row once.
+        """
+        owners = self.clusters[fold.validation]
+        labels = breakable(owners, self.fragments)
+        groups = min(2, len(labels))
+        round_, group = divmod(task.replicate, groups)
+        pair, swapped = divmod(round_, 2)
+        order = self._rng(task, 3, pair).permutation(labels)
+        rng = self._rng(task, 2, groups * pair + group)
+        second = self._rng(task, 4, task.replicate)
+        arms = arms_of(self.fragments)
+        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
+        first = np.searchsorted(owners, order, side="left", sorter=together)
+        last = np.searchsorted(owners, order, side="right", sorter=together)
+        moved, scored, kinds = [], [], []
+        room = len(fold.training) - 1
+        for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
+            kind = arm_number(pair * len(order) + place, len(arms))
+            rows = fold.validation[together[first[place] : last[place]]]
+            training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
+            if room > 0:
+                moved.append(training[:room])
+                scored.append(rest)
+                kinds.append(np.full(len(rest), kind, dtype=np.intp))
+                room -= len(moved[-1])
+        none = fold.validation[:0]
+        injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
+        dropped = second.choice(fold.training, len(injected), replace=False)
+        draw = _exchange(fold, injected, dropped)
+        ascending = np.argsort(validation)
+        return Draw(
+            training=draw.training,
+            validation=validation[ascending],
+            held_back=draw.held_back,
+            arms=np.concatenate([none, *kinds])[ascending],
+        )
+
+    def _small(self, fold: Fold, task: Task) -> Draw:
+        """Draw a small T' from one side only, for the leakage test; `level` is a part of V̂."""
+        rng = self._rng(task, 2, task.replicate)
+        size = small_size(fold)
+        if task.purpose == "test-without":
+            training, scored = fold.training, fold.validation
+        else:
+            order = self._rng(Task(task.purpose, task.fold, 0, 0), 3, 0).permutation(
+                fold.validation
+            )
+            scored = np.sort(order[task.level :: test_parts(fold)])
+            training = np.setdiff1d(fold.validation, scored)
+        chosen = np.sort(rng.choice(training, min(size, len(training)), replace=False))
+        return Draw(training=chosen, validation=scored, held_back=chosen[:0])
+
+    def _disjoint(self, fold: Fold, task: Task) -> Draw:
+        """Draw one of the disjoint folds of the published test; `level` is its number."""
+        sizes = disjoint_sizes(fold)
+        start = Task("welch-with", task.fold, 0, 0)  # all folds are cut from one permutation
+        block = self._rng(start, 2, 0).permutation(fold.validation)[task.level :: sizes.count]
+        training = block[: sizes.training]
+        scored = block[sizes.training :][: sizes.validation]
+        if task.purpose == "welch-without":
+            order = self._rng(start, 3, 0).permutation(fold.training)
+            training = order[task.level :: sizes.count][: sizes.training]
+            scored = block[sizes.training + sizes.validation :][: sizes.validation]
+        return Draw(training=np.sort(training), validation=np.sort(scored), held_back=training[:0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisjointSizes:
+    """The published test in one outer fold: `count` folds of each kind, and their rows.
+
+    Attributes
+    ----------
+    count : int
+        Training folds from T̂, and as many from V̂; 0 when there are too few rows.
+    training, validation : int
+        Rows of each training fold (n') and of each validation fold.
+    """
+
+    count: int
+    training: int
+    validation: int
+
+
+def disjoint_sizes(fold: Fold) -> DisjointSizes:
+    """Return how V̂ is cut for the published test: into three to ten blocks of about 20 rows."""
+    rows = len(fold.validation)
+    count = min(MOST_DISJOINT, max(FEWEST_DISJOINT, rows // DISJOINT_BLOCK))
+    block = min(rows // count, 2 * (len(fold.training) // count))
+    if block < SMALLEST_BLOCK:
+        return DisjointSizes(count=0, training=0, validation=0)
+    return DisjointSizes(count=count, training=block // 2, validation=(block - block // 2) // 2)
+
+
+def small_size(fold: Fold) -> int:
+    """Return the size of the training sets of the leakage test.
+
+    A quarter of V̂, and 20 rows where V̂ has enough: with more the samples from V̂ become copies of
+    each other, and models that have enough rows of either kind no longer differ.
+    """
+    available = len(fold.validation)
+    return min(len(fold.training), max(2, available // 4, min(20, int(0.6 * available))))
+
+
+def test_parts(fold: Fold) -> int:
+    """Return into how many parts the leakage test divides V̂; none when it has a single row."""
+    rows = len(fold.validation)
+    return 0 if rows < 2 else min(TEST_PARTS, rows)
+
+
+def _exchange(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Draw:
+    kept = _without(fold.training, dropped)
+    return Draw(
+        training=np.sort(np.concatenate([kept, injected])),
+        validation=_without(fold.validation, injected),
+        held_back=np.sort(dropped),
+    )
+
+
+def _without(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
+    """Return the rows that are not gone, in their order."""
+    left = np.ones(int(rows.max()) + 1, dtype=bool)
+    left[gone] = False
+    return rows[left[rows]]
+
+
+# --- What comes of refits: the losses of one, and the counts of all
+
+Losses = NDArray[np.float64]
+#: The share of refits that may fail before an audit gives up.
+TOLERATED_FAILURES = 0.1
+#: Causes of failures that a report tells apart.
+MOST_CAUSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The losses of one refit, or its failure.
+
+    Attributes
+    ----------
+    task : Task
+    validation, held_back : array or None
+        The losses on V̂ ∖ T' and T̂ ∖ T', row by row; None where the refit failed.
+    seconds : float
+        Time of training and prediction.
+    one_class : bool
+        Its training rows had a single class.
+    warnings : tuple of str
+    error : str or None
+        A line with the cause of the failure, and after an empty line the traceback.
+    timed_out : bool
+        It failed because it took longer than a refit may.
+    draw : Draw or None
+        The rows, where they are at hand; they follow from the task.
+    """
+
+    task: Task
+    validation: Losses | None = None
+    held_back: Losses | None = None
+    seconds: float = 0.0
+    one_class: bool = False
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    timed_out: bool = False
+    draw: Draw | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refits(Result):
+    """How the refits of an audit went.
+
+    Attributes
+    ----------
+    planned, done : int
+        Refits that the budget allowed for, and those that were made, failed ones included.
+    failed : int
+        How many failed, and are in no number of the report.
+    timed_out : int
+        How many of these took longer than a refit may.
+    causes : tuple of (str, int)
+        What they failed with, and how often, the most frequent first.
+    traceback : str or None
+        That of the first one.
+    partial : bool
+        The user stopped the audit; its numbers rest on what was done until then.
+    workers_lost : int
+        How often worker processes died; their refits were made again.
+    retried : int
+        How many failed in an earlier start with the same journal, and succeeded when tried again.
+    """
+
+    planned: int
+    done: int
+    failed: int = 0
+    timed_out: int = 0
+    causes: tuple[tuple[str, int], ...] = ()
+    traceback: str | None = None
+    partial: bool = False
+    workers_lost: int = field(default=0, compare=False)
+    retried: int = field(default=0, compare=False)
+
+
+@dataclass
+class FitCounts:
+    """What happened over all refits of an audit; filled while they run.
+
+    Attributes
+    ----------
+    planned : int
+        Refits that the budget allows for, as far as they were planned.
+    done, failed, timed_out, one_class : int
+    replayed : int
+        How many of those done were taken from a journal.
+    retried : int
+        How many have failed in an earlier start and succeeded in this one.
+    workers_lost : int
+        How often worker processes died.
+    seconds : float
+        Time of training and prediction, all workers together; journals remember it.
+    first_error : str or None
+    causes : Counter
+        First lines of errors.
+    warnings : Counter
+    interrupted : bool
+        The user stopped the audit.
+    """
+
+    planned: int = 0
+    done: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    one_class: int = 0
+    replayed: int = 0
+    retried: int = 0
+    workers_lost: int = 0
+    seconds: float = 0.0
+    first_error: str | None = None
+    causes: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    interrupted: bool = False
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one refit."""
+        self.done += 1
+        self.seconds += outcome.seconds
+        self.one_class += outcome.one_class
+        self.warnings.update(outcome.warnings)
+        if outcome.error is not None:
+            self.failed += 1
+            self.timed_out += outcome.timed_out
+            self.causes[outcome.error.splitlines()[0]] += 1
+            self.first_error = self.first_error or outcome.error
+
+    def summary(self) -> Refits:
+        """Return what the report says about them."""
+        return Refits(
+            planned=self.planned,
+            done=self.done,
+            failed=self.failed,
+            timed_out=self.timed_out,
+            causes=tuple(self.causes.most_common(MOST_CAUSES)),
+            traceback=self.first_error,
+            partial=self.interrupted,
+            workers_lost=self.workers_lost,
+            retried=self.retried,
+        )
+
+
+# --- A limit on the time of one refit, which a learner cannot swallow
+
+#: A refit that does not react within this many seconds beyond twice its time loses its process.
+GRACE = 1.0
+
+
+class RefitTimeout(BaseException):
+    """A refit took too long; no `Exception`, which learners catch."""
+
+
+@contextmanager
+def time_limit(seconds: float | None, *, may_exit: bool = False) -> Iterator[None]:
+    """Raise `RefitTimeout` here when the block takes longer.
+
+    Parameters
+    ----------
+    seconds : float or None
+        None sets no limit.
+    may_exit : bool
+        This is a worker process of ours: where foreign code does not come back to Python at all, it
+        ends after twice the time, and the refits that it had are run again elsewhere.
+
+    Notes
+    -----
+    In a main thread a signal interrupts also what waits, such as a sleep or a socket; in another one
+    the exception comes with the next line of Python.
+    """
+    if seconds is None:
+        yield
+        return
+    interrupt = _by_signal if _has_signal() else _by_thread
+    if may_exit:
+        faulthandler.dump_traceback_later(2 * seconds + GRACE, exit=True, file=_nowhere())
+    try:
+        with interrupt(seconds):
+            yield
+    finally:
+        if may_exit:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _has_signal() -> bool:
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _by_signal(seconds: float) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal wants it
+        raise RefitTimeout
+
+    before = signal.signal(signal.SIGALRM, stop)
+    started = time.monotonic()
+    # again each second, should somebody have swallowed it
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        with _whatever_comes_late():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        with _whatever_comes_late():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if left:  # somebody else's alarm, which goes on where it was
+                left = max(left - (time.monotonic() - started), 0.001)
+                signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+def _whatever_comes_late() -> AbstractContextManager[None]:
+    """Take no notice of a limit that is reached on the way out."""
+    return suppress(RefitTimeout)
+
+
+@contextmanager
+def _by_thread(seconds: float) -> Iterator[None]:
+    thread = ctypes.c_ulong(threading.get_ident())
+    raised = ctypes.py_object(RefitTimeout)
+    over = threading.Event()
+
+    def watch() -> None:
+        wait = seconds
+        while not over.wait(wait):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, raised)
+            wait = 1.0
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        with _whatever_comes_late():
+            over.set()
+        with _whatever_comes_late():
+            over.set()
+            watcher.join()
+
+
+_NOWHERE: list[int] = []
+
+
+def _nowhere() -> int:
+    """Return a file that nobody reads, opened once."""
+    if not _NOWHERE:
+        _NOWHERE.append(os.open(os.devnull, os.O_WRONLY))
+    return _NOWHERE[0]
+
+
+# --- One refit: train on the rows of a task, score the rows it left out, and report what went wrong
+
+#: Refits on folds as they are: their rows need not travel back.
+WHOLE = ("loco", "iid", "grouped", "cv", "simulated")
+
+
+class WorkersLost(Exception):  # noqa: N818 - says what happened, and never reaches users
+    """Worker processes died, with the refits that they had."""
+
+
+class Workers(Protocol):
+    """Whoever runs refits."""
+
+    @property
+    def count(self) -> int:
+        """How many refits run at the same time."""
+
+    def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
+        """Run batches of refits; yield the outcomes of each when it is done, in whatever order.
+
+        Raises
+        ------
+        WorkersLost
+            When some died; nothing more comes then of batches that are not done.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refitter:
+    """Everything that a refit needs beside its task; travels to the workers once, as one piece.
+
+    Attributes
+    ----------
+    data, learner, loss, resampler
+    seconds_at_most : float or None
+        How long one refit may take.
+    """
+
+    data: AuditData
+    learner: Learner
+    loss: Loss
+    resampler: Resampler
+    seconds_at_most: float | None = None
+
+    def run(self, task: Task, *, may_exit: bool = False, catch_warnings: bool = True) -> Outcome:
+        """Train on the task's rows and return the losses on the rows it left out."""
+        draw = self.resampler.draw(task)
+        result: dict[str, Any]
+        started = time.perf_counter()
+        try:
+            with (
+                _caught(catch_warnings) as caught,
+                time_limit(self.seconds_at_most, may_exit=may_exit),
+            ):
+                result = self._fit_and_score(task, draw)
+        except PredictionError:
+            raise  # no other rows would help
+        except RefitTimeout:
+            limit = f"the refit took longer than fit_timeout, {self.seconds_at_most:g} s"
+            result = {"error": f"TimeoutError: {limit}", "timed_out": True}
+        except Exception as error:  # whatever a learner raises is reported, never lost
+            result = {"error": f"{_cause(error)}\n\n{traceback.format_exc()}"}
+        texts = {f"{w.category.__name__}: {w.message}" for w in caught}
+        seconds = time.perf_counter() - started
+        return Outcome(task=task, seconds=seconds, warnings=tuple(sorted(texts)), **result)
+
+    def run_batch(
+        self, tasks: Sequence[Task], *, may_exit: bool = False, catch_warnings: bool = True
+    ) -> list[Outcome]:
+        """Run several tasks in one go."""
+        return [self.run(task, may_exit=may_exit, catch_warnings=catch_warnings) for task in tasks]
+
+    def _fit_and_score(self, task: Task, draw: Draw) -> dict[str, Any]:
+        seed = self.resampler.fit_seed(task)
+        # nobody holds on to the training rows, so that others take their place when it is scored
+        predictor = self.learner.fit(self._rows(task, draw.training), seed)
+        validation, held_back = self._score(predictor, task, draw)
+        return {
+            "validation": validation,
+            "held_back": held_back,
+            "one_class": isinstance(predictor, ConstantPredictor),
+            "draw": None if task.purpose in WHOLE else replace(draw, training=draw.training[:0]),
+        }
+
+    def _rows(self, task: Task, chosen: RowNumbers) -> Rows:
+        at, weight = self.resampler.arranged(task, chosen), self.data.weight
+        return Rows(
+            X=self.data.take(at),
+            target=self.data.target[at],
+            ids=self.data.ids[at],
+            weight=None if weight is None else weight[at],
+        )
+
+    def _score(self, predictor: Any, task: Task, draw: Draw) -> tuple[Losses, Losses]:
+        chosen = np.concatenate([draw.validation, draw.held_back])
+        if not len(chosen):  # drawn with replacement, V̂ can be used up
+            return np.zeros(0), np.zeros(0)
+        at = self.resampler.arranged(task, chosen)
+        losses = self.loss.evaluate(predictor, self.data.take(at), self.data.target[at])
+        return losses[: len(draw.validation)], losses[len(draw.validation) :]
+
+
+@contextmanager
+def _caught(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
+    if not wanted:
+        yield []
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield caught
+
+
+def _cause(error: Exception) -> str:
+    """Return what an exception says in its first line; the last may be a detail or a drawing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def close_quietly(results: Any) -> None:
+    """Close joblib's generator without its warning that tasks were cancelled: they were meant to be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        results.close()

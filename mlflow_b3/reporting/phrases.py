@@ -1,0 +1,599 @@
+"""Phrases that tables, charts and sentences share: premises, method, linkage, CVc."""
+
+import math
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from mlflow_b3.auditing.findings import original_words
+from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.correlated.report import FEW_GROUPS, WITHHELD, CvcReport, GroupLevel
+from mlflow_b3.estimation.bounds import CONFIDENCE
+from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.linkage.leak import LeakEstimate, LeakShare
+from mlflow_b3.refit.learner import CLASSES_READ
+from mlflow_b3.results import Result, loss_words, number, percent, shortened, visible
+
+# --- What linkage evidence says, in sentences
+
+
+def describe_evidence(report: AuditReport, leak: LeakEstimate) -> str:
+    """Return what linkage evidence says about the rows, as the premise of the answer."""
+    low, high = report.settings.claim or (0.0, 1.0)
+    share = leak.validation
+    mates = "have records of the same true cluster in training"
+    seen = f"of the validation rows {mates}"
+    if report.e0 is None:
+        found = f"all validation rows may {mates}, or so many that the others cannot be told"
+    elif share.point is None:
+        found = f"at most {percent(high)} {seen}"
+    else:
+        found = f"{percent(share.point)} ({percent(low)} to {percent(high)}) {seen}"
+    checked = "" if leak.n_labels is None else f"{leak.n_labels} "
+    by = {
+        "resolved_rows": f"By the {checked}rows that were resolved by hand",
+        "partition_samples": "By the posterior samples of the linkage",
+        "linkage_quality": "By the recall of the linkage",
+        "match_probability": "By match probabilities that nobody checked, as an order of magnitude",
+    }
+    return f"{by[report.p0_source]}, {found}. If so"
+
+
+def explain_linkage(report: AuditReport) -> list[str]:
+    """Return both leak shares of linkage evidence, and how the folds were made of it."""
+    leak = report.linkage
+    if leak is None:
+        return []
+    sides = [_share(share, leak.kind) for share in (leak.train, leak.validation)]
+    kind = {
+        "estimate": f"an estimate with a {percent(leak.level)} interval",
+        "upper": "an upper limit if those figures are exact"
+        if leak.n_labels is None
+        else f"an upper limit with {percent(leak.level)} confidence",
+        "lower": "a lower limit",
+        "uncalibrated": "what scores say that nobody checked",
+    }
+    return [
+        f"Leak shares by {leak.method}: {sides[0]} of the training rows of a fold have records of the "
+        f"same true cluster in validation, {sides[1]} of the validation rows have some in training; "
+        f"{kind[leak.kind]}. The second drives the score; the first falls as folds are added, the "
+        "second does not." + _as_split_rate(report)
+    ]
+
+
+def _share(share: LeakShare, kind: str) -> str:
+    if share.point is None:
+        return f"{percent(share.low)} to {percent(share.high)}"
+    if kind == "uncalibrated":  # its ends are no interval
+        return percent(share.point)
+    return f"{percent(share.point)} ({percent(share.low)} to {percent(share.high)})"
+
+
+def _as_split_rate(report: AuditReport) -> str:
+    """Return the split rate of the table that goes with the seen share, where there is one."""
+    leak, apart = report.linkage, 2 * seen_share(0.5, report.folds).share
+    upper = leak is not None and leak.kind == "upper"
+    seen = leak.validation.high if leak is not None and upper else report.p0
+    if report.e0 is None or seen is None or seen >= apart:
+        return ""
+    return f" In the table of split rates that is {'at most ' * upper}{percent(seen / apart)}."
+
+
+def explain_regression(report: AuditReport) -> list[str]:
+    """Return what the regression of losses on leak probabilities says, where it was made."""
+    return [] if report.regression is None else [report.regression.statement]
+
+
+# --- On what the numbers of an audit rest: what is known of the leakage, the folds, the confidence
+
+NOT_FINITE = "Some of the numbers of this audit are not finite, so they say nothing."
+
+
+#: An end of an interval that is so many times the loss of a constant prediction limits nothing.
+SENSELESS = 10.0
+
+
+def largest_sensible(report: AuditReport) -> float:
+    """Return the loss beyond which a number is an artefact of extrapolation, not worth printing.
+
+    Ten times the loss of the best constant prediction, of the score by ids, or of the threshold,
+    whichever is largest. Losses with a natural limit, such as error rates, need none.
+    """
+    settings = report.settings
+    if settings.loss_bound is not None and settings.loss != "log":
+        return math.inf
+    given = report.threshold if settings.threshold_given else None
+    known = [report.loco_interval[1], report.constant_loss or 0.0, given or 0.0]
+    largest = max(value for value in known if not math.isnan(value))
+    return SENSELESS * largest if largest > 0 else math.inf
+
+
+def sensible_number(report: AuditReport, value: float) -> str:
+    """Return a loss in words, without digits where it is an artefact of extrapolation."""
+    most = largest_sensible(report)
+    return f"over {number(most)}" if value > most else number(value)
+
+
+def is_finite(report: AuditReport) -> bool:
+    """Return whether all numbers that an answer is made of are numbers."""
+    numbers = (
+        *(report.e0, *report.e0_interval, report.threshold, report.inflation),
+        *(report.iid, report.loco, *report.loco_interval, report.test.pvalue),
+    )
+    return all(math.isfinite(value) for value in numbers if value is not None)
+
+
+def premise_of(report: AuditReport) -> str:
+    """Return what is known about the ids, as the condition of everything that follows."""
+    settings = report.settings
+    wrong = f"carry a wrong {settings.cluster!r}"
+    if settings.claim is None:
+        return f"If at most half of the rows {wrong} or belong to split clusters"
+    low, high = settings.claim
+    rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
+    if report.linkage is not None:
+        return describe_evidence(report, report.linkage)
+    if report.p0_source == "match_column":
+        return (
+            f"By match probabilities of the rows that nobody checked, {percent(settings.middle)} of "
+            f"them {wrong}, or anything from {rate}. If so"
+        )
+    if report.p0_source == "cluster_error":
+        return f"If {rate} of the rows {wrong}"
+    if report.p0_source == "split_rate":
+        return f"If {rate} of the rows belong to a cluster that was split in two ids"
+    known = "If"
+    if report.p0_source == "mixture":
+        rate = f"at most {percent(high)}"
+        if report.e0 is None:
+            known = "The rows do not tell how many of them leaked. If"
+            if settings.p0_validation is None:
+                return f"{known} at most half of them {wrong} and no cluster was split"
+    back = "as many rows leaked back"
+    if settings.p0_validation is not None:
+        back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
+    return f"{known} {rate} of the training rows of a fold belong to its validation clusters, and {back}"
+
+
+def folds_words(report: AuditReport) -> str:
+    """Return by which folds the score is that keeps clusters apart, as far as they do."""
+    settings = report.settings
+    if shares_clusters(report):
+        return "on the given folds"
+    if settings.fold_threshold is None and settings.purge_threshold is None:
+        return "by the cluster ids as they are"
+    return "on folds made with match probabilities"
+
+
+def shares_clusters(report: AuditReport) -> bool:
+    """Return whether folds have rows of one cluster id on both sides."""
+    return any(fold.shared_clusters for fold in report.folds)
+
+
+def is_half(report: AuditReport) -> bool:
+    """Return whether e0 is the value for half of an upper limit on the leakage."""
+    upper = report.linkage is not None and report.linkage.kind == "upper"
+    return report.e0 is not None and (upper or report.p0_source == "mixture")
+
+
+def is_mixture(report: AuditReport) -> bool:
+    """Return whether e0 is solved from a mixture of seen and new rows, not read from the curve."""
+    known = report.e0 is not None and report.fragments is not None
+    return report.settings.pattern == "fragments" and known
+
+
+def confidence_of(report: AuditReport) -> str:
+    """Return the confidence of the interval of e0.
+
+    Where it is over all leakage up to a limit that itself may fail, both may.
+    """
+    limit = 1.0
+    if is_half(report) and report.p0_source == "mixture":
+        limit = 0.95 if report.p0_bound is None else report.p0_bound.confidence
+    elif is_half(report) and report.linkage is not None and report.linkage.n_labels is not None:
+        limit = report.linkage.level
+    return percent(CONFIDENCE + limit - 1)
+
+
+def rate_of(report: AuditReport, *, split: bool) -> str:
+    """Return what the horizontal axis of a sensitivity curve is called."""
+    if split:
+        return "split rate"
+    # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
+    return "leaked share p0" if report.sensitivity.error is None else "cluster error"
+
+
+# --- A report whose names can be shown: nothing in them is hidden, and none floods the page
+
+LONGEST_NAME = 100
+LONGEST_TEXT = 2000
+LONGEST_LINE = 300
+#: Lines of a long traceback that are shown of its beginning, and of its end.
+HALF_OF_TRACEBACK = 20
+#: Fields with names that others chose; all other text is sentences.
+NAMES = frozenset(
+    {
+        *("model", "uri", "run_id", "model_id", "refit", "loss", "target", "cluster", "features"),
+        *("sample_weight", "data_source", "id", "mate_id", "method_options", "refit_options"),
+        *("name", "grouped_by", "coordinates"),
+    }
+)
+Report = TypeVar("Report", bound=Result)
+
+
+def readable(report: Report) -> Report:
+    """Return the report with visible and short names, for people.
+
+    The numbers are the same, but an upper end of e0 that limits nothing is left out. Names come from tables, models and run tags. They may be long, span lines, or contain characters
+    that are invisible or turn the direction of what follows.
+    """
+    shown = _readable(report, LONGEST_TEXT)
+    if isinstance(shown, AuditReport):
+        low, high = shown.e0_interval
+        if high is not None and high > max(low, largest_sensible(shown)):
+            shown = replace(shown, e0_interval=(low, None))
+    assert isinstance(shown, type(report))
+    return shown
+
+
+def _readable(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return shorten(visible(value), longest)
+    if isinstance(value, tuple) and value and not isinstance(value[0], float):
+        return tuple(_readable(item, longest) for item in value)
+    if isinstance(value, dict):
+        return {_readable(key, longest): _readable(item, longest) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        texts = {
+            field.name: _readable(
+                getattr(value, field.name), LONGEST_NAME if field.name in NAMES else longest
+            )
+            for field in fields(value)
+            if not field.metadata.get("kept_apart")
+        }
+        return replace(value, **texts)
+    return value
+
+
+def traceback_lines(report: AuditReport) -> list[str]:
+    """Return the traceback of the first refit that failed, line by line, in no way hidden."""
+    text = report.refits.traceback if report.refits is not None else None
+    lines = (text or "").splitlines()
+    if len(lines) > 2 * HALF_OF_TRACEBACK:
+        lines = [*lines[:HALF_OF_TRACEBACK], "…", *lines[-HALF_OF_TRACEBACK:]]
+    return [shorten(visible(line), LONGEST_LINE) for line in lines]
+
+
+def shorten(text: str, longest: int) -> str:
+    """Keep the beginning and the end, where names differ."""
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end]} … {text[-end:]}"
+
+
+# --- What corrected cross-validation found, in sentences that need no statistics to read
+
+TITLE = "Cross-validation corrected for correlated rows"
+SIGNATURE = "B338"
+#: A bias of this part of an interval's half width takes 3 % from its confidence of 95 %.
+NEGLIGIBLE = 0.25
+#: How the learner's part in the simulated world was computed.
+ENGINES = {
+    "fast": "The learner is linear in its features, so that formulas stand for the training of others.",
+    "joint": "The mixed model was fitted again to each simulated sample, at fixed variances between "
+    "groups.",
+    "full": "The model was trained again for each of them.",
+    "hot": "Training went on from the model's own parameters for a while, which is of lower quality.",
+    "last_layer": "Only the last layer was trained again, which is of lower quality.",
+}
+#: Where the part comes from that does not depend on groups.
+WORKING = {
+    "score": "what the model itself predicts for a row when it was trained without the row's group, "
+    "recalibrated",
+    "glmm": "a linear function of all features, fitted together with the groups. Features that are "
+    "alike within groups take variance from them: in simulations the correction was 41 to 69 % of "
+    "the bias",
+    "given": "that of another candidate, or what the user gave, so that several models can be compared in "
+    "one world",
+}
+
+
+def joined(names: list[str]) -> str:
+    """Return names as an enumeration."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def scope_words(report: CvcReport) -> str:
+    """Return for which groups the corrected loss holds."""
+    new = [repr(group.name) for group in report.groups if group.new]
+    seen = [repr(group.name) for group in report.groups if not group.new]
+    if report.field is not None:
+        return f"for new regions by {joined(new or seen)}"
+    told = ([f"new groups of {joined(new)}"] if new else []) + (
+        [f"known groups of {joined(seen)}"] if seen else []
+    )
+    return f"for {joined(told)}"
+
+
+def value_words(value: float | None, ends: tuple[float, float] | None) -> str:
+    """Return a loss with its interval."""
+    if ends is None:
+        return number(value)
+    return f"{number(value)} (95 % interval {number(ends[0])} to {number(ends[1])})"
+
+
+def answer_cvc(report: CvcReport) -> str:
+    """Return the answer in a sentence; where there is none, why first."""
+    word = loss_words(report.loss)
+    if report.cvc is None:
+        whole = ""
+        if report.grouped is not None:
+            whole = (
+                f" Folds of whole groups of {report.grouped_by!r}, which need no model of the "
+                f"correlation, say {value_words(report.grouped, report.grouped_interval)}."
+            )
+        return (
+            f"The correction is withheld: {_reason(report)} The {word} by cross-validation alone is "
+            f"{value_words(report.cv, report.cv_interval)}, which is too good by an unknown amount "
+            f"where rows of a group are alike.{whole}"
+        )
+    low = " This comes from an approximation of lower quality." if report.lower_quality else ""
+    return (
+        f"Cross-validation says {number(report.cv)} ({word}); {scope_words(report)} expect "
+        f"{value_words(report.cvc, report.interval)}.{low}"
+    )
+
+
+def _reason(report: CvcReport) -> str:
+    reasons = [f.message for f in report.findings if f.code in WITHHELD]
+    reasons = reasons or [f.message for f in report.findings]
+    ended = [reason if reason.endswith(".") else f"{reason}." for reason in reasons]
+    return " ".join(ended) if ended else "it could not be computed."
+
+
+def explain_cvc(report: CvcReport) -> list[str]:
+    """Return what the correction is, what it rests on, and how it was made; nothing without one."""
+    if report.cvc is None:
+        return []
+    return [*_bias(report), *_groups(report), *_field(report), *_made(report)]
+
+
+def _bias(report: CvcReport) -> list[str]:
+    if report.bias is None:
+        return []
+    value, gain = (
+        value_words(report.bias, report.bias_interval),
+        "rows of the same groups in training",
+    )
+    low, high = report.bias_interval or (report.bias, report.bias)
+    text = f"The difference, {value}, is what cross-validation gains from {gain}."
+    if low <= 0:
+        text = f"The difference is {value}: that cross-validation gains from {gain} is not shown."
+    if report.bias_error:
+        text += f" The number of simulated samples adds a standard error of {number(report.bias_error)}."
+    noise = report.cv_interval[1] - report.cv
+    if high <= NEGLIGIBLE * noise:
+        text += (
+            f" Even its upper end is less than a quarter of the noise of cross-validation itself "
+            f"({number(noise)}), so that plain cross-validation is good enough here."
+        )
+    return [text]
+
+
+def _groups(report: CvcReport) -> list[str]:
+    known = [group for group in report.groups if group.sd is not None]
+    if not known or report.task != "classification":
+        return []
+    largest = max(known, key=_sd)
+    if not 0 < _sd(largest) < 100:
+        return []
+    most = f"Groups differ most by {largest.name!r}. " if len(known) > 1 else ""
+    return [
+        f"{most}A standard deviation of {number(largest.sd)} on the "
+        "scale of log odds means that about one group in three has odds more than "
+        f"{math.exp(_sd(largest)):.2g} times above or below those of an average group."
+    ]
+
+
+def _sd(group: GroupLevel) -> float:
+    return 0.0 if group.sd is None else group.sd
+
+
+def _field(report: CvcReport) -> list[str]:
+    field = report.field
+    if field is None:
+        return []
+    places = joined([repr(name) for name in field.coordinates])
+    return [
+        f"Rows are alike where they are near each other by {places}: the correlation falls to "
+        f"{percent(math.exp(-1))} at a distance of {number(field.reach)}. Rows of different regions "
+        f"still share a covariance of {number(field.across)}, and so will new regions."
+    ]
+
+
+def _made(report: CvcReport) -> list[str]:
+    source = WORKING.get(report.working, repr(report.working))
+    if report.slope is not None:
+        source += f" (slope {number(report.slope)})"
+    what, noise = (
+        ("log odds are", "") if report.task == "classification" else ("targets are", " and noise")
+    )
+    effect = "a normal effect of each group" if report.field is None else "a random field"
+    draws = (
+        f"{report.draws} samples were simulated."
+        if report.draws
+        else "Nothing had to be simulated."
+    )
+    return [
+        f"In the simulated world {what} the sum of {effect}{noise} and of a fixed part: {source}. "
+        f"{draws} {ENGINES.get(report.engine, '')}".rstrip()
+    ]
+
+
+def describe_cvc(report: CvcReport) -> str:
+    """Return how the correction was made, for the record."""
+    groups = ", ".join(
+        f"{group.groups} of {group.name!r} ({'new ones' if group.new else 'the same'} in use)"
+        for group in report.groups
+    )
+    return (
+        f"CV_c: {report.n_rows} rows, groups {groups}, {report.folds} folds of rows, loss {report.loss}, "
+        f"engine {report.engine!r}, {report.draws} simulated samples, working model "
+        f"{report.working!r}, seed {report.seed}."
+    )
+
+
+def trust_cvc(report: CvcReport) -> list[str]:
+    """Return when to trust which of the scores; nothing where there is no corrected one."""
+    if report.cvc is None:
+        return []
+    found = [
+        *_beside_grouped(report),
+        "CV_c takes features of new groups to be like those of these rows. What a learner gains by "
+        "recognising groups from their features it does not see; folds of whole groups do.",
+        "CV_c takes group ids as right. In simulations a share p of wrong ids left about (1-p)³ of the "
+        "correction, so that it is too small: some 70 % of it with 10 % wrong. An audit that is told "
+        "how many are wrong corrects for them by e0.",
+    ]
+    fewest = min(report.groups, key=lambda group: group.groups)
+    if fewest.groups < FEW_GROUPS:
+        found.append(
+            "With few groups CV_c is right on average and noisy in each case: it removes bias and adds "
+            f"variance. Here {fewest.name!r} has {fewest.groups} groups."
+        )
+    return found
+
+
+def _beside_grouped(report: CvcReport) -> list[str]:
+    if report.grouped is None or report.cvc is None:
+        return []
+    name = repr(report.grouped_by)
+    others = [
+        repr(group.name)
+        for group in report.groups
+        if group.new and not group.nested and group.name != report.grouped_by
+    ]
+    shared = ""
+    if others:
+        shared = (
+            f" Folds of whole {name} still share groups of {joined(others)} between training and "
+            "validation, for which CV_c corrects too."
+        )
+    codes = {finding.code for finding in report.findings}
+    side = apart(report.grouped, report.grouped_interval, report.cvc, report.interval)
+    if SIGNATURE in codes or side > 0:
+        return [
+            f"Folds of whole groups of {name} score worse than CV_c. Features seem to tell groups "
+            f"apart; then trust the grouped score.{shared}"
+        ]
+    if side < 0:
+        return [
+            f"Folds of whole groups of {name} score better than CV_c. Either other levels matter, or "
+            "the correction is too large, as it can be for weak models: in simulations it was 131 % "
+            f"of the bias for nearest neighbours. Take CV_c as the cautious number.{shared}"
+        ]
+    return [f"CV_c and folds of whole groups of {name} differ by no more than their noise.{shared}"]
+
+
+def apart(
+    value: float,
+    ends: tuple[float, float | None] | None,
+    other: float,
+    other_ends: tuple[float, float | None] | None,
+) -> int:
+    """Return 1 or -1 where a value is above or below another by more than both intervals, else 0."""
+    if _holds(ends, other) or _holds(other_ends, value):
+        return 0
+    return (value > other) - (value < other)
+
+
+def _holds(ends: tuple[float, float | None] | None, value: float) -> bool:
+    if ends is None:
+        return False
+    return ends[0] <= value and (ends[1] is None or value <= ends[1])
+
+
+# --- How the numbers of an audit were made, in words
+
+ROUTE_WORDS = {
+    "clone": "an untrained copy with the same parameters was trained on other rows",
+    "parameters": "a model with the recovered parameters was trained on other rows",
+    "trainer": "the training function was called with other rows",
+    "fresh": "the network was initialised anew and trained by its recipe on other rows",
+    "hot-start": "training went on from the logged weights on other rows",
+    "last-layer": "the network's last layer was trained again on other rows, its features kept",
+    "head": "a linear model on the model's outputs was trained on other rows",
+}
+
+
+def describe_method(report: AuditReport) -> str:
+    """Return how the numbers were made, for the record."""
+    s = report.settings
+    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
+    draws += "" if s.n_train is None else f", {s.n_train} rows each"
+    features = f"features {shortened(s.features)}" if s.features else "no features"
+    corrected = "" if report.cvc is None else f" {describe_cvc(report.cvc)}"
+    return (
+        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {features}, "
+        f"{fold_words(report)}, "
+        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
+        f"{estimator_words(report)}, curve sharpness at most "
+        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}.{corrected}"
+    )
+
+
+def describe_refit(report: AuditReport) -> str:
+    """Return how the model was trained again, and what that means for the result."""
+    s = report.settings
+    meaning = (
+        "so that all of the bias can show"
+        if s.refit_strength == "full"
+        else "so that only part of the bias can show: losses are lower bounds"
+    )
+    what = ROUTE_WORDS.get(s.refit, "the model was trained again by another package's flavour")
+    parts = [f"Route '{s.refit}': {what}, {meaning}", *s.refit_notes]
+    if s.sample_weight is not None:
+        parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
+    if s.refit_agreement is not None:
+        equal = (
+            "its predictions" if s.task == "classification" else "the variance of its predictions"
+        )
+        parts.append(
+            f"trained on all rows it agrees with {original_words(s)} in {percent(s.refit_agreement)} of "
+            f"{equal}" + (", by that reading of its classes" if _classes_read(s) else "")
+        )
+    return "; ".join(parts) + "."
+
+
+def _classes_read(settings: Settings) -> bool:
+    return any(note.startswith(CLASSES_READ) for note in settings.refit_notes)
+
+
+def estimator_words(report: AuditReport) -> str:
+    """Return the estimator of the loss on new clusters, with its options."""
+    s = report.settings
+    if s.pattern == "fragments":
+        return "mixture"
+    options = [f"{name} {value}" for name, value in s.method_options.items()]
+    if report.sketch_error is not None:
+        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
+    return f"{s.method} ({', '.join(options)})" if options else s.method
+
+
+def fold_words(report: AuditReport) -> str:
+    """Return how many folds there were, and what they kept together."""
+    settings = report.settings
+    each = len(report.folds) // settings.repeats
+    count = "1 fold" if each == 1 else f"{each} folds"
+    if settings.repeats > 1:
+        count += f" assigned anew {settings.repeats} times"
+    if settings.fold_threshold is not None:
+        count += (
+            f" that keep rows with a match probability from {settings.fold_threshold:g} together"
+        )
+    if settings.purge_threshold is not None:
+        count += (
+            " without training rows whose cluster has a match probability from "
+            f"{settings.purge_threshold:g} with validation rows"
+        )
+    return count

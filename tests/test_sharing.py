@@ -214,7 +214,7 @@ def test_a_folder_that_is_not_there_is_named(monkeypatch, tmp_path):
 def test_the_folder_of_a_killed_process_is_removed():
     script = """
         import time
-        from mlflow_b3.measurement.sharing import share
+        from mlflow_b3.measurement.runner import share
         with share(1) as handle:
             print(handle.folder, flush=True)
             time.sleep(60)

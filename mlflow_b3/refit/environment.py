@@ -193,7 +193,7 @@ def run_in_model_environment(uri: str, arguments: Sequence[str], env_manager: st
         wanted.add(needed)
         environment = _build(model, uri, env_manager)
         _require_complete(environment, needed)
-        package = Path(__file__).parent
+        package = Path(__file__).parents[1]
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, folder / "path" / package.name, ignore=ignored)
         return _run(environment, arguments, folder / "path")

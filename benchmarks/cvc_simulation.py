@@ -2,7 +2,7 @@
 
     python benchmarks/cvc_simulation.py --samples 220 --seed 0 --jobs 2
 
-The design is that of Yuval and Rosset (AISTATS 2025), which `tests/correlated/published_simulation.py`
+The design is that of Yuval and Rosset (AISTATS 2025), which `tests/unit/correlated/published_simulation.py`
 draws. References are runs of a prototype with its own seeds; their standard errors are in brackets, and
 the last column is the difference over the error of both. Where a reference has none, it is over ours.
 

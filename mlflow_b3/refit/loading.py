@@ -89,11 +89,11 @@ def training_datasets(run: Any) -> list[Any]:
 
 
 def _datasets(run_id: str | None) -> list[Any]:
+    if not run_id:
+        return []
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    if not run_id:
-        return []
     try:
         return training_datasets(MlflowClient().get_run(run_id))
     except (MlflowException, OSError):

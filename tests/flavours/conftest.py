@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from stores import *  # noqa: F403 - fixtures
 
 from mlflow_b3 import AuditReport, audit
 from mlflow_b3.refit.learner import AuditedModel, Learner, Rows

@@ -1,0 +1,126 @@
+"""The command line, killed and stopped for real: the same command goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import mlflow
+import pytest
+from learners import Patient
+
+from mlflow_b3 import make_clinic
+from mlflow_b3.cli import INTERRUPTED
+
+pytestmark = pytest.mark.newest
+
+BUDGET = 160
+
+
+@pytest.fixture
+def shop(mlflow_store, tmp_path, monkeypatch):
+    """Log a slow model, and return the command that audits it and the folder of its journals."""
+    del mlflow_store
+    clinic = make_clinic(patients=30, records=4, cluster_error=0.1, seed=0).frame
+    data = tmp_path / "records.csv"
+    clinic.to_csv(data, index=False)
+    features = clinic.drop(columns=["disease", "patient_id"])
+    here = os.path.dirname(__file__)
+    with mlflow.start_run():
+        info = mlflow.sklearn.log_model(
+            Patient(0.03).fit(features, clinic.disease),
+            name="patient",
+            serialization_format="cloudpickle",
+            code_paths=[os.path.join(here, "learners.py")],
+            pip_requirements=["scikit-learn"],
+        )
+    monkeypatch.setenv("PYTHONPATH", here)
+    journals = tmp_path / "journals"
+    monkeypatch.setenv("MLFLOW_B3_JOURNALS", str(journals))
+    command = [sys.executable, "-m", "mlflow_b3", "audit", "--model-uri", info.model_uri]
+    command += ["--data", str(data), "--target", "disease", "--cluster", "patient_id"]
+    command += ["--cluster-error", "0.1", "--folds", "3", "--repeats", "1"]
+    command += ["--budget", str(BUDGET), "--n-jobs", "2", "--backend", "loky"]
+    return command, journals, info
+
+
+def start(command, *more):
+    return subprocess.Popen(
+        [*command, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_refits(journals, count, process):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        lines = [path.read_bytes().count(b"\n") for path in journals.glob("*.jsonl")]
+        if lines and lines[0] > count:
+            return
+        time.sleep(0.02)
+    process.kill()
+    pytest.fail(f"no refits: {process.communicate()}")
+
+
+def numbers(path):
+    report = json.loads(path.read_text())
+    return {k: v for k, v in report.items() if k not in ("refits", "settings")}
+
+
+def test_killed_and_started_again_it_gives_the_numbers_of_one_go(shop, tmp_path):
+    command, journals, info = shop
+    whole, resumed = tmp_path / "whole.json", tmp_path / "resumed.json"
+    subprocess.run(
+        [*command, "--journal", "none", "--output", whole], check=True, capture_output=True
+    )
+    assert not journals.exists()
+    killed = start(command)
+    wait_for_refits(journals, 60, killed)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    (journal,) = journals.iterdir()
+    kept = journal.read_bytes().count(b"\n") - 1
+    assert 60 <= kept < BUDGET
+    again = subprocess.run([*command, "--output", resumed], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert numbers(resumed) == numbers(whole)
+    assert not list(journals.iterdir()), "a journal goes when its audit is recorded"
+    statuses = [run.info.status for run in mlflow.search_runs(output_format="list")]
+    assert statuses.count("FINISHED") == 3, "the model's run, and two audits"
+    assert "b3/e0" in mlflow.get_run(info.run_id).data.metrics
+
+
+def test_ctrl_c_in_a_terminal_prints_what_is_known_and_leaves_the_journal(shop, tmp_path):
+    command, journals, info = shop
+    output = tmp_path / "part.json"
+    process = start(command, "--output", str(output))
+    wait_for_refits(journals, 110, process)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal tells the workers, too
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED, stderr
+    assert "? Not known: the audit was stopped after" in stdout
+    assert "Traceback" not in stdout + stderr
+    assert json.loads(output.read_text())["refits"]["partial"]
+    assert len(list(journals.iterdir())) == 1
+    model_run = mlflow.get_run(info.run_id)
+    assert not [name for name in model_run.data.metrics if name.startswith("b3/")]
+    assert not [name for name in model_run.data.tags if name.startswith("b3.")]
+    (part,) = mlflow.search_runs(filter_string="tags.`b3.partial` = 'true'", output_format="list")
+    assert part.info.status == "KILLED"
+    assert "b3/e0" in part.data.metrics
+
+
+def test_ctrl_c_too_early_says_where_the_refits_are(shop):
+    command, journals, _ = shop
+    process = start(command)
+    wait_for_refits(journals, 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert f"in the journal '{journals}" in stderr
+    assert "Traceback" not in stderr

@@ -1,0 +1,708 @@
+"""The whole flow in Python: from a model and a table to a report."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from learners import Patient
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import mlflow_b3 as b3
+from mlflow_b3.auditing.findings import audit_findings
+from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
+from mlflow_b3.measurement.refits import FitCounts
+from mlflow_b3.refit import load_model
+from mlflow_b3.reporting.words import headline_of
+from mlflow_b3.tracking.writing import curves_of
+
+pytestmark = pytest.mark.newest
+
+COLUMNS = {"target": "disease", "cluster": "patient_id", "progress": False}
+SMALL = {"folds": 2, "budget": 50}
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    return b3.make_clinic(patients=100, records=6, cluster_error=0.1, seed=3)
+
+
+@pytest.fixture(scope="module")
+def report(clinic):
+    return b3.audit(KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, **COLUMNS)
+
+
+def codes(report):
+    return {finding.code for finding in report.findings}
+
+
+def test_the_corrected_loss_is_above_the_loss_on_noisy_clusters_and_near_the_truth(clinic, report):
+    truth = clinic.truth(KNeighborsClassifier(3))
+    assert report.iid < report.loco < report.e0
+    assert report.e0_interval[0] <= truth <= report.e0_interval[1]
+    assert abs(report.e0 - truth) < abs(report.loco - truth)
+    assert report.e0_secant is None or report.e0_secant < truth
+    assert report.inflation == pytest.approx(report.e0 - report.loco)
+
+
+def test_a_report_survives_json(report):
+    assert b3.AuditReport.from_dict(json.loads(report.to_json())) == report
+    assert "e0_guaranteed" not in report.to_dict()
+
+
+def test_a_report_of_an_earlier_version_keeps_its_bound_under_the_old_name_only(report):
+    old = {**report.to_dict(), "e0_guaranteed": 0.3}
+    del old["e0_secant"]
+    read = b3.AuditReport.from_dict(old)
+    assert (read.e0_secant, read.e0_guaranteed) == (None, 0.3)
+    assert read.to_dict() == {**old, "e0_secant": None}
+
+
+def test_the_test_finds_that_the_learner_profits(report):
+    assert report.test.rejected
+    assert report.test.units == 100, "clusters, not rows"
+
+
+def test_the_same_seed_gives_the_same_report_and_another_one_does_not(clinic):
+    options = {**COLUMNS, **SMALL, "cluster_error": 0.1}
+    first = b3.audit(KNeighborsClassifier(3), clinic.frame, **options)
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, **options) == first
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, seed=1, **options).e0 != first.e0
+
+
+def test_the_cluster_error_becomes_the_shares_of_the_folds(report):
+    """p_T = q·|V̂|/N."""
+    assert report.p0 == pytest.approx(0.1 / 5, rel=0.01)
+    assert report.p0_source == "cluster_error"
+
+
+def test_p0_alone_means_as_many_rows_leak_back(clinic, report):
+    again = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=report.p0, **COLUMNS)
+    assert again.e0 == pytest.approx(report.e0, rel=1e-3)
+    one_way = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, p0=report.p0, p0_validation=0, **COLUMNS
+    )
+    assert one_way.e0 < again.e0
+
+
+def test_the_sensitivity_curve_passes_through_the_estimate(report):
+    at = report.sensitivity.error.index(0.1)
+    assert report.sensitivity.e0[at] == pytest.approx(report.e0, abs=1e-6)
+
+
+def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(report):
+    path = report.path
+    assert path.loss[0] == pytest.approx(report.e0)
+    assert (path.low[0], path.high[0]) == pytest.approx(report.e0_interval)
+    assert path.exposure[-1] == 0.0
+    assert path.loss[-1] == pytest.approx(path.measured_loss[0], abs=report.curve.stderr[1])
+    assert list(path.loss) == sorted(path.loss, reverse=True)
+    assert path.measured_exposure == pytest.approx(report.curve.exposure)
+
+
+def test_the_losses_of_the_folds_make_up_the_score(report):
+    rows = [fold.n_validation for fold in report.folds]
+    assert np.average([fold.loss for fold in report.folds], weights=rows) == pytest.approx(
+        report.loco
+    )
+
+
+def test_the_rows_of_the_folds_are_kept_but_not_in_the_dictionary(report):
+    assert [len(fold.validation) for fold in report.splits] == [
+        fold.n_validation for fold in report.folds
+    ]
+    assert "splits" not in report.to_dict()
+
+
+def test_the_tipping_point_is_where_guessing_is_as_good(clinic, report):
+    guessing = 1 - clinic.frame["disease"].value_counts(normalize=True).max()
+    assert report.threshold == pytest.approx(guessing)
+    tip = report.tipping_cluster_error
+    assert np.interp(tip, report.sensitivity.error, report.sensitivity.e0) == pytest.approx(
+        guessing
+    )
+
+
+def test_split_patients_are_a_mixture_of_seen_and_new():
+    clinic = b3.make_clinic(patients=60, records=6, split_rate=0.5, seed=4)
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, split_rate=0.5, **COLUMNS)
+    share = report.p0
+    losses = report.fragments
+    seen = losses.seen_loss + share * losses.saturation * losses.gain  # some are already broken
+    mixture = (1 - share) * report.e0 + share * seen
+    assert mixture == pytest.approx(report.loco)
+    assert report.settings.pattern == "fragments"
+    assert report.e0_secant is None
+
+
+def _grouped(rng, clusters, rows):
+    """Return features that tell clusters apart, and the effect of each row's cluster."""
+    owner, effect = np.repeat(np.arange(clusters), rows), rng.normal(size=clusters)
+    features = rng.normal(size=(clusters, 3))[owner] + 0.3 * rng.normal(size=(len(owner), 3))
+    frame = pd.DataFrame(features, columns=["a", "b", "c"]).assign(g=owner)
+    return frame, effect[owner]
+
+
+def test_the_interval_of_a_rating_stays_below_what_ratings_can_be_missed_by():
+    """Without the limit the upper end was in the thousands, for ratings from 1 to 5."""
+    rng = np.random.default_rng(0)
+    frame, effect = _grouped(rng, 30, 8)
+    frame["y"] = np.clip(np.round(3 + effect + 0.7 * rng.normal(size=len(frame))), 1, 5)
+    report = b3.audit(
+        KNeighborsRegressor(3), frame, target="y", cluster="g", cluster_error=0.4, loss="squared"
+    )
+    assert report.settings.loss_ceiling < 16
+    assert report.e0 <= report.e0_interval[1] <= report.settings.loss_ceiling
+    assert max(report.sensitivity.high) <= report.settings.loss_ceiling
+
+
+def test_an_upper_end_that_says_nothing_is_not_given():
+    """The log loss of an overconfident model, 12 clusters, 45 % wrong ids: 34.5 is a cut-off."""
+    rng = np.random.default_rng(1)
+    frame, effect = _grouped(rng, 12, 6)
+    frame["y"] = (effect + 0.3 * rng.normal(size=len(frame)) > 0).astype(int)
+    options = {"target": "y", "cluster": "g", "folds": 5, "budget": 150, "loss": "log"}
+    report = b3.audit(LogisticRegression(C=1000), frame, cluster_error=0.45, **options)
+    assert report.e0_interval[1] is None
+    assert b3.AuditReport.from_json(report.to_json()) == report
+    small = b3.audit(LogisticRegression(C=0.01), frame, cluster_error=0.05, **options)
+    assert small.e0_interval[1] < 2
+
+
+def test_a_range_is_wider_than_its_middle(clinic, report):
+    wide = b3.audit(KNeighborsClassifier(3), clinic.frame, cluster_error=(0.05, 0.15), **COLUMNS)
+    assert wide.e0 == pytest.approx(report.e0, abs=1e-9)
+    assert wide.e0_interval[1] > report.e0_interval[1]
+
+
+def test_without_any_rate_no_single_number_is_given(clinic):
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **SMALL)
+    assert report.e0 is report.p0 is report.inflation is report.e0_secant is None
+    assert report.p0_source == "none"
+    assert "B307" in codes(report)
+    assert report.e0_interval[0] < report.loco < report.e0_interval[1]
+
+
+def test_logistic_regression_is_not_corrected_where_leakage_does_not_matter():
+    clinic = b3.make_clinic(cluster_error=0.1, seed=5)
+    report = b3.audit(LogisticRegression(), clinic.frame, cluster_error=0.1, **COLUMNS)
+    assert abs(report.inflation) < 0.015
+
+
+def regression_table(seed=0):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(40), 5)
+    place = rng.normal(size=(40, 2))[ids]
+    frame = pd.DataFrame(place + 0.1 * rng.normal(size=place.shape), columns=["x1", "x2"])
+    frame["site"] = np.where(ids % 2, "north", "south")
+    frame["yield"] = 100 * (frame["x1"] + rng.normal(size=40)[ids]) + rng.normal(size=200)
+    frame["plot"] = ids
+    return frame
+
+
+@pytest.mark.parametrize("loss", [None, "absolute", lambda y, p: np.abs(y - p) > 50])
+def test_regressors_and_losses_far_above_one(loss):
+    encoder = make_column_transformer((OneHotEncoder(), ["site"]), (StandardScaler(), ["x1", "x2"]))
+    report = b3.audit(
+        make_pipeline(encoder, KNeighborsRegressor(3)),
+        regression_table(),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.05,
+        loss=loss,
+        progress=False,
+    )
+    assert report.iid < report.loco < report.e0
+
+
+@pytest.mark.parametrize("loss", ["log", "brier", "hinge"])
+def test_losses_of_probabilities_and_decision_values(clinic, loss):
+    report = b3.audit(
+        LogisticRegression(), clinic.frame, cluster_error=0.1, loss=loss, **COLUMNS, **SMALL
+    )
+    assert report.e0 is not None
+    assert (report.threshold is None) == (loss == "hinge"), "no best constant decision value"
+
+
+def test_string_labels_and_three_classes():
+    clinic = b3.make_clinic(patients=30, records=5)
+    frame = clinic.frame.assign(disease=pd.qcut(clinic.frame["age"], 3, labels=["a", "b", "c"]))
+    frame["disease"] = frame["disease"].astype(str)
+    report = b3.audit(
+        KNeighborsClassifier(3), frame, cluster_error=0.1, loss="brier", **COLUMNS, **SMALL
+    )
+    assert 0 <= report.e0 <= 1
+
+
+def test_files_and_frames_give_the_same_report(clinic, tmp_path):
+    clinic.frame.to_parquet(tmp_path / "records.parquet")
+    clinic.frame.to_csv(tmp_path / "records.csv", index=False)
+    options = {**COLUMNS, **SMALL, "cluster_error": 0.1}
+    reports = [
+        b3.audit(LogisticRegression(), data, **options)
+        for data in (clinic.frame, tmp_path / "records.parquet", str(tmp_path / "records.csv"))
+    ]
+    assert reports[0] == reports[1]
+    assert reports[0].e0 == pytest.approx(reports[2].e0)
+
+
+def test_folds_that_were_used_are_audited_as_they_are(clinic):
+    splits = list(KFold(3, shuffle=True, random_state=0).split(clinic.frame))
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, folds=splits, cluster_error=0.1, **COLUMNS
+    )
+    assert "B313" in codes(report)
+    assert report.folds[0].shared_rows > 0.9
+
+
+def test_clusters_are_assigned_to_folds_three_times_where_the_budget_allows(clinic, report):
+    assert report.settings.repeats == 3
+    assert len(report.folds) == 15
+    assert report.settings.fits <= 480
+    small = b3.audit(LogisticRegression(), clinic.frame, budget=120, **COLUMNS)
+    assert (small.settings.repeats, len(small.folds)) == (1, 5)
+    twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=100, **COLUMNS)
+    assert len(twice.folds) == 4
+
+
+def test_a_splitter_can_be_given(clinic):
+    report = b3.audit(LogisticRegression(), clinic.frame, folds=GroupKFold(2), budget=50, **COLUMNS)
+    assert len(report.folds) == 2
+
+
+def test_few_clusters_are_left_out_one_at_a_time_and_named_as_few(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % 4)
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS)
+    assert len(report.folds) == 4
+    assert "B301" in codes(report)
+
+
+def test_all_single_row_clusters_are_said_to_tell_nothing(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)))
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS, **SMALL)
+    assert "B311" in codes(report)
+    assert report.fragments is None
+    with pytest.raises(b3.InputError, match="at least two rows"):
+        b3.audit(LogisticRegression(), frame, split_rate=0.1, **COLUMNS, **SMALL)
+
+
+def test_the_papers_scheme_with_replacement_works_too(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, scheme="replace", **COLUMNS
+    )
+    assert report.curve.exhausted_at == pytest.approx(1.0)
+    assert report.e0 > report.loco
+
+
+def test_the_papers_protocol_has_its_own_training_size_and_levels(clinic):
+    """Sixty rows drawn with replacement, 20 levels at equal distances, trend4+mono."""
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        p0=0.05,
+        p0_validation=0,
+        scheme="replace",
+        n_train=60,
+        levels=20,
+        method="trend4+mono",
+        folds=3,
+        **COLUMNS,
+    )
+    assert report.curve.n_train == report.settings.n_train == 60
+    assert np.diff(report.curve.injected) == pytest.approx(report.curve.injected[1])
+    assert len(report.curve.injected) == 20
+    assert report.loco == report.curve.loss[0]
+    assert report.accurate
+    assert report.fragments is None
+    assert "B353" in codes(report)
+    full = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=0.05, folds=3, **COLUMNS)
+    assert report.loco > full.loco  # smaller training sets, worse models
+    assert report.iid > full.iid
+
+
+def test_least_squares_in_an_audit_names_what_would_work_before_the_first_refit(clinic):
+    with pytest.raises(b3.InputError, match=r"n_train=4, levels=6") as caught:
+        b3.audit(
+            KNeighborsClassifier(3),
+            clinic.frame,
+            cluster_error=0.1,
+            method="least-squares",
+            **COLUMNS,
+        )
+    assert "'power', 'basis' or 'trend4+mono'" in str(caught.value)
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        cluster_error=0.1,
+        method="least-squares",
+        scheme="replace",
+        n_train=4,
+        levels=6,
+        **COLUMNS,
+    )
+    assert len(report.losses) == 5
+
+
+def test_basis_is_a_method_of_the_audit(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, method="basis", **COLUMNS
+    )
+    assert report.settings.method == "basis"
+    assert report.e0 > report.loco
+
+
+def test_the_options_of_a_method_are_recorded(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame,
+        cluster_error=0.1,
+        method="sketch",
+        method_options={"groups": 4},
+        **COLUMNS,
+    )
+    options = {"groups": 4, "grouping": "means", "smoothing": 0.1, "objective": "norm"}
+    assert report.settings.method_options == options
+    assert "sketch (groups 4, grouping means" in str(report).replace("\n  ", " ")
+    assert report.accurate
+    assert report.sketch_error > 0
+    assert b3.AuditReport.from_dict(report.to_dict()) == report
+    given = b3.Method(name="sketch", groups=4)
+    again = b3.audit(
+        KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, method=given, **COLUMNS
+    )
+    assert again == report
+
+
+def test_a_method_that_cannot_work_shows_before_the_first_refit(clinic):
+    class Untouched(KNeighborsClassifier):
+        def fit(self, X, y):  # noqa: ARG002 - the signature is scikit-learn's
+            raise AssertionError("refitted")
+
+    for method, options, message in (
+        ("basis", {"order": 7}, "at least 8 levels"),
+        ("trend2", {"order": 2}, "only smoothing, objective"),
+        ("mono", {}, "'basis', 'sketch' or 'power'"),
+    ):
+        frame = clinic.frame if method != "mono" else pd.concat([clinic.frame] * 6)
+        with pytest.raises(b3.InputError, match=message):
+            b3.audit(Untouched(), frame, method=method, method_options=options, **COLUMNS)
+
+
+def test_a_time_is_a_budget(clinic):
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget="20s", **options)
+    assert report.settings.fits >= 40
+
+
+class Tiring(Patient):
+    """Takes longer from the fifth fit on."""
+
+    fits = 0
+
+    def fit(self, X, y):
+        Tiring.fits += 1
+        time.sleep(0.5 if Tiring.fits > 4 else 0.02)
+        return super().fit(X, y)
+
+
+class Refused(KNeighborsClassifier):
+    """Must not be trained."""
+
+    def fit(self, X, y):  # noqa: ARG002 - the signature is scikit-learn's
+        raise AssertionError("refitted")
+
+
+@pytest.mark.parametrize(
+    ("folds", "budget", "least"), [(3, 59, 60), (None, 99, 100), ([([0], [1])] * 4, 79, 80)]
+)
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_fitted(
+    clinic, folds, budget, least
+):
+    with pytest.raises(b3.InputError, match=f"need at least {least}"):
+        b3.audit(Refused(), clinic.frame, folds=folds, budget=budget, **COLUMNS)
+
+
+@pytest.mark.parametrize("options", [{"budget": 19}, {"budget": 59, "folds": 3}, {"budget": "x"}])
+def test_a_budget_that_suits_no_table_is_refused_before_the_model_is_loaded(options):
+    with pytest.raises(b3.InputError, match="budget="):
+        b3.audit("models:/nowhere/1", "nowhere.csv", **COLUMNS, **options)
+
+
+@pytest.mark.parametrize("budget", [46, 50, 73])
+def test_a_budget_is_never_exceeded(clinic, budget):
+    """Two folds of a fifth of the rows: rows alone are split in five, which is three folds more."""
+    rows = np.arange(len(clinic.frame))
+    folds = [(rows[rows % 5 != n], rows[rows % 5 == n]) for n in (0, 1)]
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": folds, "budget": budget}
+    assert b3.audit(KNeighborsClassifier(3), clinic.frame, **options).settings.fits <= budget
+
+
+def test_a_time_that_the_first_refits_show_to_be_too_short_is_refused_at_once(clinic):
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1}
+    started = time.monotonic()
+    with pytest.raises(
+        b3.InputError, match=r"budget='3s' is too short: a refit takes about 0\..*m'"
+    ):
+        b3.audit(Patient(0.5), clinic.frame, budget="3s", **options)
+    assert time.monotonic() - started < 3, "at least 30 refits would take 15 s"
+
+
+def test_a_report_says_where_the_time_ended_before_all_planned_refits(report):
+    counts = FitCounts(planned=480, done=300)
+    (finding,) = [f for f in audit_findings(report, counts) if f.code == "B352"]
+    assert "after 300 of 480 planned refits" in str(finding)
+    assert "B352" not in codes(report)
+
+
+def test_work_stops_when_the_time_is_over(clinic):
+    """Later refits are slower than the first ones, which promised to be fast enough."""
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1}
+    started = time.monotonic()
+    with pytest.raises(b3.InputError, match="budget='4s' is too short"):
+        b3.audit(Tiring(), clinic.frame, budget="4s", **options)
+    assert time.monotonic() - started < 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 35}, r'error rate \(zero_one\) lies between 0 and 1.* give 0.35 or "35%"'),
+        ({"threshold": 35, "loss": "zero_one"}, "lies between 0 and 1"),
+        ({"threshold": -0.1, "loss": "brier"}, r"Brier score \(brier\) lies between 0 and 1"),
+        ({"threshold": 40, "loss": "log"}, "lies between 0 and 34.54"),
+        ({"threshold": "a third"}, "threshold='a third' must be a finite number"),
+    ],
+)
+def test_a_threshold_that_the_loss_cannot_reach_is_refused(clinic, options, message):
+    with pytest.raises(b3.InputError, match=message):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **options)
+
+
+def test_a_threshold_of_a_named_loss_is_refused_before_the_model_is_loaded():
+    with pytest.raises(b3.InputError, match=r"squared\) is at least 0\. Give a threshold in that"):
+        b3.audit("models:/nowhere/1", "no.csv", threshold=-1, loss="squared", **COLUMNS)
+
+
+def test_percentages_are_understood_and_a_threshold_above_the_constant_is_a_finding(clinic):
+    options = {**COLUMNS, **SMALL, "cluster_error": "10%"}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold="90%", **options)
+    assert report.threshold == 0.9
+    assert report.settings.claim == (0.1, 0.1)
+    assert "B351" in codes(report)
+    assert headline_of(report).word == "Inflated", "whatever the threshold"
+    sensible = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold=0.3, **options)
+    assert "B351" not in codes(sensible)
+
+
+def test_data_that_cannot_tell_are_headed_so(clinic):
+    """One row a cluster, three clusters, a copy of the target among the features, no rate."""
+    frame, rng = clinic.frame, np.random.default_rng(0)
+    model = LogisticRegression()
+    visits = {**COLUMNS, "cluster": np.arange(len(frame)), "folds": 2, "budget": 60}
+    noise = frame.assign(disease=rng.integers(2, size=len(frame)))
+    copied = frame.assign(copy=frame["disease"])
+    for audited, options in (
+        (frame.drop(columns="patient_id"), visits),
+        (noise.drop(columns="patient_id"), {**visits, "cluster": np.arange(len(frame)) % 3}),
+        (copied, {**visits, "cluster": "patient_id", "cluster_error": 0.1}),
+        (noise, {**visits, "cluster": "patient_id", "threshold": 0.99}),
+    ):
+        report = b3.audit(model, audited, **options)
+        assert headline_of(report).word == "Cannot tell", headline_of(report)
+
+
+def test_missing_values_are_the_learners_business(clinic):
+    frame = clinic.frame.copy()
+    frame.loc[::7, "bmi"] = np.nan
+    with pytest.raises(b3.FitError, match="NaN"):
+        b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"cluster_error": 1.2}, b3.InputError, "cluster_error=1.2"),
+        ({"cluster_error": 0.1, "split_rate": 0.1}, b3.InputError, "cannot be given together"),
+        ({"p0": 0.6}, b3.InputError, "impossible"),
+        ({"method": "T4"}, b3.InputError, "method='T4'"),
+        ({"scheme": "both"}, b3.InputError, "scheme='both'"),
+        ({"levels": 2}, b3.InputError, "levels=2"),
+        ({"n_train": 50}, b3.InputError, "n_train=50 needs scheme='replace'"),
+        ({"n_train": 1.5, "scheme": "replace"}, b3.InputError, "n_train=1.5"),
+        ({"n_train": 9999, "scheme": "replace"}, b3.InputError, "more than the"),
+        (
+            {"n_train": 50, "scheme": "replace", "split_rate": 0.1},
+            b3.InputError,
+            "n_train=50 is for misplaced rows",
+        ),
+        ({"n_train": 50, "scheme": "replace", "method": "cvc"}, b3.InputError, "method='cvc'"),
+        ({"loss": "squared"}, b3.InputError, "does not fit a classification model"),
+        ({"loss": "logg"}, b3.InputError, "Did you mean 'log'"),
+        ({"seed": -1}, b3.InputError, "seed=-1"),
+        ({"threshold": float("nan")}, b3.InputError, "threshold"),
+        ({"folds": 1}, b3.InputError, "at least two folds"),
+        ({"repeats": 0}, b3.InputError, "repeats=0"),
+        ({"repeats": 2, "folds": [([0], [1])]}, b3.InputError, "would change nothing"),
+        ({"folds": 1000}, b3.InputError, "more than the 100 clusters"),
+        ({"target": "disase"}, b3.InputError, "Did you mean 'disease'"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_first_refit(clinic, options, error, message):
+    with pytest.raises(error, match=message):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **{**COLUMNS, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"method_options": 3}, "method_options=3 must be a mapping"),
+        ({"refit_options": 3}, "refit_options=3 must be a mapping"),
+        ({"refit": 3}, "refit=3 must be the name of a route"),
+        ({"distribution": "yes", "cluster_error": 0.1}, "distribution='yes' must be True or False"),
+        ({"backend": "x", **SMALL}, "backend='x'"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(clinic, options, problem):
+    with pytest.raises(b3.InputError, match=problem):
+        b3.audit(KNeighborsClassifier(3), clinic.frame, **COLUMNS, **options)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(600, False), (700, False), (2000, True), (100, True)])
+def test_a_table_of_another_size_than_that_of_training_is_named(clinic, rows, told):
+    model = replace(load_model(KNeighborsClassifier(3)), training_rows=rows)
+    report = b3.audit(model, clinic.frame, cluster_error=0.1, **COLUMNS, **SMALL)
+    assert ("B329" in codes(report)) == told
+
+
+def test_a_model_that_is_neither_classifier_nor_regressor_is_refused(clinic):
+    with pytest.raises(b3.ModelError, match="neither a classifier nor a regressor"):
+        b3.audit(StandardScaler(), clinic.frame, **COLUMNS)
+
+
+def test_a_model_without_probabilities_says_which_losses_work(clinic):
+    from sklearn.svm import LinearSVC
+
+    with pytest.raises(b3.ModelError, match="losses that work with it"):
+        b3.audit(LinearSVC(), clinic.frame, loss="log", cluster_error=0.1, **COLUMNS, **SMALL)
+
+
+def test_a_linear_regression_of_a_linear_truth_needs_no_correction():
+    frame = regression_table()
+    frame["yield"] = 3 * frame["x1"] + np.random.default_rng(0).normal(size=200)
+    report = b3.audit(
+        LinearRegression(),
+        frame.drop(columns="site"),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.1,
+        progress=False,
+    )
+    assert abs(report.inflation) < 0.05 * report.loco
+
+
+def clusters_of(sizes, seed=0):
+    """Return a table with clusters of these sizes."""
+    clinic = b3.make_clinic(patients=2, records=sum(sizes), seed=seed)
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    return clinic.frame.head(sum(sizes)).assign(patient_id=ids)
+
+
+@pytest.mark.parametrize("count", [10, 12])
+def test_whole_clusters_left_out_one_at_a_time_still_vary(count):
+    """Each fold holds one cluster; deviations are from the mean of all folds, not of its own."""
+    frame = clusters_of([12] * count)
+    from sklearn.model_selection import LeaveOneGroupOut
+
+    report = b3.audit(
+        LogisticRegression(), frame, cluster_error=0.1, folds=LeaveOneGroupOut(), **COLUMNS
+    )
+    wrong = []
+    X, y = frame.drop(columns=["disease", "patient_id"]), frame["disease"].to_numpy()
+    for fold in LeaveOneGroupOut().split(X, y, frame["patient_id"]):
+        model = LogisticRegression().fit(X.iloc[fold[0]], y[fold[0]])
+        wrong.append(np.mean(model.predict(X.iloc[fold[1]]) != y[fold[1]]))
+    stderr = np.std(wrong, ddof=1) / np.sqrt(count)
+    assert report.loco == pytest.approx(np.mean(wrong))
+    from scipy import stats
+
+    reach = stats.t.ppf(0.975, count - 1) * stderr * np.sqrt(CORRELATED_ERRORS)
+    assert report.loco_interval[1] - report.loco == pytest.approx(reach)
+
+
+@pytest.mark.parametrize("sizes", [[1, 30, 30, 30], [3, 3, 40, 40], [100, 10, 10, 10], [2] * 12])
+@pytest.mark.parametrize("rate", [{"cluster_error": 0.1}, {"split_rate": 0.1}, {"p0": 0.01}, {}])
+def test_tiny_and_unequal_clusters_are_audited(sizes, rate):
+    report = b3.audit(KNeighborsClassifier(1), clusters_of(sizes), **rate, budget=120, **COLUMNS)
+    assert "B312" not in codes(report)
+    assert np.isfinite(report.e0_interval).all()
+    assert report.e0_interval[0] <= report.e0_interval[1]
+
+
+def test_one_validation_cluster_gives_an_interval_over_its_rows():
+    frame = clusters_of([10] * 12)
+    split = [(np.arange(10, 120), np.arange(10))]
+    for rate in ({"cluster_error": 0.1}, {"split_rate": 0.1}):
+        report = b3.audit(
+            KNeighborsRegressor(3), frame, folds=split, **rate, loss="squared", **COLUMNS
+        )
+        low, high = report.e0_interval
+        assert low < report.e0 < high
+        assert "B301" in codes(report)
+        report.to_json()
+
+
+def test_a_constant_answer_is_audited(clinic):
+    from sklearn.dummy import DummyClassifier
+
+    report = b3.audit(
+        DummyClassifier(strategy="most_frequent"),
+        clinic.frame,
+        cluster_error=0.1,
+        **COLUMNS,
+        **SMALL,
+    )
+    assert report.e0 == pytest.approx(report.loco, abs=0.01), "up to which rows are scored"
+
+
+def test_the_table_of_rates_and_the_headline_agree_for_one_direction(clinic):
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, p0=0.02, p0_validation=0, **COLUMNS)
+    assert np.interp(0.02, report.sensitivity.p0, report.sensitivity.e0) == pytest.approx(
+        report.e0, abs=1e-3
+    )
+
+
+def test_with_a_fixed_share_of_validation_rows_the_curve_is_over_p0(clinic):
+    """The shares of no cluster error: they would have to grow together."""
+    options = {"p0": 0.02, "p0_validation": 0.1, "budget": 120, "repeats": 1}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold=0.0, **options, **COLUMNS)
+    assert report.sensitivity.error is None
+    assert report.sensitivity.p0[:3] == (0.0, 0.01, 0.02)
+    assert report.sensitivity.p0[-1] == 0.45, "half of the training rows that are not of others"
+    assert (report.tipping_p0, report.tipping_cluster_error) == (0.0, None)
+    assert curves_of(report)["b3_curve/sensitivity"][-1][0] == 450
+    assert b3.AuditReport.from_dict(report.to_dict()) == report
+
+
+def test_a_loss_is_never_said_to_be_below_zero():
+    rng = np.random.default_rng(0)
+    frame = regression_table()
+    frame["yield"] = np.where(rng.random(200) < 0.01, 100.0, 0.0) + 0.1 * rng.random(200)
+    report = b3.audit(
+        KNeighborsRegressor(3),
+        frame.drop(columns="site"),
+        target="yield",
+        cluster="plot",
+        cluster_error=0.1,
+        progress=False,
+        **SMALL,
+    )
+    assert report.loco_interval[0] >= 0
+    assert report.e0_interval[0] >= 0
+    assert min(report.sensitivity.low) >= 0

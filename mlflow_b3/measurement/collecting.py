@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from mlflow_b3.data.folds import Fold
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.measurement.curve import SHARPNESS, DoseLoss, FragmentLosses, LossCurve, pooled
-from mlflow_b3.measurement.refits import FitCounts, FragmentSizes, Outcome, Resampler, arms_of
+from mlflow_b3.measurement.refits import (
+    Draw,
+    FitCounts,
+    FragmentSizes,
+    InjectedRows,
+    Outcome,
+    Resampler,
+    RowFold,
+    WholeFold,
+    arms_of,
+)
 from mlflow_b3.results import Result
 
 if TYPE_CHECKING:
@@ -308,24 +318,36 @@ class FoldLosses:
 
     def add(self, outcome: Outcome, resampler: Resampler) -> None:
         """Add one refit. Those on the fold as it is must come before all others."""
+        draw = outcome.draw or resampler.draw(outcome.task)
+        outcome.task.kind.collect(self, outcome, draw, resampler)
+
+    def add_whole(self, outcome: Outcome, draw: Draw) -> None:
+        """Add a refit on the fold as it is."""
+        assert outcome.validation is not None
+        self.loco.add(draw.validation, 0, outcome.validation)
+        self.seen.add_whole(outcome.validation)
+
+    def add_level(self, outcome: Outcome, draw: Draw, resampler: Resampler) -> None:
+        """Add a refit at a level of the loss curve."""
         assert outcome.validation is not None
         assert outcome.held_back is not None
-        task = outcome.task
-        draw = outcome.draw or resampler.draw(task)
-        if task.purpose == "loco":
-            self.loco.add(draw.validation, 0, outcome.validation)
-            self.seen.add_whole(outcome.validation)
-        if task.purpose == "rows" or (task.purpose == "loco" and resampler.scheme == "subset"):
-            self.validation.add(draw.validation, task.level, outcome.validation)
-            rows, units = draw.held_back, resampler.units_of(draw.held_back)
-            self.held_back(resampler).add(rows, units, task.level, outcome.held_back)
-            self._fit_means[task.level].append(self._excess(draw.validation, outcome.validation))
-        elif task.purpose == "fragments":
-            assert draw.arms is not None
-            self.seen.add(draw.validation, draw.arms, outcome.validation)
-        elif task.purpose.startswith("test"):
-            side = self.without if task.purpose == "test-without" else self.with_leak
-            side.add(draw.validation, 0, outcome.validation)
+        level = outcome.task.level
+        self.validation.add(draw.validation, level, outcome.validation)
+        rows, units = draw.held_back, resampler.units_of(draw.held_back)
+        self.held_back(resampler).add(rows, units, level, outcome.held_back)
+        self._fit_means[level].append(self._excess(draw.validation, outcome.validation))
+
+    def add_broken(self, outcome: Outcome, draw: Draw) -> None:
+        """Add a refit with broken clusters."""
+        assert outcome.validation is not None
+        assert draw.arms is not None
+        self.seen.add(draw.validation, draw.arms, outcome.validation)
+
+    def add_tested(self, outcome: Outcome, draw: Draw, *, leaked: bool) -> None:
+        """Add a refit of the leakage test."""
+        assert outcome.validation is not None
+        side = self.with_leak if leaked else self.without
+        side.add(draw.validation, 0, outcome.validation)
 
     def held_back(self, resampler: Resampler) -> UnitTotals:
         """Return the losses on T̂ ∖ T', by what varies from sample to sample."""
@@ -720,9 +742,9 @@ class TailLosses:
 
     def add(self, outcome: Outcome) -> None:
         """Add one refit; those on whole folds wait until the thresholds are known."""
-        if outcome.task.purpose == "loco":
+        if isinstance(outcome.task.kind, WholeFold):
             self._first.append(outcome)
-        elif outcome.task.purpose == "rows":
+        elif isinstance(outcome.task.kind, InjectedRows):
             self._add(outcome)
 
     def set_thresholds(self) -> None:
@@ -783,7 +805,7 @@ class Collected:
 
     def add(self, outcome: Outcome) -> None:
         """Add a refit; those on whole folds must come before all others."""
-        if outcome.task.purpose == "iid":
+        if isinstance(outcome.task.kind, RowFold):
             assert outcome.validation is not None
             self._iid.append(outcome.validation)
             return

@@ -9,13 +9,14 @@ import threading
 import time
 import traceback
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ from mlflow_b3.errors import InputError, PredictionError, choose
 from mlflow_b3.measurement.design import TEST_PARTS
 from mlflow_b3.refit.learner import ConstantPredictor, Learner, Rows
 from mlflow_b3.results import Result
+
+if TYPE_CHECKING:
+    from mlflow_b3.measurement.collecting import FoldLosses
 
 # --- How clusters are broken on purpose: how many rows break off, and which part is scored
 
@@ -200,21 +204,8 @@ def arm_number(breaking: int, arms: int) -> int:
     return max(0, place - MAIN_PART + 1)
 
 
-# --- Which rows each refit is trained on and scored on
+# --- What refits draw their rows from
 
-PURPOSES = (
-    "loco",
-    "iid",
-    "rows",
-    "fragments",
-    "test-without",
-    "test-with",
-    "welch-without",
-    "welch-with",
-    "simulated",
-)
-#: Refits that are those of another purpose, with more to report: they are trained with the same seeds.
-ALSO = {"cv": "iid", "grouped": "loco"}
 #: Below this many validated clusters, single rows take the place of clusters.
 FEW_CLUSTERS = 10
 #: Disjoint folds of each kind in the published test: at least and at most.
@@ -243,7 +234,8 @@ class Draw:
 class Task:
     """The address of a refit; rows and seed follow from it and from the audit's seed.
 
-    From 1 on, `arrangement` says in which order the rows are dealt to the cluster ids.
+    `purpose` names its kind, one of `KINDS`. From 1 on, `arrangement` says in which order the rows are
+    dealt to the cluster ids.
     """
 
     purpose: str
@@ -252,10 +244,15 @@ class Task:
     replicate: int
     arrangement: int = 0
 
+    @property
+    def kind(self) -> "Kind":
+        """What is trained on, what is scored, and what becomes of the losses."""
+        return KINDS[self.purpose]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resampler:
-    """Draws the rows of every refit of an audit, each from its own stream of random numbers.
+    """What the refits of an audit draw their rows from, each by its own stream of random numbers.
 
     Attributes
     ----------
@@ -302,24 +299,11 @@ class Resampler:
 
     def draw(self, task: Task) -> Draw:
         """Return the rows of one refit."""
-        if task.purpose in ("iid", "cv", "simulated"):
-            return self._whole(self.iid_folds[task.fold], task)
-        fold = self.folds[task.fold]
-        if task.purpose in ("loco", "grouped"):
-            return self._whole(fold, task)
-        if task.purpose == "rows":
-            if self.scheme == "replace":
-                return self._replaced(fold, task)
-            return self._injected(fold, task)
-        if task.purpose == "fragments":
-            return self._broken(fold, task)
-        if task.purpose.startswith("welch"):
-            return self._disjoint(fold, task)
-        return self._small(fold, task)
+        return task.kind.draw(self, task)
 
     def fit_seed(self, task: Task) -> int:
         """Return the seed that the learner itself is given."""
-        return int(self._rng(task, 1, task.replicate).integers(2**31))
+        return int(self.rng(task, 1, task.replicate).integers(2**31))
 
     def arranged(self, task: Task, rows: RowNumbers) -> RowNumbers:
         """Return which rows of the table stand in some places of the task's arrangement.
@@ -337,131 +321,11 @@ class Resampler:
         order[used] = np.random.default_rng(key).permutation(used)
         return order[rows]
 
-    def injected_rows(self, task: Task) -> int:
-        """Return how many rows of V̂ a refit puts into T', rounded at random to be right on average.
-
-        At least one row of V̂ is left to be scored.
-        """
-        fold = self.folds[task.fold]
-        count = int(self._wanted(task) + self._rng(task, 4, task.replicate).random())
-        return min(count, len(fold.validation) - 1, len(fold.training) - 1)
-
-    def _wanted(self, task: Task) -> float:
-        fold = self.folds[task.fold]
-        return self.exposures[task.level] * min(len(fold.training), len(fold.validation))
-
-    def _rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
+    def rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
+        """Return the random numbers of one use within a task, or a block of replicates."""
         # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
-        purpose = ALSO.get(task.purpose, task.purpose)
-        key = (PURPOSES.index(purpose), task.fold, task.level, stream, block)
+        key = (task.kind.stream, task.fold, task.level, stream, block)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
-
-    def _balanced(self, rows: RowNumbers, count: int, task: Task, stream: int) -> RowNumbers:
-        """Return `count` of the rows, chosen equally often over the replicates.
-
-        Replicates share a permutation in blocks and take windows of it: every row is then in T'
-        (or scored) equally often up to one, which removes the noise of *which rows are scored*
-        from the loss curve. Each window by itself is a uniformly random subset.
-        """
-        wanted = self._wanted(task)  # not the count, which may differ by one within a block
-        block = max(1, round(len(rows) / max(1.0, min(wanted, len(rows) - wanted))))
-        order = self._rng(task, stream, task.replicate // block).permutation(rows)
-        start = round((task.replicate % block) * len(rows) / block)
-        return np.take(order, np.arange(start, start + count), mode="wrap")
-
-    def _injected(self, fold: Fold, task: Task) -> Draw:
-        count = self.injected_rows(task)
-        injected = self._balanced(fold.validation, count, task, 2)
-        dropped = self._balanced(fold.training, count, task, 3)
-        return _exchange(fold, injected, dropped)
-
-    def _replaced(self, fold: Fold, task: Task) -> Draw:
-        rng = self._rng(task, 2, task.replicate)
-        n_train = self.n_train or len(fold.training)
-        count = rng.binomial(n_train, self.exposures[task.level])
-        injected = rng.choice(fold.validation, count)
-        kept = rng.choice(fold.training, n_train - count)
-        return Draw(
-            training=np.concatenate([kept, injected]),
-            validation=np.setdiff1d(fold.validation, injected),
-            held_back=np.setdiff1d(fold.training, kept),
-        )
-
-    def _whole(self, fold: Fold, task: Task) -> Draw:
-        """Train on all of T̂, or on a sample of the size that was asked for."""
-        training = fold.training
-        if self.n_train is not None:
-            training = self._rng(task, 2, task.replicate).choice(training, self.n_train)
-        return Draw(training=training, validation=fold.validation, held_back=training[:0])
-
-    def _broken(self, fold: Fold, task: Task) -> Draw:
-        """Break half of the clusters of V̂ and give one part of each to training.
-
-        Two refits break every cluster once; the next two break them alike and swap the parts, so
-        that four refits score every row once.
-        """
-        owners = self.clusters[fold.validation]
-        labels = breakable(owners, self.fragments)
-        groups = min(2, len(labels))
-        round_, group = divmod(task.replicate, groups)
-        pair, swapped = divmod(round_, 2)
-        order = self._rng(task, 3, pair).permutation(labels)
-        rng = self._rng(task, 2, groups * pair + group)
-        second = self._rng(task, 4, task.replicate)
-        arms = arms_of(self.fragments)
-        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
-        first = np.searchsorted(owners, order, side="left", sorter=together)
-        last = np.searchsorted(owners, order, side="right", sorter=together)
-        moved, scored, kinds = [], [], []
-        room = len(fold.training) - 1
-        for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
-            kind = arm_number(pair * len(order) + place, len(arms))
-            rows = fold.validation[together[first[place] : last[place]]]
-            training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
-            if room > 0:
-                moved.append(training[:room])
-                scored.append(rest)
-                kinds.append(np.full(len(rest), kind, dtype=np.intp))
-                room -= len(moved[-1])
-        none = fold.validation[:0]
-        injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
-        dropped = second.choice(fold.training, len(injected), replace=False)
-        draw = _exchange(fold, injected, dropped)
-        ascending = np.argsort(validation)
-        return Draw(
-            training=draw.training,
-            validation=validation[ascending],
-            held_back=draw.held_back,
-            arms=np.concatenate([none, *kinds])[ascending],
-        )
-
-    def _small(self, fold: Fold, task: Task) -> Draw:
-        """Draw a small T' from one side only, for the leakage test; `level` is a part of V̂."""
-        rng = self._rng(task, 2, task.replicate)
-        size = small_size(fold)
-        if task.purpose == "test-without":
-            training, scored = fold.training, fold.validation
-        else:
-            order = self._rng(Task(task.purpose, task.fold, 0, 0), 3, 0).permutation(
-                fold.validation
-            )
-            scored = np.sort(order[task.level :: test_parts(fold)])
-            training = np.setdiff1d(fold.validation, scored)
-        chosen = np.sort(rng.choice(training, min(size, len(training)), replace=False))
-        return Draw(training=chosen, validation=scored, held_back=chosen[:0])
-
-    def _disjoint(self, fold: Fold, task: Task) -> Draw:
-        """Draw one of the disjoint folds of the published test; `level` is its number."""
-        sizes = disjoint_sizes(fold)
-        start = Task("welch-with", task.fold, 0, 0)  # all folds are cut from one permutation
-        block = self._rng(start, 2, 0).permutation(fold.validation)[task.level :: sizes.count]
-        training = block[: sizes.training]
-        scored = block[sizes.training :][: sizes.validation]
-        if task.purpose == "welch-without":
-            order = self._rng(start, 3, 0).permutation(fold.training)
-            training = order[task.level :: sizes.count][: sizes.training]
-            scored = block[sizes.training + sizes.validation :][: sizes.validation]
-        return Draw(training=np.sort(training), validation=np.sort(scored), held_back=training[:0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,6 +385,268 @@ def _without(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
     left = np.ones(int(rows.max()) + 1, dtype=bool)
     left[gone] = False
     return rows[left[rows]]
+
+
+# --- The kinds of refit: which rows each is trained on and scored on, and what becomes of its losses
+
+
+class Kind(ABC):
+    """One kind of refit.
+
+    Attributes
+    ----------
+    stream : int
+        The number of its stream of random numbers. Kinds with the same number are trained with the same
+        seeds.
+    returns_rows : bool
+        The rows that were scored travel back with their losses. Those of whole folds are known.
+    """
+
+    returns_rows = True
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+
+    @abstractmethod
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return the rows of a task."""
+
+    @abstractmethod
+    def collect(
+        self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
+    ) -> None:
+        """Add what was measured to the losses of its fold."""
+
+
+class WholeFold(Kind):
+    """Trains on all of T̂, or on a sample of the size that was asked for, and scores V̂.
+
+    It comes before all other kinds, which are measured against it.
+    """
+
+    returns_rows = False
+
+    def fold(self, resampler: Resampler, task: Task) -> Fold:
+        """Return the fold of a task."""
+        return resampler.folds[task.fold]
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return the rows of the fold."""
+        fold = self.fold(resampler, task)
+        training = fold.training
+        if resampler.n_train is not None:
+            training = resampler.rng(task, 2, task.replicate).choice(training, resampler.n_train)
+        return Draw(training=training, validation=fold.validation, held_back=training[:0])
+
+    def collect(
+        self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
+    ) -> None:
+        """Add to LOCO, and to level 0 of the curve where T' is all of T̂ there."""
+        losses.add_whole(outcome, draw)
+        if resampler.scheme == "subset":
+            losses.add_level(outcome, draw, resampler)
+
+
+class RowFold(WholeFold):
+    """Trains and scores on folds of single rows that ignore the clusters: ordinary cross-validation."""
+
+    def fold(self, resampler: Resampler, task: Task) -> Fold:
+        """Return the fold of a task."""
+        return resampler.iid_folds[task.fold]
+
+
+class InjectedRows(Kind):
+    """Puts a share of V̂ into training in the place of rows of T̂: a level of the loss curve."""
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return the rows of T', without replacement and as many as T̂ has, or as the papers do."""
+        fold = resampler.folds[task.fold]
+        if resampler.scheme == "replace":
+            return self._replaced(resampler, fold, task)
+        count = self.count(resampler, task)
+        injected = self._balanced(resampler, fold.validation, count, task, 2)
+        dropped = self._balanced(resampler, fold.training, count, task, 3)
+        return _exchange(fold, injected, dropped)
+
+    def count(self, resampler: Resampler, task: Task) -> int:
+        """Return how many rows of V̂ are put into T', rounded at random to be right on average.
+
+        At least one row of V̂ is left to be scored.
+        """
+        fold = resampler.folds[task.fold]
+        wanted = self._wanted(resampler, task)
+        count = int(wanted + resampler.rng(task, 4, task.replicate).random())
+        return min(count, len(fold.validation) - 1, len(fold.training) - 1)
+
+    def collect(
+        self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
+    ) -> None:
+        """Add to the task's level of the curve."""
+        losses.add_level(outcome, draw, resampler)
+
+    def _wanted(self, resampler: Resampler, task: Task) -> float:
+        fold = resampler.folds[task.fold]
+        return resampler.exposures[task.level] * min(len(fold.training), len(fold.validation))
+
+    def _balanced(
+        self, resampler: Resampler, rows: RowNumbers, count: int, task: Task, stream: int
+    ) -> RowNumbers:
+        """Return `count` of the rows, chosen equally often over the replicates.
+
+        Replicates share a permutation in blocks and take windows of it: every row is then in T'
+        (or scored) equally often up to one, which removes the noise of *which rows are scored*
+        from the loss curve. Each window by itself is a uniformly random subset.
+        """
+        # not the count, which may differ by one within a block
+        wanted = self._wanted(resampler, task)
+        block = max(1, round(len(rows) / max(1.0, min(wanted, len(rows) - wanted))))
+        order = resampler.rng(task, stream, task.replicate // block).permutation(rows)
+        start = round((task.replicate % block) * len(rows) / block)
+        return np.take(order, np.arange(start, start + count), mode="wrap")
+
+    def _replaced(self, resampler: Resampler, fold: Fold, task: Task) -> Draw:
+        rng = resampler.rng(task, 2, task.replicate)
+        n_train = resampler.n_train or len(fold.training)
+        count = rng.binomial(n_train, resampler.exposures[task.level])
+        injected = rng.choice(fold.validation, count)
+        kept = rng.choice(fold.training, n_train - count)
+        return Draw(
+            training=np.concatenate([kept, injected]),
+            validation=np.setdiff1d(fold.validation, injected),
+            held_back=np.setdiff1d(fold.training, kept),
+        )
+
+
+class BrokenClusters(Kind):
+    """Breaks half of the clusters of V̂, gives one part of each to training and scores the other.
+
+    Two refits break every cluster once; the next two break them alike and swap the parts, so
+    that four refits score every row once.
+    """
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return the rows of T', and the scored parts with the way in which each was broken."""
+        fold = resampler.folds[task.fold]
+        owners = resampler.clusters[fold.validation]
+        labels = breakable(owners, resampler.fragments)
+        groups = min(2, len(labels))
+        round_, group = divmod(task.replicate, groups)
+        pair, swapped = divmod(round_, 2)
+        order = resampler.rng(task, 3, pair).permutation(labels)
+        rng = resampler.rng(task, 2, groups * pair + group)
+        second = resampler.rng(task, 4, task.replicate)
+        arms = arms_of(resampler.fragments)
+        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
+        first = np.searchsorted(owners, order, side="left", sorter=together)
+        last = np.searchsorted(owners, order, side="right", sorter=together)
+        moved, scored, kinds = [], [], []
+        room = len(fold.training) - 1
+        for place in np.array_split(np.arange(len(order)), groups)[group].tolist():
+            kind = arm_number(pair * len(order) + place, len(arms))
+            rows = fold.validation[together[first[place] : last[place]]]
+            training, rest = arms[kind].split(rows, rng, second, swapped=bool(swapped))
+            if room > 0:
+                moved.append(training[:room])
+                scored.append(rest)
+                kinds.append(np.full(len(rest), kind, dtype=np.intp))
+                room -= len(moved[-1])
+        none = fold.validation[:0]
+        injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
+        dropped = second.choice(fold.training, len(injected), replace=False)
+        draw = _exchange(fold, injected, dropped)
+        ascending = np.argsort(validation)
+        return Draw(
+            training=draw.training,
+            validation=validation[ascending],
+            held_back=draw.held_back,
+            arms=np.concatenate([none, *kinds])[ascending],
+        )
+
+    def collect(
+        self,
+        losses: "FoldLosses",
+        outcome: "Outcome",
+        draw: Draw,
+        resampler: Resampler,  # noqa: ARG002 - as other kinds
+    ) -> None:
+        """Add to the losses of rows whose cluster was broken."""
+        losses.add_broken(outcome, draw)
+
+
+class PairedTest(Kind):
+    """Trains on a small sample of one side only, for the leakage test; `level` is a part of V̂."""
+
+    def __init__(self, stream: int, *, leaked: bool) -> None:
+        super().__init__(stream)
+        self.leaked = leaked
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return rows of T̂ that score all of V̂, or rows of V̂ that score one part of it."""
+        fold = resampler.folds[task.fold]
+        rng = resampler.rng(task, 2, task.replicate)
+        training, scored = fold.training, fold.validation
+        if self.leaked:
+            start = Task(task.purpose, task.fold, 0, 0)  # all parts are cut from one permutation
+            order = resampler.rng(start, 3, 0).permutation(fold.validation)
+            scored = np.sort(order[task.level :: test_parts(fold)])
+            training = np.setdiff1d(fold.validation, scored)
+        size = min(small_size(fold), len(training))
+        chosen = np.sort(rng.choice(training, size, replace=False))
+        return Draw(training=chosen, validation=scored, held_back=chosen[:0])
+
+    def collect(
+        self,
+        losses: "FoldLosses",
+        outcome: "Outcome",
+        draw: Draw,
+        resampler: Resampler,  # noqa: ARG002 - as other kinds
+    ) -> None:
+        """Add to one side of the comparison."""
+        losses.add_tested(outcome, draw, leaked=self.leaked)
+
+
+class WelchTest(Kind):
+    """Trains on one of the disjoint folds of the published test; `level` is its number."""
+
+    def __init__(self, stream: int, *, leaked: bool) -> None:
+        super().__init__(stream)
+        self.leaked = leaked
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return rows of one side, and validation rows that no other refit scores."""
+        fold = resampler.folds[task.fold]
+        sizes = disjoint_sizes(fold)
+        start = Task("welch-with", task.fold, 0, 0)  # all folds are cut from one permutation
+        block = resampler.rng(start, 2, 0).permutation(fold.validation)[task.level :: sizes.count]
+        training = block[: sizes.training]
+        scored = block[sizes.training :][: sizes.validation]
+        if not self.leaked:
+            order = resampler.rng(start, 3, 0).permutation(fold.training)
+            training = order[task.level :: sizes.count][: sizes.training]
+            scored = block[sizes.training + sizes.validation :][: sizes.validation]
+        return Draw(training=np.sort(training), validation=np.sort(scored), held_back=training[:0])
+
+    def collect(
+        self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
+    ) -> None:
+        """Add nothing: each refit is one value of the test."""
+
+
+#: Kinds of refit by the purpose of their tasks. Numbers of streams never change: seeds follow from them.
+KINDS: dict[str, Kind] = {
+    "loco": WholeFold(0),
+    "iid": RowFold(1),
+    "rows": InjectedRows(2),
+    "fragments": BrokenClusters(3),
+    "test-without": PairedTest(4, leaked=False),
+    "test-with": PairedTest(5, leaked=True),
+    "welch-without": WelchTest(6, leaked=False),
+    "welch-with": WelchTest(7, leaked=True),
+    # of corrected cross-validation: whole folds with more to report, and simulated targets
+    "cv": RowFold(1),
+    "grouped": WholeFold(0),
+    "simulated": RowFold(8),
+}
 
 
 # --- What comes of refits: the losses of one, and the counts of all
@@ -774,9 +900,6 @@ def _nowhere() -> int:
 
 # --- One refit: train on the rows of a task, score the rows it left out, and report what went wrong
 
-#: Refits on folds as they are: their rows need not travel back.
-WHOLE = ("loco", "iid", "grouped", "cv", "simulated")
-
 
 class WorkersLost(Exception):  # noqa: N818 - says what happened, and never reaches users
     """Worker processes died, with the refits that they had."""
@@ -853,7 +976,7 @@ class Refitter:
             "validation": validation,
             "held_back": held_back,
             "one_class": isinstance(predictor, ConstantPredictor),
-            "draw": None if task.purpose in WHOLE else replace(draw, training=draw.training[:0]),
+            "draw": replace(draw, training=draw.training[:0]) if task.kind.returns_rows else None,
         }
 
     def _rows(self, task: Task, chosen: RowNumbers) -> Rows:

@@ -25,7 +25,7 @@ from mlflow_b3.measurement.design import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.refits import Resampler, Task, breakable
+from mlflow_b3.measurement.refits import KINDS, Resampler, Task, breakable
 from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.refit.sklearn import CloneLearner
 
@@ -76,7 +76,7 @@ def test_a_resampled_training_set_is_as_large_as_the_fold_and_has_no_row_twice(l
     for replicate in range(7):
         draw = drawn.draw(Task("rows", 0, level, replicate))
         assert len(draw.training) == len(fold.training) == len(np.unique(draw.training))
-        count = drawn.injected_rows(Task("rows", 0, level, replicate))
+        count = KINDS["rows"].count(drawn, Task("rows", 0, level, replicate))
         assert np.isin(draw.training, fold.validation).sum() == count
         assert set(draw.validation) == set(fold.validation) - set(draw.training)
         assert set(draw.held_back) == set(fold.training) - set(draw.training)
@@ -93,7 +93,7 @@ def test_every_row_is_scored_equally_often_up_to_one_round():
             counts[drawn.draw(Task("rows", 0, level, replicate)).validation] += 1
         scored = counts[fold.validation]
         assert np.ptp(scored) <= 20 / 4, "plain random subsets range over more"
-        injected = [drawn.injected_rows(Task("rows", 0, level, r)) for r in range(20)]
+        injected = [KINDS["rows"].count(drawn, Task("rows", 0, level, r)) for r in range(20)]
         assert scored.sum() == 20 * len(fold.validation) - sum(injected)
 
 
@@ -115,7 +115,7 @@ def test_the_number_of_injected_rows_is_right_on_average_however_small_the_fold(
     """20 validation rows: 2.4 % of them is half a row."""
     drawn = resampler(table())
     for level in range(1, 6):
-        counts = [drawn.injected_rows(Task("rows", 0, level, r)) for r in range(600)]
+        counts = [KINDS["rows"].count(drawn, Task("rows", 0, level, r)) for r in range(600)]
         wanted = exposures()[level] * len(drawn.folds[0].validation)
         assert np.ptp(counts) <= 1
         assert np.mean(counts) == pytest.approx(wanted, abs=4 * 0.5 / np.sqrt(600))

@@ -53,10 +53,10 @@ class Case:
     pairs: linkage.PairTable
     clusters: np.ndarray
     folds: np.ndarray
-    truth: linkage.Leak
+    truth: linkage.leak.Leak
     scores: linkage.LeakEstimate
 
-    def review(self, sample: linkage.ReviewSample, *, listed_only: bool = False) -> Any:
+    def review(self, sample: linkage.review.ReviewSample, *, listed_only: bool = False) -> Any:
         """Look up the mates of sampled rows; `listed_only` passes over what was never scored."""
         true, (first, second, _) = self.records.persons, self.pairs
         mates = []
@@ -69,7 +69,7 @@ class Case:
             mates.append(found[found != row])
         return linkage.ResolvedRows.of(sample.rows, mates, sample.n, sample.strata)
 
-    def sample(self, rows: int, seed: int, *, stratified: bool) -> linkage.ReviewSample:
+    def sample(self, rows: int, seed: int, *, stratified: bool) -> linkage.review.ReviewSample:
         """Draw rows for review, by what the match probabilities say if `stratified`."""
         scores = self.scores.row_probability if stratified else None
         return linkage.sample_rows(self.pairs.n, rows, scores, seed)

@@ -12,7 +12,8 @@ from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
-from mlflow_b3.linkage import LeakEstimate, LeakShare
+from mlflow_b3.linkage import LeakEstimate
+from mlflow_b3.linkage.leak import LeakShare
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
 SETTINGS = Settings(

@@ -1,68 +1,29 @@
-"""Where a clustering comes from, how wrong it is, and what that says about the leaked share."""
+"""How wrong cluster ids are, and what that says about the leaked share of each fold.
 
-from mlflow_b3.linkage.bounds import (
-    ErrorRate,
-    LinkageErrorBound,
-    MatchMergeBounds,
-    bayes_error,
-    collision_error,
-    field_frequencies,
-    hit_miss_channel,
-    leak_floor,
-    linkage_error_bound,
-    mi_fano,
-    mi_fano_channel,
-    printed_fano,
-    printed_string_bound,
-    shifted_precision,
-    string_channel,
-    swoosh_bounds,
-)
-from mlflow_b3.linkage.calibrate import (
-    Recalibration,
-    fit_recalibration,
-    leak_from_recalibrated_pairs,
-    recalibrate,
-)
-from mlflow_b3.linkage.cluster import CorrelationClusters, components, correlation_cluster
-from mlflow_b3.linkage.folds import (
-    LeakCurve,
-    LeakPoint,
-    LeakSafeFolds,
-    SafeGroups,
-    leak_curve,
-    leak_safe_folds,
-    purge,
-    purge_mask,
-    safe_groups,
-)
-from mlflow_b3.linkage.leak import Leak, LeakEstimate, LeakPrior, LeakShare, Splits, leak_truth
-from mlflow_b3.linkage.matching import (
-    MatchModel,
-    MatchModelSummary,
-    MergedRecords,
-    expected_disagreement,
-    learn_log_odds,
-    match_and_merge,
-)
-from mlflow_b3.linkage.pairs import (
-    PairTable,
-    from_dedupe,
-    from_pairs,
-    from_recordlinkage,
-    from_splink,
-    read_pairs,
-)
+The functions here turn what is known about a record linkage into a `LeakEstimate`, help a person
+review rows, and make folds that leak less. Result classes and parts of the theory are in the
+modules: `mlflow_b3.linkage.bounds`, `mlflow_b3.linkage.folds` and so on.
+"""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+from mlflow_b3.linkage.bounds import leak_floor, linkage_error_bound, swoosh_bounds
+from mlflow_b3.linkage.calibrate import leak_from_recalibrated_pairs, recalibrate
+from mlflow_b3.linkage.cluster import components, correlation_cluster
+from mlflow_b3.linkage.folds import leak_curve, leak_safe_folds, purge
+from mlflow_b3.linkage.leak import LeakEstimate, leak_truth
+from mlflow_b3.linkage.matching import learn_log_odds, match_and_merge
+from mlflow_b3.linkage.pairs import PairTable, from_pairs, from_splink, read_pairs
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
 from mlflow_b3.linkage.review import (
-    ReviewSample,
     parse_review,
     review_sheet,
     rows_needed,
     sample_rows,
     splink_labelling_pages,
 )
-from mlflow_b3.linkage.rows import LossRegression, SuspiciousRow, loss_regression, rank_rows
 from mlflow_b3.linkage.sources import (
     leak_from_pairs,
     leak_from_partition_samples,
@@ -70,46 +31,16 @@ from mlflow_b3.linkage.sources import (
     leak_from_split_counts,
     leak_from_split_rate,
     read_partition_samples,
-    row_leak_probability,
-    split_counts_of,
-    split_probability,
 )
 
 __all__ = [
-    "CorrelationClusters",
-    "ErrorRate",
-    "Leak",
-    "LeakCurve",
     "LeakEstimate",
-    "LeakPoint",
-    "LeakPrior",
-    "LeakSafeFolds",
-    "LeakShare",
-    "LinkageErrorBound",
-    "LossRegression",
-    "MatchMergeBounds",
-    "MatchModel",
-    "MatchModelSummary",
-    "MergedRecords",
     "PairTable",
-    "Recalibration",
     "ResolvedRows",
-    "ReviewSample",
-    "SafeGroups",
-    "Splits",
-    "SuspiciousRow",
-    "bayes_error",
-    "collision_error",
     "components",
     "correlation_cluster",
-    "expected_disagreement",
-    "field_frequencies",
-    "fit_recalibration",
-    "from_dedupe",
     "from_pairs",
-    "from_recordlinkage",
     "from_splink",
-    "hit_miss_channel",
     "leak_curve",
     "leak_floor",
     "leak_from_pairs",
@@ -123,28 +54,72 @@ __all__ = [
     "leak_truth",
     "learn_log_odds",
     "linkage_error_bound",
-    "loss_regression",
     "match_and_merge",
-    "mi_fano",
-    "mi_fano_channel",
     "parse_review",
-    "printed_fano",
-    "printed_string_bound",
     "purge",
-    "purge_mask",
-    "rank_rows",
     "read_pairs",
     "read_partition_samples",
     "recalibrate",
     "review_sheet",
-    "row_leak_probability",
     "rows_needed",
-    "safe_groups",
     "sample_rows",
-    "shifted_precision",
     "splink_labelling_pages",
-    "split_counts_of",
-    "split_probability",
-    "string_channel",
     "swoosh_bounds",
 ]
+
+# Names that were exported here in 0.1, and the modules that define them.
+_MOVED = {
+    "CorrelationClusters": "cluster",
+    "ErrorRate": "bounds",
+    "Leak": "leak",
+    "LeakCurve": "folds",
+    "LeakPoint": "folds",
+    "LeakPrior": "leak",
+    "LeakSafeFolds": "folds",
+    "LeakShare": "leak",
+    "LinkageErrorBound": "bounds",
+    "LossRegression": "rows",
+    "MatchMergeBounds": "bounds",
+    "MatchModel": "matching",
+    "MatchModelSummary": "matching",
+    "MergedRecords": "matching",
+    "Recalibration": "calibrate",
+    "ReviewSample": "review",
+    "SafeGroups": "folds",
+    "Splits": "leak",
+    "SuspiciousRow": "rows",
+    "bayes_error": "bounds",
+    "collision_error": "bounds",
+    "expected_disagreement": "matching",
+    "field_frequencies": "bounds",
+    "fit_recalibration": "calibrate",
+    "from_dedupe": "pairs",
+    "from_recordlinkage": "pairs",
+    "hit_miss_channel": "bounds",
+    "loss_regression": "rows",
+    "mi_fano": "bounds",
+    "mi_fano_channel": "bounds",
+    "printed_fano": "bounds",
+    "printed_string_bound": "bounds",
+    "purge_mask": "folds",
+    "rank_rows": "rows",
+    "row_leak_probability": "sources",
+    "safe_groups": "folds",
+    "shifted_precision": "bounds",
+    "split_counts_of": "sources",
+    "split_probability": "sources",
+    "string_channel": "bounds",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MOVED:
+        raise AttributeError(f"module 'mlflow_b3.linkage' has no attribute {name!r}")
+    home = f"mlflow_b3.linkage.{_MOVED[name]}"
+    warnings.warn(
+        f"mlflow_b3.linkage.{name} moved to {home}.{name}. The old name will be removed in the next "
+        "version.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(import_module(home), name)

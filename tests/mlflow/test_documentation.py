@@ -7,6 +7,7 @@ import shlex
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -137,6 +138,15 @@ def test_every_public_name_is_in_the_reference_once(page, package):
     elsewhere = {"__version__", "linkage"} if package is mlflow_b3 else set()
     assert sorted([*shown, *elsewhere]) == package.__all__
     assert all(each in text for each in elsewhere)
+
+
+def test_names_of_modules_in_the_reference_of_linkage_exist():
+    """Result classes and special functions are documented where the façade has no name for them."""
+    text = text_of(DOCS / "reference" / "linkage.md")
+    shown = re.findall(r"^::: (mlflow_b3\.linkage\.\w+)\.(\w+)$", text, re.MULTILINE)
+    assert len(shown) == len(set(shown))
+    assert [each for each in shown if not hasattr(import_module(each[0]), each[1])] == []
+    assert {each for _, each in shown} >= set(linkage._MOVED)
 
 
 @pytest.mark.parametrize("package", [mlflow_b3, linkage], ids=["mlflow_b3", "mlflow_b3.linkage"])

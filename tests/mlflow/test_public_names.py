@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 import pytest
 
 import mlflow_b3
+from mlflow_b3 import linkage
 
 HEAVY = ("mlflow", "sklearn", "pandas", "scipy")
 
@@ -90,6 +91,25 @@ def test_importing_the_package_imports_nothing_heavy(imported, heavy):
 def test_statistics_never_import_mlflow(imported, module):
     """Audits of bare estimators need no tracking server, and estimation none at all."""
     assert "mlflow" not in imported[module]
+
+
+@pytest.mark.parametrize("name", linkage.__all__)
+def test_every_public_name_of_linkage_resolves(name):
+    assert getattr(linkage, name) is not None
+
+
+@pytest.mark.parametrize(("name", "home"), sorted(linkage._MOVED.items()))
+def test_a_name_that_left_linkage_still_works_and_says_where_it_is(name, home):
+    with pytest.warns(DeprecationWarning, match=rf"moved to mlflow_b3\.linkage\.{home}\.{name}\."):
+        value = getattr(linkage, name)
+    assert value is getattr(import_module(f"mlflow_b3.linkage.{home}"), name)
+    assert value.__module__ == f"mlflow_b3.linkage.{home}"
+    assert name not in linkage.__all__
+
+
+def test_an_unknown_name_of_linkage_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"'mlflow_b3\.linkage' has no attribute 'leek'"):
+        _ = linkage.leek
 
 
 def test_every_error_is_a_b3_error():

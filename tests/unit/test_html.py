@@ -9,7 +9,7 @@ import pytest
 from example_reports import REPORT, SHOWS_NOTHING, linked, lower_bound, report, split, unknown
 
 from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Bound
-from mlflow_b3.linkage import SuspiciousRow
+from mlflow_b3.linkage.rows import SuspiciousRow
 from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.pages import to_html, to_markdown
 from mlflow_b3.reporting.phrases import LONGEST_NAME, is_mixture, readable

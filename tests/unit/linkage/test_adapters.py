@@ -5,14 +5,8 @@ import pandas as pd
 import pytest
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import (
-    PairTable,
-    from_dedupe,
-    from_pairs,
-    from_recordlinkage,
-    from_splink,
-    read_pairs,
-)
+from mlflow_b3.linkage import PairTable, from_pairs, from_splink, read_pairs
+from mlflow_b3.linkage.pairs import from_dedupe, from_recordlinkage
 
 IDS = ["p7", "p3", "p9"]
 TABLE = pd.DataFrame({"id_1": ["p9", "p7"], "id_2": ["p3", "p9"], "probability": [0.25, 0.5]})

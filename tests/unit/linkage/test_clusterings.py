@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import CorrelationClusters, components, correlation_cluster
+from mlflow_b3.linkage import components, correlation_cluster
 from mlflow_b3.linkage.cluster import (
+    CorrelationClusters,
     CoveringProgram,
     SignedGraph,
     grow_regions,

@@ -5,13 +5,12 @@ import pandas as pd
 import pytest
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import (
+from mlflow_b3.linkage import leak_floor, linkage_error_bound
+from mlflow_b3.linkage.bounds import (
     bayes_error,
     collision_error,
     field_frequencies,
     hit_miss_channel,
-    leak_floor,
-    linkage_error_bound,
     mi_fano,
     mi_fano_channel,
     printed_fano,

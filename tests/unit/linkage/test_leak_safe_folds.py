@@ -12,17 +12,9 @@ from simulated_records import linked_records
 from mlflow_b3 import InputError
 from mlflow_b3.data.folds import make_folds
 from mlflow_b3.data.table import ModelInputs, prepare
-from mlflow_b3.linkage import (
-    LeakCurve,
-    LeakSafeFolds,
-    Splits,
-    leak_curve,
-    leak_safe_folds,
-    leak_truth,
-    purge,
-    purge_mask,
-    safe_groups,
-)
+from mlflow_b3.linkage import leak_curve, leak_safe_folds, leak_truth, purge
+from mlflow_b3.linkage.folds import LeakCurve, LeakSafeFolds, purge_mask, safe_groups
+from mlflow_b3.linkage.leak import Splits
 
 # --- a chain of ten clusters of two rows, linked ever more weakly ----------------------------------
 

@@ -5,8 +5,8 @@ import pytest
 
 from mlflow_b3.data.folds import Fold
 from mlflow_b3.errors import InputError
-from mlflow_b3.linkage import LeakShare, PairTable, Splits, leak_truth
-from mlflow_b3.linkage.leak import typical_fragments
+from mlflow_b3.linkage import PairTable, leak_truth
+from mlflow_b3.linkage.leak import LeakShare, Splits, typical_fragments
 
 
 def test_six_rows_by_hand():

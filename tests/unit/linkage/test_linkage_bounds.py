@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import (
-    LeakEstimate,
-    MatchMergeBounds,
-    collision_error,
-    components,
-    leak_floor,
-    leak_truth,
-    shifted_precision,
-    swoosh_bounds,
-)
+from mlflow_b3.linkage import LeakEstimate, components, leak_floor, leak_truth, swoosh_bounds
+from mlflow_b3.linkage.bounds import MatchMergeBounds, collision_error, shifted_precision
 
 # --- the shift of precision -----------------------------------------------------------------------
 

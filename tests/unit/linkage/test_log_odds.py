@@ -8,14 +8,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import (
-    MatchModel,
-    components,
-    correlation_cluster,
-    expected_disagreement,
-    learn_log_odds,
-)
-from mlflow_b3.linkage.matching import MatchModelSummary
+from mlflow_b3.linkage import components, correlation_cluster, learn_log_odds
+from mlflow_b3.linkage.matching import MatchModel, MatchModelSummary, expected_disagreement
 
 PRIOR = 0.001
 

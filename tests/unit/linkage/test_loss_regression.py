@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import LossRegression, loss_regression
+from mlflow_b3.linkage.rows import LossRegression, loss_regression
 
 E0, GAP = 0.4, 0.15
 

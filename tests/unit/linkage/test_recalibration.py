@@ -8,15 +8,14 @@ from simulated_records import linked_records
 from mlflow_b3 import InputError
 from mlflow_b3.linkage import (
     LeakEstimate,
-    Recalibration,
-    fit_recalibration,
     leak_from_pairs,
     leak_from_recalibrated_pairs,
     leak_safe_folds,
     leak_truth,
-    loss_regression,
     recalibrate,
 )
+from mlflow_b3.linkage.calibrate import Recalibration, fit_recalibration
+from mlflow_b3.linkage.rows import loss_regression
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from mlflow_b3.linkage import (
     leak_from_split_counts,
     leak_truth,
     sample_rows,
-    split_counts_of,
 )
 from mlflow_b3.linkage.resolved import SampledRows
+from mlflow_b3.linkage.sources import split_counts_of
 
 
 @cache

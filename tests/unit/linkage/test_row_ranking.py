@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mlflow_b3 import InputError
-from mlflow_b3.linkage import PairTable, SuspiciousRow, rank_rows
+from mlflow_b3.linkage import PairTable
+from mlflow_b3.linkage.rows import SuspiciousRow, rank_rows
 
 R = [0.9, 0.5, 0.9, 0.0]
 LOSSES = [0.1, 0.0, 1.0, 0.1]

@@ -6,7 +6,6 @@ import pytest
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage import (
     LeakEstimate,
-    LeakShare,
     PairTable,
     correlation_cluster,
     leak_curve,
@@ -15,8 +14,9 @@ from mlflow_b3.linkage import (
     leak_safe_folds,
     leak_truth,
     rows_needed,
-    safe_groups,
 )
+from mlflow_b3.linkage.folds import safe_groups
+from mlflow_b3.linkage.leak import LeakShare
 
 SHARE = LeakShare(point=0.1234, low=0.08, high=0.2)
 PAIRS = ([0, 2, 4], [2, 4, 6], [0.9, 0.3, 0.05])

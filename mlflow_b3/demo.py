@@ -42,6 +42,15 @@ class Clinic:
         The true patient of each record.
     records : int
         Records per patient.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> clinic.frame["patient_id"].nunique(), clinic.records
+    (20, 4)
+    >>> clinic.patients[:6].tolist()
+    [0, 0, 0, 0, 1, 1]
     """
 
     frame: pd.DataFrame
@@ -102,6 +111,15 @@ def make_clinic(
     fragments : {"uniform", "halves", "singles"} or sequence of numbers
         How many records get the second id, as in `audit`.
     seed : int
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> clinic.frame.shape
+    (80, 7)
+    >>> clinic.frame.columns[-2:].tolist()
+    ['disease', 'patient_id']
     """
     for name, value in (("cluster_error", cluster_error), ("split_rate", split_rate)):
         if not 0 <= value <= 1:

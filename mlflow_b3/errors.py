@@ -7,11 +7,30 @@ from typing import Any
 
 
 class B3Error(Exception):
-    """Base class of every error this package raises on purpose."""
+    """Base class of every error this package raises on purpose.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> try:
+    ...     b3.make_clinic(patients=0)
+    ... except b3.B3Error as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
 
 
 class InputError(B3Error, ValueError):
-    """An argument or a table cannot be used; the text says what to do about it."""
+    """An argument or a table cannot be used; the text says what to do about it.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> b3.make_clinic(seed=-1)
+    Traceback (most recent call last):
+        ...
+    mlflow_b3.errors.InputError: seed=-1 must be a whole number from 0.
+    """
 
     @classmethod
     def from_problems(cls, subject: str, problems: Sequence[str]) -> "InputError":
@@ -23,7 +42,18 @@ class InputError(B3Error, ValueError):
 
 
 class ModelError(B3Error):
-    """A model cannot be loaded, refitted or asked for the prediction that a loss needs."""
+    """A model cannot be loaded, refitted or asked for the prediction that a loss needs.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> try:
+    ...     b3.audit("not a model", clinic.frame, target="disease", cluster="patient_id")
+    ... except b3.ModelError as error:
+    ...     print(error)
+    model='not a model' is not a model URI; use 'models:/name/3', 'models:/name@alias', 'models:/m-…' or 'runs:/run_id/path'.
+    """
 
 
 class PredictionError(ModelError):
@@ -31,19 +61,65 @@ class PredictionError(ModelError):
 
 
 class FitError(B3Error):
-    """Too many of an audit's refits failed for its numbers to mean anything."""
+    """Too many of an audit's refits failed for its numbers to mean anything.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> model = GaussianNB(priors=[0.5, 0.6])  # they must sum to 1
+    >>> try:
+    ...     b3.audit(model, clinic.frame, target="disease", cluster="patient_id", n_jobs=1)
+    ... except b3.FitError as error:
+    ...     print(str(error).splitlines()[0])
+    3 of 3 refits failed, the first with: ValueError: The sum of the priors should be 1.
+    """
 
 
 class InterruptedAudit(B3Error, KeyboardInterrupt):  # noqa: N818 - the user did it
-    """The user stopped an audit before anything could be said."""
+    """The user stopped an audit before anything could be said.
+
+    Examples
+    --------
+    Code that handles Ctrl-C handles this error, too:
+
+    >>> import mlflow_b3 as b3
+    >>> issubclass(b3.InterruptedAudit, KeyboardInterrupt)
+    True
+    """
 
 
 class SolverError(B3Error):
-    """No solver found the losses that fit a curve; another method will."""
+    """No solver found the losses that fit a curve; another method will.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.3, 1], loss=[0.30, 0.25, 0.20], stderr=[0.004] * 3, n_train=100
+    ... )
+    >>> try:
+    ...     found = b3.estimate(curve, p0=0.1, method="trend2")
+    ... except b3.SolverError:
+    ...     found = b3.estimate(curve, p0=0.1)
+    >>> found.method
+    'trend2'
+    """
 
 
 class TrackingError(B3Error):
-    """An audit could not be written to MLflow; where it was complete, `report` holds it."""
+    """An audit could not be written to MLflow; where it was complete, `report` holds it.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> try:
+    ...     b3.compare(registered_model="no-such-model")
+    ... except b3.TrackingError as error:
+    ...     print(error)
+    the registered model 'no-such-model' has no audited version.
+    """
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
@@ -51,7 +127,18 @@ class TrackingError(B3Error):
 
 
 class EvidenceError(B3Error):
-    """Evidence of an audit cannot be read, is not signed as it must be, or is of something else."""
+    """Evidence of an audit cannot be read, is not signed as it must be, or is of something else.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from mlflow_b3.evidence.document import open_sealed
+    >>> try:
+    ...     open_sealed(b"not JSON", ())
+    ... except b3.EvidenceError as error:
+    ...     print(str(error).partition(":")[0])
+    the evidence is not JSON
+    """
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:

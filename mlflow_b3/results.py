@@ -162,6 +162,13 @@ class Finding(Result):
         A key of `CODES`; it keeps its meaning between versions.
     message : str
         What was seen, with its numbers, and what to do about it.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> finding = b3.Finding(code="B325", message="Resolve 200 rows.")
+    >>> finding.title
+    'match probabilities that nobody checked'
     """
 
     code: str

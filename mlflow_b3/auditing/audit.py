@@ -229,6 +229,25 @@ def audit(
     ------
     InterruptedAudit
         After Ctrl-C, where the refits made until then say nothing.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> report = b3.audit(
+    ...     KNeighborsClassifier(),
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> round(report.loco, 1), report.loco < report.e0
+    (0.3, True)
+    >>> report.p0_source, report.refits.done
+    ('cluster_error', 60)
     """
     started = time.monotonic()
     folds = load_folds(folds)

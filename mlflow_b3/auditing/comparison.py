@@ -149,6 +149,24 @@ class Comparison(Result):
         What the reader must know.
     new : tuple of str
         By CV_c: the levels of which models will meet new groups, in all audits.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> comparison = b3.compare(
+    ...     {"smooth": GaussianNB(var_smoothing=1.0), "plain": GaussianNB()},
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ...     record=False,
+    ... )
+    >>> comparison.loss, comparison.by, len(comparison.differences)
+    ('zero_one', 'e0', 1)
     """
 
     loss: str

@@ -247,6 +247,28 @@ class AuditReport(Result):
     measurements : Measurement or None
         The measured losses that everything else follows from. `to_dict` leaves them out, `record`
         writes them to a file of their own, from which `attest` draws the conclusions again.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> report = b3.audit(
+    ...     GaussianNB(),
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> low, high = report.e0_interval
+    >>> low < report.e0 < high
+    True
+    >>> len(report.curve.injected) == len(report.curve.loss)
+    True
+    >>> b3.AuditReport.from_dict(report.to_dict()).e0 == report.e0
+    True
     """
 
     e0: float | None

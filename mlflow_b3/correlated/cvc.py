@@ -128,6 +128,15 @@ def cvc(
     The paper centres simulated targets by their mean over samples, in two nested loops where some
     groups are observed again. Here m_i is computed, which needs one loop and has less noise. Each
     sample refits one fold instead of all, which has 2 to 6 times less variance for as many refits.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> report = b3.cvc(GaussianNB(), clinic.frame, target="disease", groups=["patient_id"], draws=20)
+    >>> round(report.cv, 1), round(report.cvc, 1)
+    (0.2, 0.3)
     """
     check_seed(seed)
     check_kinds(None, refit, refit_options, False)

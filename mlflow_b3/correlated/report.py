@@ -132,6 +132,15 @@ class CvcReport(Result):
         The simulated world, to be given to `cvc` of another candidate as `working`.
     row_losses : array or None
         The cross-validated loss of each row.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> report = b3.cvc(GaussianNB(), clinic.frame, target="disease", groups=["patient_id"], draws=20)
+    >>> report.n_rows, report.folds, [level.name for level in report.groups]
+    (80, 10, ['patient_id'])
     """
 
     cv: float

@@ -81,6 +81,19 @@ class Method(Result):
         k of `sketch`.
     grouping : {"means", "blocks", "medoids"}
         What stands for a group of `sketch`.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> method = b3.Method(name="basis", order=2)
+    >>> round(b3.estimate(curve, p0=0.1, method=method).e0, 2)
+    0.32
     """
 
     name: str = "auto"
@@ -310,6 +323,22 @@ class Estimate(Result):
         False when a solver's result could not be confirmed.
     sketch_error : float or None
         For `sketch`: a bound on the error of sketching as a multiple of e_0; see `fit_sketch`.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> found = b3.estimate(curve, p0=(0.05, 0.15))
+    >>> low, high = found.interval
+    >>> low < found.e0 < high
+    True
+    >>> len(found.losses)
+    101
     """
 
     e0: float
@@ -371,6 +400,21 @@ def estimate(
        evaluating loss on dependent clusters. UAI 2017.
     .. [2] Barnes, M. and Dubrawski, A. (2019). On the interaction effects between prediction and
        clustering. AISTATS 2019. arXiv:1807.06713.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> found = b3.estimate(curve, p0=0.1)
+    >>> found.method, round(found.e0, 2)
+    ('power', 0.33)
+    >>> round(b3.estimate(curve, p0=0.1, method="basis", order=2).e0, 2)
+    0.32
     """
     chosen = as_method(method, **options)
     check_bound(bound)
@@ -540,6 +584,16 @@ class LossDistribution(Result):
         95 % interval at each threshold by itself.
     uncorrected : tuple of float
         P(loss > t) on the folds as they are.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.3, 0.6, 1], loss=[0.50, 0.44, 0.40, 0.36], stderr=[0.004] * 4, n_train=100
+    ... )
+    >>> found = b3.estimate_distribution([0.5], [curve], p0=0.1)
+    >>> found.uncorrected[0] < found.exceeding[0]
+    True
     """
 
     thresholds: tuple[float, ...]
@@ -587,6 +641,19 @@ def estimate_distribution(
     leakage makes losses stochastically smaller, so that the shape the estimators rest on is the
     same. Shares that are not in order after separate estimation are put in order by isotonic
     regression.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curves = [
+    ...     b3.LossCurve(
+    ...         injected=[0, 0.3, 0.6, 1], loss=loss, stderr=[0.004] * 4, n_train=100
+    ...     )
+    ...     for loss in ([0.51, 0.45, 0.40, 0.36], [0.20, 0.16, 0.13, 0.11])
+    ... ]
+    >>> found = b3.estimate_distribution([0.5, 1.0], curves, p0=0.1)
+    >>> [round(share, 2) for share in found.exceeding]
+    [0.54, 0.22]
     """
     points = [float(threshold) for threshold in thresholds]
     ordered = all(a < b for a, b in pairwise(points)) and all(map(math.isfinite, points))

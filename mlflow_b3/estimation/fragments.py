@@ -28,6 +28,15 @@ class DoseEstimate(Result):
     fragments : str
         As in `DoseLoss`: "singles" or "halves".
     e0 : float
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> dose = b3.DoseLoss(fragments="halves", seen_loss=0.20, stderr=0.01)
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22, doses=[dose])
+    >>> for other in b3.estimate_fragments(losses, seen_share=0.2).doses:
+    ...     print(other.fragments, round(other.e0, 3))
+    halves 0.325
     """
 
     fragments: str
@@ -48,6 +57,14 @@ class FragmentEstimate(Result):
         of a range.
     doses : tuple of DoseEstimate
         e_0 for fragments of other sizes, as far as they were measured.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22)
+    >>> found = b3.estimate_fragments(losses, seen_share=(0.1, 0.3))
+    >>> round(found.seen_share, 2), round(found.e0, 2)
+    (0.2, 0.32)
     """
 
     e0: float
@@ -76,6 +93,21 @@ def seen_share(split_rate: float, folds: Sequence[FoldSummary], *, parts: int = 
     -----
     For K equal folds of many ids this is σ·(1 - K^(1-f)), the split-count identity of record
     linkage; here the ids are drawn without replacement, which matters when they are few.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from mlflow_b3.data.folds import FoldSummary
+    >>> fold = FoldSummary(
+    ...     n_training=800,
+    ...     n_validation=200,
+    ...     clusters_training=80,
+    ...     clusters_validation=20,
+    ...     shared_clusters=0,
+    ...     shared_rows=0.0,
+    ... )
+    >>> round(b3.seen_share(0.1, [fold]).share, 3)
+    0.081
     """
     if not 0 <= split_rate < 1:
         raise InputError(f"split_rate={split_rate!r} must lie in [0, 1).")
@@ -130,6 +162,14 @@ def estimate_fragments(
 
     ρ = 0 gives the mixture back. ρ is measured by breaking clusters twice; what then remains is of
     second order in s.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22, stderr=0.01, seen_stderr=0.01)
+    >>> found = b3.estimate_fragments(losses, seen_share=0.2)
+    >>> round(found.e0, 3), [round(end, 3) for end in found.interval]
+    (0.32, [0.295, 0.345])
     """
     low, high = _share_range(seen_share)
     centre = (low + high) / 2

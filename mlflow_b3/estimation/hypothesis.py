@@ -50,6 +50,18 @@ class LeakageTest(Result):
         What they are; with rows the test speaks of new rows of the same clusters.
     arrangements : int or None
         How often `permutation` dealt the rows to the clusters anew.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> import numpy as np
+    >>> losses = np.random.default_rng(0).random((2, 200))
+    >>> found = b3.leakage_test(*losses)
+    >>> found.unit, found.units
+    ('rows', 200)
+    >>> low, high = found.interval
+    >>> low < 0 < high
+    True
     """
 
     statistic: float
@@ -163,6 +175,16 @@ def leakage_test(
     ----------
     Barnes and Dubrawski (2019), AISTATS, section 4, arXiv:1807.06713. Bell and McCaffrey (2002),
     Survey Methodology 28.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> without = rng.random(200)
+    >>> found = b3.leakage_test(without, without - 0.1 + 0.1 * rng.random(200))
+    >>> found.method, round(found.effect, 2), found.pvalue < 0.05
+    ('paired', 0.05, True)
     """
     choose("method", method, TESTS)
     without, leaked = _sample("losses_without", losses_without), _sample("losses_with", losses_with)

@@ -62,6 +62,19 @@ class P0Search(Result):
     p0_validation : tuple of float or None
         For both directions, p_V of every pair.
     p0_validation_star : float or None
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> search = b3.search_p0(curve, p0=[0, 0.1, 0.2])
+    >>> len(search.residual), search.p0_star in search.p0
+    (3, True)
     """
 
     p0: tuple[float, ...]
@@ -133,6 +146,19 @@ def search_p0(
     decreasing and convex curve would rise above the largest possible loss: that is `identified`.
     One set of refits serves all candidates, so this costs as much as a single one. For both
     directions the residual is that of the unmixed curve, in the units of the measured one.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> search = b3.search_p0(curve, p0=[0, 0.1, 0.2], bound=1.0)
+    >>> search.flat, search.identified
+    (True, (0.0, 0.2))
     """
     chosen = as_method(method, **options)
     check_bound(bound)
@@ -316,6 +342,15 @@ class P0Bound(Result):
     vacuous : bool
         The bound excludes no share that would be considered without evidence: half of the
         training rows; in an audit where as many rows leak back, wrong ids on half of all rows.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> bound = b3.bound_p0(rng.normal(0, 1, (60, 2)), rng.normal(0, 1, (40, 2)))
+    >>> bound.vacuous, bound.n_training, bound.n_validation
+    (True, 60, 40)
     """
 
     p0_upper: float
@@ -410,6 +445,17 @@ def bound_p0(
     divided by the design effect 1 + (m-1)·ρ of belonging to A, with m the size of the clusters of V̂
     and ρ their intraclass correlation, the largest over sets. It is an approximation, and assumes
     that no more rows than a cluster of V̂ has are misplaced together.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> training = rng.normal(0, 1, (200, 2))
+    >>> validation = rng.normal(4, 1, (100, 2))
+    >>> bound = b3.bound_p0(training, validation)
+    >>> bound.p0_upper < 0.2, bound.vacuous
+    (True, False)
     """
     check_seed(seed)
     if not 0 < confidence < 1:

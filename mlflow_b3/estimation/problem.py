@@ -27,6 +27,13 @@ class SeenShare(Result):
     ----------
     share : float
         In [0, 1).
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22)
+    >>> round(b3.estimate_fragments(losses, seen_share=b3.SeenShare(share=0.2)).e0, 2)
+    0.32
     """
 
     share: float

@@ -47,6 +47,19 @@ class Sensitivity(Result):
         bare loss curve, whose fold sizes are not known.
     accurate : bool
         False when a solver's result for one of the shares could not be confirmed.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> found = b3.sensitivity(curve, p0=[0, 0.1, 0.2, 0.3])
+    >>> round(found.tipping_point(0.35), 2)
+    0.14
     """
 
     p0: tuple[float, ...]
@@ -105,6 +118,19 @@ def sensitivity(
     -----
     One fit of `power` gives e_0 for every p0 as long as p0_validation is 0. All else is computed
     at 17 shares at the most and interpolated in between.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> found = b3.sensitivity(curve, p0=[0, 0.1, 0.2])
+    >>> [round(loss, 2) for loss in found.e0]
+    [0.3, 0.33, 0.38]
     """
     chosen = as_method(method, **options)
     check_bound(bound)

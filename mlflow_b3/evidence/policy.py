@@ -303,6 +303,13 @@ class Policy(Result):
         How many audits of one model may have been tried.
     inconclusive : {"refuse", "allow"}
         What happens where the numbers decide neither way.
+
+    Examples
+    --------
+    >>> from mlflow_b3.evidence.policy import load_policy
+    >>> policy = load_policy()
+    >>> policy.guards_alias("champion"), policy.signed, policy.max_age_days
+    (True, True, 180.0)
     """
 
     aliases: tuple[str, ...]

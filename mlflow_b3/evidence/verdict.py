@@ -148,6 +148,27 @@ class Verdict(Result):
     judged_at : str
     promoted : str or None
         The alias that was given to the version.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from mlflow_b3.evidence.verdict import Reason
+    >>> reasons = (
+    ...     Reason(check="signed", outcome="FAIL", text="the evidence is not signed"),
+    ...     Reason(check="evidence", outcome="PASS", text="the evidence is of this model"),
+    ... )
+    >>> verdict = b3.Verdict(
+    ...     outcome="FAIL",
+    ...     allowed=False,
+    ...     reasons=reasons,
+    ...     model="triage",
+    ...     version="3",
+    ...     policy_hash="20dd6f490b64",
+    ...     audit_run_id="241a118098d54359",
+    ...     judged_at="2026-01-31T12:00:00+00:00",
+    ... )
+    >>> [reason.check for reason in verdict.decisive]
+    ['signed']
     """
 
     outcome: str

@@ -91,6 +91,22 @@ class Attestation(Result):
     key : str
         The id of the key that signed.
     attested_at : str
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from mlflow_b3.evidence.verdict import Reason
+    >>> attestation = b3.Attestation(
+    ...     attested=False,
+    ...     checks=(Reason(check="data", outcome="FAIL", text="it is another table"),),
+    ...     model="models:/triage/3",
+    ...     audit_run_id="241a118098d54359",
+    ...     attestation_run_id=None,
+    ...     key="5f0c8a",
+    ...     attested_at="2026-01-31T12:00:00+00:00",
+    ... )
+    >>> [check.text for check in attestation.checks if check.outcome == "FAIL"]
+    ['it is another table']
     """
 
     attested: bool
@@ -143,6 +159,36 @@ def attest(
     conclusions follow from them. It does not say that the refits were honest. Code of the model ran in
     the audit, and could have reported other losses; run audits in a container without secrets and
     without a network, and audit models whose code you would serve.
+
+    Examples
+    --------
+    `MLFLOW_B3_SIGNING_KEY` names the key.
+
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> X, y = clinic.frame.drop(columns=["disease", "patient_id"]), clinic.frame["disease"]
+    >>> with mlflow.start_run():
+    ...     logged = mlflow.sklearn.log_model(
+    ...         GaussianNB().fit(X, y),
+    ...         name="model",
+    ...         registered_model_name="attested",
+    ...         pip_requirements=["scikit-learn"],
+    ...     )
+    >>> report = b3.audit(
+    ...     "models:/attested/1",
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> run_id = b3.record(report)
+    >>> attestation = b3.attest("models:/attested/1", clinic.frame)
+    >>> attestation.attested, attestation.audit_run_id == run_id
+    (True, True)
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException

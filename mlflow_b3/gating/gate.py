@@ -100,6 +100,26 @@ def gate(
     Verdict
         PASS, FAIL, INCONCLUSIVE or NOT_APPLICABLE, with every reason. Missing, stale, foreign or
         unreadable evidence is a FAIL.
+
+    Examples
+    --------
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> X, y = clinic.frame.drop(columns=["disease", "patient_id"]), clinic.frame["disease"]
+    >>> with mlflow.start_run():
+    ...     logged = mlflow.sklearn.log_model(
+    ...         GaussianNB().fit(X, y),
+    ...         name="model",
+    ...         registered_model_name="gated",
+    ...         pip_requirements=["scikit-learn"],
+    ...     )
+    >>> verdict = b3.gate("models:/gated/1")
+    >>> verdict.outcome, verdict.allowed
+    ('FAIL', False)
+    >>> "evidence" in [reason.check for reason in verdict.reasons]
+    True
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -717,6 +737,22 @@ class Verification(Result):
     audit_run_id : str or None
         The audit that the version's tags name.
     checked_at : str
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from mlflow_b3.evidence.verdict import Reason
+    >>> verification = b3.Verification(
+    ...     holds=True,
+    ...     checks=(Reason(check="model_files", outcome="PASS", text="all files are unchanged"),),
+    ...     model="triage",
+    ...     version="3",
+    ...     policy_hash="20dd6f490b64",
+    ...     audit_run_id="241a118098d54359",
+    ...     checked_at="2026-01-31T12:00:00+00:00",
+    ... )
+    >>> b3.Verification.from_json(verification.to_json()) == verification
+    True
     """
 
     holds: bool
@@ -764,6 +800,36 @@ def verify(
     data : DataFrame or path, optional
         A table that should be the audited one.
     now : datetime, optional
+
+    Examples
+    --------
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> X, y = clinic.frame.drop(columns=["disease", "patient_id"]), clinic.frame["disease"]
+    >>> with mlflow.start_run():
+    ...     logged = mlflow.sklearn.log_model(
+    ...         GaussianNB().fit(X, y),
+    ...         name="model",
+    ...         registered_model_name="verified",
+    ...         pip_requirements=["scikit-learn"],
+    ...     )
+    >>> report = b3.audit(
+    ...     "models:/verified/1",
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> run_id = b3.record(report)
+    >>> verification = b3.verify("models:/verified/1")
+    >>> [check.outcome for check in verification.checks if check.check == "model_files"]
+    ['PASS']
+    >>> verification.holds  # the audit is not signed
+    False
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException

@@ -140,6 +140,16 @@ def swoosh_bounds(
     estimate separately.
 
     The thesis found the truth below such limits in 4.2 % of 240 trials at level 95 %.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> clusters = linkage.components(6, [0, 1, 3], [1, 2, 4])
+    >>> bounds = linkage.swoosh_bounds(
+    ...     clusters, matched=3, matches=(90, 100), precision_sample=(98, 100)
+    ... )
+    >>> round(bounds.precision_low, 2), round(bounds.recall_low, 2)
+    (0.71, 0.84)
     """
     if not 0 < level < 1:
         raise InputError(f"level={level!r} must lie between 0 and 1.")
@@ -557,6 +567,16 @@ def linkage_error_bound(
     The larger of `mi_fano` and `collision_error`, whose arguments it takes. For example
     `linkage_error_bound(field_frequencies(frame, ["sex", "birth_year", "zip3"]), 0.05, N)` with N
     entities that have at least two rows each gives the `error` of `leak_floor`.
+
+    Examples
+    --------
+    Sex and a year of birth cannot identify one of 1,000 people:
+
+    >>> import numpy as np
+    >>> from mlflow_b3 import linkage
+    >>> bound = linkage.linkage_error_bound([np.full(2, 1 / 2), np.full(80, 1 / 80)], 0.05, N=1000)
+    >>> round(bound.error, 2)
+    0.85
     """
     fano = mi_fano(frequencies, distortion, N)
     collision = collision_error(frequencies, distortion, N, draws=draws, seed=seed)
@@ -626,6 +646,13 @@ def leak_floor(
 
     No error bound bounds p0 by itself: a linkage that merges everything errs everywhere, and leaks
     nothing.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> leak = linkage.leak_floor(mate_rate=0.8, error=0.5, merge_rate_high=0.1, K=5)
+    >>> leak.kind, round(leak.train.low, 3), round(leak.validation.low, 3)
+    ('lower', 0.06, 0.24)
     """
     problems = [
         f"{name}={value!r} must lie in [0, 1].{not_percentage(value)}"

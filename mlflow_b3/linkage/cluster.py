@@ -477,6 +477,12 @@ def components(n: int, i: Any, j: Any) -> Rows:
     are idempotent, commutative, associative and representative with this match they have the fewest
     pairs in one cluster, and so the largest precision bound (`swoosh_bounds`); the match itself need
     have none of these properties.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> linkage.components(6, [0, 1, 3], [1, 2, 4]).tolist()
+    [0, 0, 0, 1, 1, 2]
     """
     pairs = PairTable.of(i, j, np.ones(len(np.atleast_1d(i))), _row_count(n))
     return _components(n, pairs.first, pairs.second)[1]
@@ -527,6 +533,15 @@ def correlation_cluster(
 
     The partition is good; the probabilities that the model gives to partitions are not, since pairs
     are not independent. Use resolved rows for the leaked share, not these.
+
+    Examples
+    --------
+    Rows 0 and 2 are each like row 1, but not like each other.
+
+    >>> from mlflow_b3 import linkage
+    >>> found = linkage.correlation_cluster(4, i=[0, 1, 0], j=[1, 2, 2], w=[3.0, 1.0, -2.0])
+    >>> found.labels, round(found.cost, 3), round(found.gap, 3)
+    ((0, 0, 1, 2), 1.0, 0.0)
     """
     check_seed(seed)
     first, second, weight = _scored(n, i, j, w)

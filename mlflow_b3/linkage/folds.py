@@ -153,6 +153,17 @@ def leak_safe_folds(
     In simulations of person records (clusters at 0.9, five folds) a threshold of 0.1 left a quarter
     to a half of the leaked share p0, for nothing but groups of up to 1.5 % of the rows. What scores
     say about the leak of such folds (`leak_from_pairs`) is far too low: they were made to look so.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> pairs = linkage.PairTable.of([0, 1, 3], [1, 2, 4], [0.99, 0.6, 0.95], n=6)
+    >>> clusters = [0, 0, 1, 2, 2, 3]
+    >>> folds = linkage.leak_safe_folds(*pairs, threshold=0.1, K=2, clusters=clusters, max_group=0.5)
+    >>> folds.folds[1] == folds.folds[2]  # a pair with probability 0.6
+    True
+    >>> [len(validation) for training, validation in folds.split(clusters)]
+    [3, 3]
     """
     check_seed(seed)
     if isinstance(K, bool) or not isinstance(K, (int, np.integer)) or K < 2:
@@ -278,6 +289,17 @@ def purge(
     """Return splits without the training rows of `purge_mask`, usable as the `folds` of an audit.
 
     Every row is still validated; the price is paid in training rows.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> pairs = linkage.PairTable.of([0, 1, 3], [1, 2, 4], [0.99, 0.6, 0.95], n=6)
+    >>> folds, clusters = [0, 0, 1, 1, 1, 0], [0, 0, 1, 2, 2, 3]
+    >>> splits = linkage.purge(*pairs, folds, clusters, threshold=0.1)
+    >>> for training, validation in splits:
+    ...     print(training, validation)
+    [3 4] [0 1 5]
+    [5] [2 3 4]
     """
     splits = Splits.of(folds, len(as_codes("clusters", clusters)))
     drop = purge_mask(i, j, p, splits, clusters, threshold, allow_split=allow_split)
@@ -412,6 +434,17 @@ def leak_curve(
     -----
     Resolved rows must have been drawn without regard to the folds; they then serve every point, so
     that the intervals of the points are not independent of each other.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> i = list(range(0, 40, 2))
+    >>> pairs = linkage.PairTable.of(i, [row + 1 for row in i], [0.05, 0.6] * 10, n=40)
+    >>> curve = linkage.leak_curve(*pairs, 2, clusters=range(40), thresholds=[0.5, 0.01])
+    >>> for point in curve.of("folds"):
+    ...     print(point.threshold, point.n_groups)
+    0.5 30
+    0.01 20
     """
     pairs = PairTable.of(i, j, p, len(as_codes("clusters", clusters)))
     levels = sorted({float(threshold) for threshold in thresholds}, reverse=True)

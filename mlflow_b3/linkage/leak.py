@@ -274,6 +274,16 @@ class LeakEstimate(Result):
         What the reader must know, in short sentences.
     wide : bool
         For scores that nobody checked: all plausible pairs were scored, not those of a few blocks.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> leak = linkage.leak_from_split_rate((0.08, 0.12), K=5)
+    >>> round(leak.validation.low, 3), round(leak.validation.high, 3)
+    (0.064, 0.096)
+    >>> prior = leak.to_prior()
+    >>> prior.law, round(prior.low, 3), round(prior.high, 3)
+    ('range', 0.064, 0.096)
     """
 
     train: LeakShare
@@ -445,6 +455,18 @@ def leak_truth(true: Any, folds: Any, clusters: Any = None) -> Leak:
     -----
     With Z_ik = 1 where row i trains in split k and its entity has rows in V_k,
     p0 = mean_k Σ_i Z_ik/|T_k| = mean_i v_i, v_i = n·Σ_k Z_ik/(K·|T_k|); the other side likewise.
+
+    Examples
+    --------
+    Ann has two cluster ids, 0 and 1, which fell into different folds.
+
+    >>> from mlflow_b3 import linkage
+    >>> true = ["ann", "ann", "ann", "bob", "bob", "cyd"]
+    >>> leak = linkage.leak_truth(true, folds=[0, 0, 1, 1, 1, 0], clusters=[0, 0, 1, 2, 2, 3])
+    >>> round(leak.p0_validation, 2)
+    0.5
+    >>> leak.split_counts
+    (1, 1, 1, 0, 0, 0)
     """
     entities = as_codes("true", true)
     splits = Splits.of(folds, len(entities))

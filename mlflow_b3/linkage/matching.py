@@ -139,6 +139,18 @@ def learn_log_odds(
     all that is needed, and does not suffer from more than three features.
 
     Pairs that share rows are not independent: the held-out figures look somewhat too good.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> similarity = [[0.9], [0.8], [0.7], [0.4], [0.5], [0.3], [0.2], [0.1]]
+    >>> match = [True, True, True, True, False, False, False, False]
+    >>> model = linkage.learn_log_odds(similarity, match, prior=0.01)
+    >>> model.summary.n_matches, model.summary.folds
+    (4, 4)
+    >>> odds = model.log_odds([[0.2], [0.9]])
+    >>> bool(odds[0] < odds[1])
+    True
     """
     check_seed(seed)
     name = model if isinstance(model, str) else type(model).__name__
@@ -358,6 +370,18 @@ def match_and_merge(
     With the union of sets as merge, and a match of any two of their elements, the clusters are the
     connected components of the matching pairs: `components` finds those from a list of pairs
     without comparing all.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> records = [{"ann"}, {"ann", "a@x.org"}, {"bob"}, {"a@x.org"}]
+    >>> merged = linkage.match_and_merge(
+    ...     records, match=lambda x, y: bool(x & y), merge=lambda x, y: x | y
+    ... )
+    >>> merged.labels
+    (0, 0, 1, 0)
+    >>> [sorted(record) for record in merged.records]
+    [['a@x.org', 'ann'], ['bob']]
     """
     for name, function in (("match", match), ("merge", merge)):
         if not callable(function):

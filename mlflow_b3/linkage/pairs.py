@@ -36,6 +36,16 @@ class PairTable:
         Number of rows of the table that the numbers refer to.
     left_out : int
         How many pairs of the source have an id that is not in the table, and are not here.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> pairs = linkage.PairTable.of([0, 1, 3], [1, 2, 4], [0.99, 0.6, 0.95], n=6)
+    >>> len(pairs), pairs.n
+    (3, 6)
+    >>> i, j, p = pairs
+    >>> p.tolist()
+    [0.99, 0.6, 0.95]
     """
 
     first: Rows
@@ -349,6 +359,15 @@ def read_pairs(
     ignore_unknown : bool
         Leave out pairs with ids that the audited table does not have, instead of refusing them:
         right where the audited rows are some of the rows that were linked.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mlflow_b3 import linkage
+    >>> table = pd.DataFrame({"id_1": ["a", "b"], "id_2": ["b", "c"], "probability": [0.99, 0.6]})
+    >>> pairs = linkage.read_pairs(table, ids=["a", "b", "c", "d"])
+    >>> pairs.first.tolist(), pairs.second.tolist(), pairs.probability.tolist()
+    ([0, 1], [1, 2], [0.99, 0.6])
     """
     if isinstance(source, PairTable):
         if source.n != len(ids):
@@ -383,6 +402,15 @@ def from_pairs(
     columns : (first id, second id, probability), optional
         By default the columns are looked for under the names that linkage tools give them; a
         `match_weight` w stands for the probability 2^w/(1 + 2^w).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mlflow_b3 import linkage
+    >>> table = pd.DataFrame({"one": ["a", "b"], "two": ["b", "c"], "chance": [0.99, 0.6]})
+    >>> pairs = linkage.from_pairs(table, ["a", "b", "c", "d"], ("one", "two", "chance"))
+    >>> pairs.first.tolist(), pairs.second.tolist(), pairs.probability.tolist()
+    ([0, 1], [1, 2], [0.99, 0.6])
     """
     table = _frame(frame)
     if columns is None:
@@ -411,6 +439,17 @@ def from_splink(
         Splink's `unique_id_column_name`.
     ignore_unknown : bool
         As in `read_pairs`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mlflow_b3 import linkage
+    >>> predictions = pd.DataFrame(
+    ...     {"unique_id_l": [7, 8], "unique_id_r": [8, 9], "match_probability": [0.99, 0.6]}
+    ... )
+    >>> pairs = linkage.from_splink(predictions, ids=[7, 8, 9])
+    >>> pairs.first.tolist(), pairs.second.tolist(), pairs.probability.tolist()
+    ([0, 1], [1, 2], [0.99, 0.6])
     """
     table = _frame(frame)
     names = [f"{id_column}_l", f"{id_column}_r"]

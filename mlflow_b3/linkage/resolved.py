@@ -387,6 +387,16 @@ class ResolvedRows:
     noted_clusters : tuple of str or None
         The predicted cluster of each row when the sheet was made, as it is written there; None when
         not known.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> resolved = linkage.ResolvedRows.of(rows=[1, 3, 5], mates=[[0, 2], [4], []], n=6)
+    >>> len(resolved)
+    3
+    >>> leak = resolved.leak(folds=[0, 0, 1, 1, 1, 0], clusters=[0, 0, 1, 2, 2, 3])
+    >>> round(leak.validation.point, 2)
+    0.33
     """
 
     rows: Rows
@@ -561,6 +571,16 @@ def leak_from_resolved_rows(
     σ = (σ_obs − (1 − specificity))/(sensitivity + specificity − 1), after Rogan and Gladen
     (doi:10.1093/oxfordjournals.aje.a112510); the leak shares change in proportion, since the mean
     of v_i over the rows found split is kept.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> folds, clusters = [0, 0, 1, 1, 1, 0], [0, 0, 1, 2, 2, 3]
+    >>> leak = linkage.leak_from_resolved_rows(
+    ...     rows=[1, 3, 5], mates=[[0, 2], [4], []], folds=folds, clusters=clusters
+    ... )
+    >>> leak.kind, leak.n_labels, round(leak.validation.point, 2)
+    ('estimate', 3, 0.33)
     """
     predicted = as_codes("clusters", clusters)
     if n is not None and n != len(predicted):

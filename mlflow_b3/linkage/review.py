@@ -111,6 +111,12 @@ def rows_needed(split_rate: float, delta: float, *, level: float = 0.95) -> int:
     -----
     B = (z/δ)²·(1 − σ)/σ for uniform samples, z the normal quantile: 246 rows for σ = 0.2 and
     δ = 0.25, but 1168 for σ = 0.05.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> linkage.rows_needed(split_rate=0.2, delta=0.25)
+    246
     """
     problems = []
     if not 0 < split_rate < 1:
@@ -154,6 +160,19 @@ def sample_rows(n: int, B: int, scores: Any = None, seed: int = 0) -> ReviewSamp
     best cuts (Dalenius and Hodges, doi:10.1080/01621459.1959.10501501). Half of the sample is dealt
     by size: the rows that no score suspects are where leaks hide. The other half goes by
     N_h·√(s̄_h(1 − s̄_h)), with s̄_h at least 0.01.
+
+    Examples
+    --------
+    >>> from mlflow_b3 import linkage
+    >>> sample = linkage.sample_rows(n=1000, B=50)
+    >>> len(sample), sample.sizes
+    (50, {'all': 1000})
+
+    With scores, suspicious rows are drawn more often:
+
+    >>> sample = linkage.sample_rows(n=1000, B=50, scores=[0.5] * 100 + [0] * 900)
+    >>> sample.sizes, sample.stratum.count("none")
+    ({'none': 900, 'low': 100}, 39)
     """
     check_seed(seed)
     whole = [isinstance(count, (int, np.integer)) and count is not True for count in (n, B)]
@@ -274,6 +293,21 @@ def review_sheet(
     Rows of `same_cluster` may be left out, but not where folds split clusters. The whole table must
     be searched, by whatever means: candidates are an aid, and leaks are what they do not hold. Rows
     should be reviewed in the order of the sheet; see `parse_review`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mlflow_b3 import linkage
+    >>> frame = pd.DataFrame(
+    ...     {"name": ["Ann", "Ann B.", "A. B.", "Bob"], "patient_id": [1, 1, 2, 3]},
+    ...     index=["r1", "r2", "r3", "r4"],
+    ... )
+    >>> sample = linkage.sample_rows(n=4, B=4)
+    >>> sheet = linkage.review_sheet(frame, sample, cluster="patient_id")
+    >>> sheet.columns.tolist()
+    ['record', 'stratum', 'rows_in_stratum', 'cluster', 'name', 'same_cluster', 'candidates', 'mates', 'comment']
+    >>> sheet.set_index("record")["same_cluster"].sort_index().to_dict()
+    {'r1': 'r2', 'r2': 'r1', 'r3': '', 'r4': ''}
     """
     if len(frame) != sample.n or (pairs is not None and pairs.n != sample.n):
         rows = f"frame has {len(frame)} rows" + (f", pairs are of {pairs.n}" if pairs else "")
@@ -384,6 +418,22 @@ def parse_review(
     -------
     ResolvedRows
         With the strata and the clusters of the sheet; `.leak(folds, clusters)` says what leaks.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mlflow_b3 import linkage
+    >>> sheet = pd.DataFrame(
+    ...     {
+    ...         "record": ["r2", "r4"],
+    ...         "stratum": ["all", "all"],
+    ...         "rows_in_stratum": [4, 4],
+    ...         "mates": ["r1; r3", "none"],
+    ...     }
+    ... )
+    >>> resolved = linkage.parse_review(sheet, ids=["r1", "r2", "r3", "r4"])
+    >>> [found.tolist() for found in resolved.mates]
+    [[0, 2], []]
     """
     texts = id_texts(ids)
     table = _table(source)

@@ -46,6 +46,18 @@ class LossCurve(Result):
     sharpness : int
         The highest power k with which the curve may fall: no part of it falls faster than over
         1/k of its range.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.LossCurve(
+    ...     injected=[0, 0.1, 0.3, 0.6, 1],
+    ...     loss=[0.30, 0.28, 0.25, 0.22, 0.20],
+    ...     stderr=[0.004] * 5,
+    ...     n_train=100,
+    ... )
+    >>> round(b3.estimate(curve, p0=0.1).e0, 2)
+    0.33
     """
 
     injected: tuple[float, ...]
@@ -134,6 +146,15 @@ class DoseLoss(Result):
     fragments : str
         How they were broken: "singles", a single row breaks off, or "halves".
     seen_loss, stderr : float
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> dose = b3.DoseLoss(fragments="singles", seen_loss=0.24, stderr=0.01)
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22, doses=[dose])
+    >>> found = b3.estimate_fragments(losses, seen_share=0.2)
+    >>> round(found.doses[0].e0, 3)
+    0.315
     """
 
     fragments: str
@@ -180,6 +201,13 @@ class FragmentLosses(Result):
     In an audit, `seen_loss` is `loss` plus the mean change that breaking made to the rows that were
     scored. Where every cluster can be broken that is their mean loss; where rows of clusters that
     cannot be broken are easier or harder than the others, their difference is kept out of it.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> losses = b3.FragmentLosses(loss=0.30, seen_loss=0.22)
+    >>> round(b3.estimate_fragments(losses, seen_share=0.2).e0, 2)
+    0.32
     """
 
     loss: float

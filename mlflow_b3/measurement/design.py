@@ -85,7 +85,15 @@ def largest_exposure(n_train: int | None, n_validation: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelPlan(Result):
-    """Injected shares π, and how many refits to spend on each."""
+    """Injected shares π, and how many refits to spend on each.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> plan = b3.plan_levels(40, levels=4, design="uniform")
+    >>> plan.fits
+    (10, 10, 10, 10)
+    """
 
     injected: tuple[float, ...]
     fits: tuple[int, ...]
@@ -115,6 +123,15 @@ def plan_levels(
     proportion to the Lagrange weights at the target (Hoel and Levine 1964,
     doi:10.1214/aoms/1177700373). The squares are as good for sums of powers and do not depend on
     a degree; docs/estimators.md has the refits that they save.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> plan = b3.plan_levels(100, p0=0.1, levels=4)
+    >>> [round(share, 2) for share in plan.injected]
+    [0.0, 0.11, 0.44, 1.0]
+    >>> plan.fits
+    (55, 28, 11, 6)
     """
     choose("design", design, tuple(DESIGNS))
     whole = [isinstance(n, Integral) and not isinstance(n, bool) for n in (fits, levels)]

@@ -713,6 +713,13 @@ class Refits(Result):
         How often worker processes died; their refits were made again.
     retried : int
         How many failed in an earlier start with the same journal, and succeeded when tried again.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> refits = b3.Refits(planned=100, done=98, failed=2, causes=(("ValueError", 2),))
+    >>> refits.done - refits.failed
+    96
     """
 
     planned: int

@@ -148,6 +148,20 @@ def log_trainer(
     code_paths : sequence of paths, optional
         Further .py files, or folders with them, that it imports. A trainer in a package that imports
         relatively (`from . import …`) needs the folder of that package.
+
+    Examples
+    --------
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> def train(X, y, sample_ids):
+    ...     from sklearn.naive_bayes import GaussianNB
+    ...
+    ...     return GaussianNB().fit(X, y)
+    >>> with mlflow.start_run() as run:
+    ...     b3.log_trainer(train)
+    >>> files = mlflow.MlflowClient().list_artifacts(run.info.run_id, "b3/trainer")
+    >>> [file.path for file in files]
+    ['b3/trainer/b3_trainer.py', 'b3/trainer/trainer.json']
     """
     import mlflow
     from mlflow.exceptions import MlflowException

@@ -148,6 +148,25 @@ def compare(
     Returns
     -------
     Comparison
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> comparison = b3.compare(
+    ...     {"Bayes": GaussianNB(), "stump": DecisionTreeClassifier(max_depth=1)},
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ...     record=False,
+    ... )
+    >>> [contender.name for contender in comparison.contenders]
+    ['Bayes', 'stump']
     """
     given = [
         name

@@ -244,6 +244,29 @@ def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments
     -------
     str
         The hash of the settings, of the model's files and of the table.
+
+    Examples
+    --------
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4)
+    >>> X, y = clinic.frame.drop(columns=["disease", "patient_id"]), clinic.frame["disease"]
+    >>> with mlflow.start_run():
+    ...     logged = mlflow.sklearn.log_model(
+    ...         GaussianNB().fit(X, y), name="model", pip_requirements=["scikit-learn"]
+    ...     )
+    >>> committed = b3.preregister(
+    ...     logged.model_uri,
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> len(committed)
+    64
     """
     from mlflow import MlflowClient
 

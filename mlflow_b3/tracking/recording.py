@@ -237,6 +237,25 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     -------
     str
         The id of the audit's own run.
+
+    Examples
+    --------
+    >>> import mlflow
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=20, records=4, cluster_error=0.1)
+    >>> report = b3.audit(
+    ...     GaussianNB(),
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ... )
+    >>> run_id = b3.record(report)
+    >>> mlflow.get_run(run_id).data.metrics["b3/fits"]
+    60.0
     """
     if isinstance(report, CvcReport):
         raise InputError(

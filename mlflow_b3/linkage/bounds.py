@@ -1,4 +1,4 @@
-"""What match-and-merge, and any linkage at all, can do at best."""
+"""Bounds on the quality of match-and-merge, and on the error of any linkage."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Counts = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class MatchMergeBounds(Result):
-    """What the pairs within predicted clusters are worth, at least.
+    """Lower limits of pairwise precision and recall of predicted clusters.
 
     Attributes
     ----------
@@ -31,20 +31,22 @@ class MatchMergeBounds(Result):
     recall_low : float
         Lower limit of the share of the true pairs that are in one predicted cluster.
     level : float
-        Confidence of each limit by itself.
+        Confidence of each limit separately.
     method : {"labelled pairs", "reviewed matches"}
-        Where the precision of matches comes from: shifted from labelled pairs to the true share of
-        matches, or reviewed directly.
+        Where the precision of matches comes from: labelled pairs, shifted to the true share of
+        matches, or a direct review of matched pairs.
     match_precision : float
-        Share of true pairs among the matched pairs, without allowance for chance.
+        Share of true pairs among the matched pairs; a point estimate.
     match_recall : float
         Share of the labelled true pairs that match.
     true_share : float or None
-        C_X, the share of true pairs among all pairs: as given, or from the reviewed matches.
+        C_X, the share of true pairs among all pairs: as given, or estimated from the reviewed
+        matches.
     n_matched, n_together : int
-        |X_M| pairs that match directly, |X_Ŷ| pairs in one predicted cluster.
+        |X_M|, the number of pairs that match directly, and |X_Ŷ|, the number of pairs within one
+        predicted cluster.
     n_pairs : int
-        All pairs of rows.
+        Number of all pairs of rows.
     """
 
     precision_low: float
@@ -60,7 +62,7 @@ class MatchMergeBounds(Result):
 
 
 def shifted_precision(precision: float, labelled_share: float, true_share: float) -> float:
-    """Return the precision among pairs with another share of matches.
+    """Convert a precision to pairs with a different share of matches.
 
     Parameters
     ----------
@@ -69,17 +71,17 @@ def shifted_precision(precision: float, labelled_share: float, true_share: float
     labelled_share : float
         C_V: share of true matches among the labelled pairs.
     true_share : float
-        C_X: the share among the pairs that the precision is wanted for.
+        C_X: the share of true matches among the pairs for which the precision is wanted.
 
     Notes
     -----
-    g(P) = C_X(1-C_V)P / [C_V(1-C_X) + (C_X-C_V)P]: Bayes' rule with the same rates of true and false
-    positives. For C_X < C_V it is convex, so that a noisy P makes it too large on average: put in a
-    lower limit of P.
+    g(P) = C_X(1-C_V)P / [C_V(1-C_X) + (C_X-C_V)P]: Bayes' rule with the same true and false positive
+    rates. For C_X < C_V it is convex, and a noisy P makes it too large on average. Pass a lower
+    limit of P.
     """
     shares = {"labelled_share": labelled_share, "true_share": true_share}
     problems = [
-        f"{name}={value!r} must lie between 0 and 1, without them.{not_percentage(value)}"
+        f"{name}={value!r} must lie strictly between 0 and 1.{not_percentage(value)}"
         for name, value in shares.items()
         if not 0 < value < 1
     ]
@@ -102,44 +104,45 @@ def swoosh_bounds(
     precision_sample: Counts | None = None,
     level: float = 0.95,
 ) -> MatchMergeBounds:
-    """Bound precision and recall of clusters that match-and-merge has made.
+    """Bound the precision and recall of clusters made by match-and-merge.
 
     Parameters
     ----------
     clusters : sequence
         Predicted cluster of each row, from `components`, or from `match_and_merge` with functions
-        that have the properties stated there.
+        that have the properties listed there.
     matched : int, or pair of sequences (i, j)
         The pairs of rows that match directly, X_M, or their number.
     matches : (int, int)
-        Of labelled true pairs: how many match directly, and how many there are. They must be drawn
-        at random from all true pairs, not from those that a model found, and not be those that the
-        match was learnt from.
+        How many of the labelled true pairs match directly, and how many labelled true pairs there
+        are. Draw them at random from all true pairs, not from those that a model found. Do not use
+        pairs that the match function was trained on.
     nonmatches : (int, int), optional
-        The same of labelled pairs that are not true, drawn at random from all such pairs.
+        The same two numbers for labelled pairs that are not true, drawn at random from all such
+        pairs.
     true_share : float, optional
-        C_X: share of true pairs among all pairs; goes with `nonmatches`.
+        C_X: share of true pairs among all pairs. Required with `nonmatches`.
     precision_sample : (int, int), optional
-        Instead of the two: of matched pairs drawn at random from X_M and reviewed, how many are
-        true, and how many were reviewed. Prefer this one: it needs no C_X.
+        Instead of the previous two: how many of the reviewed matched pairs are true, and how many
+        were reviewed, drawn at random from X_M. Prefer this option: it does not need C_X.
     level : float
         Confidence of each limit.
 
     Notes
     -----
     Pairs that match directly are in one cluster (X_M ⊆ X_Ŷ), so
-    precision ≥ |X_M|/|X_Ŷ| · precision of matches, and recall ≥ recall of matches. The first is
-    g(P_V) of labelled pairs (`shifted_precision`) at the Wilson lower limit of P_V, or the Wilson
-    lower limit of the reviewed matches; the second the Wilson lower limit of the labelled true pairs
-    that match.
+    precision ≥ |X_M|/|X_Ŷ| · precision of matches, and recall ≥ recall of matches. The precision of
+    matches is g(P_V) of the labelled pairs (`shifted_precision`) at the Wilson lower limit of P_V,
+    or the Wilson lower limit of the reviewed matches. The recall of matches is the Wilson lower
+    limit of the labelled true pairs that match.
 
-    The way over g is that of the thesis. Where one pair in 1,000 is a match, a precision of
-    0.99998 among as many true as false labelled pairs has to be proven, so that 1,000 labels prove
-    nearly nothing. A review of matched pairs proves as much as its size; and with the recall it gives
-    C_X = precision·|X_M|/(recall·N), with N = n(n-1)/2 pairs in all, which the thesis would
-    estimate separately.
+    The thesis uses g. Where one pair in 1,000 is a match, this requires proof of a precision of
+    0.99998 among balanced labelled pairs, and 1,000 labels prove almost nothing. A review of matched
+    pairs has no such problem. Together with the recall it also gives
+    C_X = precision·|X_M|/(recall·N), with N = n(n-1)/2 pairs in all, which the thesis estimates
+    separately.
 
-    The thesis found the truth below such limits in 4.2 % of 240 trials at level 95 %.
+    In the thesis, the truth was below such limits in 4.2% of 240 trials at level 95%.
 
     Examples
     --------
@@ -220,7 +223,7 @@ def _counts(name: str, value: Any) -> Counts:
         part, total, whole = 0, 0, False
     if not whole or not 0 <= part <= total or not total:
         raise InputError(
-            f"{name}={value!r} must be two whole numbers: how many did, and of how many (from 1)."
+            f"{name}={value!r} must be two whole numbers: a count, and the total (from 1) it is out of."
         )
     return part, total
 
@@ -241,19 +244,19 @@ def _count_matched(matched: Any, labels: Rows, together: int) -> int:
     if apart or not 0 < count <= together:
         raise InputError(
             f"matched: {count} pairs, {apart} of them in different clusters, and {together} pairs in "
-            "one cluster. The bounds hold where all matched pairs are in one cluster, and for one "
-            "pair at least: see components."
+            "one cluster. The bounds need at least one matched pair, and every matched pair within "
+            "one cluster: see components."
         )
     return count
 
 
-# --- How the fields of a row come to differ from those of its entity: discrete channels
+# --- Discrete channels: how the fields of a row differ from those of its entity
 
 TOLERANCE = 1e-6
 
 
 def hit_miss_channel(frequencies: Any, distortion: float) -> Floats:
-    """Return P(x|y) of a field that is right, or replaced by a random value with probability β.
+    """Return P(x|y) of a field that is replaced by a random value with probability β.
 
     P(x|y) = (1-β)·1[x=y] + β·θ(x).
     """
@@ -263,18 +266,18 @@ def hit_miss_channel(frequencies: Any, distortion: float) -> Floats:
 
 
 def string_channel(frequencies: Any, distances: Any, distortion: float, steepness: float) -> Floats:
-    """Return P(x|y) of a field that is right, or replaced by a similar value with probability β.
+    """Return P(x|y) of a field that is replaced by a similar value with probability β.
 
     Parameters
     ----------
     frequencies : array
-        α: how frequent the values are.
+        α: the relative frequency of each value.
     distances : matrix
         d(w, y) between values, for example edit distances; symmetric, 0 on the diagonal.
     distortion : float
-        β.
+        β: probability that the field is replaced.
     steepness : float
-        c: how fast values become improbable with their distance. With 0 it is a random value.
+        c: how fast values become improbable with distance. With 0 the replacement is random.
 
     Notes
     -----
@@ -289,23 +292,22 @@ def string_channel(frequencies: Any, distances: Any, distortion: float, steepnes
 
 
 def check_similarity(alpha: Floats, distances: Any, steepness: float) -> Floats:
-    """Return e^{-c·d}, checked."""
+    """Check the distances and return e^{-c·d}."""
     matrix = np.asarray(distances, dtype=float)
     if not 0 <= steepness < np.inf:
-        raise InputError(f"steepness={steepness!r} must be a finite number from 0.")
+        raise InputError(f"steepness={steepness!r} must be a finite number, 0 or above.")
     if matrix.shape != (len(alpha), len(alpha)):
         raise InputError(f"distances has shape {matrix.shape}; there are {len(alpha)} values.")
     usable = np.isfinite(matrix) & (matrix >= 0) & (matrix == matrix.T)
     if not usable.all() or np.diag(matrix).any():
         raise InputError(
-            "distances must be finite numbers from 0, the same in both directions, and 0 from each "
-            "value to itself."
+            "distances must be finite and not negative, symmetric, and 0 on the diagonal."
         )
     return np.asarray(np.exp(-steepness * matrix), dtype=float)
 
 
 def check_frequencies(frequencies: Any) -> list[Floats]:
-    """Return the frequencies of each field, or say which are none."""
+    """Check the frequencies of each field and normalise them."""
     if isinstance(frequencies, np.ndarray) and frequencies.ndim == 1:
         raise InputError("frequencies must be a list with an array for each field; wrap it in [ ].")
     fields = [np.asarray(theta, dtype=float) for theta in frequencies]
@@ -322,7 +324,7 @@ def check_frequencies(frequencies: Any) -> list[Floats]:
 
 
 def check_distortion(distortion: Any, fields: int) -> Floats:
-    """Return β of each field."""
+    """Check β and return it for each field."""
     betas = np.asarray(distortion, dtype=float)
     if betas.shape not in ((), (fields,)) or not ((betas >= 0) & (betas <= 1)).all():
         raise InputError(
@@ -334,7 +336,7 @@ def check_distortion(distortion: Any, fields: int) -> Floats:
 def check_channels(
     frequencies: Sequence[Any], channels: Sequence[Any]
 ) -> list[tuple[Floats, Floats]]:
-    """Return the frequencies and the channel of each field."""
+    """Check the frequencies and the channel of each field."""
     thetas = check_frequencies(frequencies)
     if len(channels) != len(thetas):
         raise InputError(f"channels has {len(channels)} fields; frequencies has {len(thetas)}.")
@@ -353,18 +355,18 @@ def check_channels(
 
 
 def check_entities(N: Any) -> int:
-    """Return the number of entities."""
+    """Check the number of entities."""
     if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 3:
-        raise InputError(f"N={N!r} must be a number of entities, from 3.")
+        raise InputError(f"N={N!r} must be the number of entities, 3 or more.")
     return int(N)
 
 
-# --- How well any linkage can do with given fields: information bounds on its error
+# --- Information bounds on the error of any linkage that uses given fields
 
 DRAWS = 100_000
-#: Combinations of frequencies up to which the collision error is summed exactly.
+#: The collision error is summed exactly for up to this many combinations of frequencies.
 MOST_COMBINATIONS = 2_000_000
-#: Numbers held at a time when drawing.
+#: How many numbers to draw at once.
 BLOCK = 2_000_000
 
 
@@ -376,7 +378,7 @@ class ErrorRate(Result):
     ----------
     error : float
     stderr : float
-        Monte-Carlo standard error; 0 where it was summed exactly.
+        Monte Carlo standard error; 0 if the error was summed exactly.
     draws : int
     """
 
@@ -387,14 +389,14 @@ class ErrorRate(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkageErrorBound(Result):
-    """Least error of any linkage of given fields.
+    """A lower bound on the error of any linkage that uses given fields.
 
     Attributes
     ----------
     error : float
         The larger of the two bounds, and at least 0.
     mi_fano : float
-        Negative where it says nothing.
+        Vacuous if negative.
     collision : ErrorRate
     n_entities : int
     """
@@ -406,68 +408,69 @@ class LinkageErrorBound(Result):
 
 
 def field_frequencies(frame: pd.DataFrame, columns: Sequence[str]) -> list[Floats]:
-    """Return how frequent the values of each column are, for the functions of this module."""
+    """Return the relative frequencies of the values of each column."""
     unknown = [column for column in columns if column not in frame]
     if unknown or isinstance(columns, str) or not len(columns):
         raise InputError(f"columns={columns!r} must be a list of columns of the frame.")
     missing = [column for column in columns if frame[column].isna().any()]
     if missing:
         raise InputError(
-            f"frame has missing values in {missing}. Drop those rows, or count them as distorted: "
-            "take the frequencies of the others, and add the missing share to the distortion."
+            f"frame has missing values in {missing}. Drop those rows, or treat missing values as "
+            "distorted: use the frequencies of the other values, and add the missing share to the "
+            "distortion."
         )
     shares = [frame[column].value_counts(normalize=True) for column in columns]
     return [np.asarray(share[share > 0], dtype=np.float64) for share in shares]
 
 
 def mi_fano(frequencies: Sequence[Any], distortion: Any, N: int) -> float:
-    """Return the mutual-information bound on the linkage error, for fields that are hit or missed.
+    """Return the mutual-information bound on the linkage error in the hit-miss model.
 
     Parameters
     ----------
     frequencies : sequence of arrays
-        θ_ℓ: for each field, how frequent its values are; they sum to 1.
+        θ_ℓ: for each field, the relative frequencies of its values. They sum to 1.
     distortion : float or sequence of float
-        β: probability that a field of a row is replaced by a random value; one for all fields, or
-        one for each.
+        β: probability that a field of a row is replaced by a random value; one number for all
+        fields, or one for each.
     N : int
-        Number of entities, from 3.
+        Number of entities, at least 3.
 
     Returns
     -------
     float
-        P(error) ≥ (ln N - Σ_ℓ I_ℓ - ln 2)/ln(N-1); negative where it says nothing.
+        P(error) ≥ (ln N - Σ_ℓ I_ℓ - ln 2)/ln(N-1). The bound is vacuous if negative.
 
     Notes
     -----
-    Entity and row are linked through the fields only, so the row carries at most Σ_ℓ I_ℓ nats about
-    its entity, I_ℓ = H(x_ℓ) - Σ_y θ_y·H(x_ℓ|y); then Fano's inequality. It holds for fields that
-    depend on each other too. Against the printed bound (`printed_fano`) it is exact where that
-    takes the largest divergence of any two values, and twice that.
+    A row carries at most Σ_ℓ I_ℓ nats of information about its entity, with
+    I_ℓ = H(x_ℓ) - Σ_y θ_y·H(x_ℓ|y); Fano's inequality gives the bound. It also holds for dependent
+    fields. The information is exact here; the printed bound (`printed_fano`) uses twice the largest
+    divergence of any two values instead.
     """
     thetas = check_frequencies(frequencies)
     betas = check_distortion(distortion, len(thetas))
     information = 0.0
     for theta, beta in zip(thetas, betas, strict=True):
         hit, miss = 1 - beta + beta * theta, beta * theta
-        # Σ_y θ_y H(x|y): the own value, and all others, which are the misses without the own one
+        # Σ_y θ_y H(x|y): the true value, and the misses, which are all other values
         entropy = -np.dot(theta, xlogy(hit, hit) + xlogy(miss, miss).sum() - xlogy(miss, miss))
         information += float(-xlogy(theta, theta).sum() - entropy)
     return _fano(information, check_entities(N))
 
 
 def mi_fano_channel(frequencies: Sequence[Any], channels: Sequence[Any], N: int) -> float:
-    """Return the mutual-information bound on the linkage error, for any discrete channels.
+    """Return the mutual-information bound on the linkage error for any discrete channels.
 
     Parameters
     ----------
     frequencies : sequence of arrays
-        For each field, how frequent its true values are.
+        For each field, the relative frequencies of its true values.
     channels : sequence of matrices
-        For each field, P(x|y): a row for each true value y, a column for each value x seen. See
+        For each field, P(x|y): a row for each true value y, a column for each observed value x. See
         `hit_miss_channel` and `string_channel`.
     N : int
-        Number of entities, from 3.
+        Number of entities, at least 3.
     """
     information = 0.0
     for theta, channel in check_channels(frequencies, channels):
@@ -480,26 +483,26 @@ def mi_fano_channel(frequencies: Sequence[Any], channels: Sequence[Any], N: int)
 def collision_error(
     frequencies: Sequence[Any], distortion: Any, N: int, *, draws: int = DRAWS, seed: int = 0
 ) -> ErrorRate:
-    """Return the error of an oracle that knows which fields were lost, for fields hit or missed.
+    """Return the error of an oracle that knows which fields were replaced, in the hit-miss model.
 
-    No linkage of these fields has less. Summed exactly where the fields have few different
-    frequencies, else drawn.
+    No linkage of these fields has a smaller error. It is summed exactly if the fields have few
+    distinct frequencies, and estimated by Monte Carlo otherwise.
 
     Parameters
     ----------
     frequencies, distortion : as in `mi_fano`
     N : int
-        Number of entities, from 3.
+        Number of entities, at least 3.
     draws, seed : int
-        For fields with many different frequencies.
+        For Monte Carlo, if the fields have many distinct frequencies.
 
     Notes
     -----
-    If the fields that were not lost have together the frequency q = Π θ_ℓ(y_ℓ), the other N - 1
-    entities share them with Binomial(N-1, q) many, among which the oracle must guess:
-    ε = E[1 - (1-(1-q)^N)/(N·q)], over lost fields and values. Fields are taken as independent.
-    Fields that go together say less, and the error is larger; but where frequent values of one
-    avoid frequent values of another it can be smaller. Combine such fields into one first.
+    Let q = Π θ_ℓ(y_ℓ) be the joint frequency of the fields that were kept. Of the other N - 1
+    entities, Binomial(N-1, q) share these values, and the oracle has to guess among them:
+    ε = E[1 - (1-(1-q)^N)/(N·q)], over replaced fields and values. Fields are assumed to be
+    independent. The error is usually larger for dependent fields, but it can be smaller if frequent
+    values of one field avoid frequent values of another. Combine such fields into one first.
     """
     thetas = check_frequencies(frequencies)
     betas = check_distortion(distortion, len(thetas))
@@ -529,16 +532,16 @@ def bayes_error(
     draws: int = 5_000,
     seed: int = 0,
 ) -> ErrorRate:
-    """Return the error of the best linkage when all true values and the channels are known.
+    """Return the error of the best linkage if all true values and the channels are known.
 
-    By Monte Carlo: N entities and one row of them are drawn, and the row is assigned to the
-    entity that is most probable; 1 minus that probability is averaged.
+    It is estimated by Monte Carlo: N entities and a row of one of them are drawn, the row is
+    assigned to the most probable entity, and 1 minus that probability is averaged.
 
     Parameters
     ----------
     frequencies, channels : as in `mi_fano_channel`
     N : int
-        Number of entities, from 3.
+        Number of entities, at least 3.
     draws, seed : int
     """
     fields = check_channels(frequencies, channels)
@@ -551,7 +554,7 @@ def bayes_error(
         likelihood = np.ones((size, count))
         for theta, channel in fields:
             true = rng.choice(len(theta), size=(size, count), p=theta)
-            # the row belongs to the first entity, as well as to any other
+            # without loss of generality the row belongs to the first entity
             reached = np.cumsum(channel, axis=1)[true[:, 0]]
             seen = (rng.random((size, 1)) * reached[:, -1:] > reached).sum(axis=1)
             likelihood *= channel[true, seen[:, None]]
@@ -562,11 +565,27 @@ def bayes_error(
 def linkage_error_bound(
     frequencies: Sequence[Any], distortion: Any, N: int, *, draws: int = DRAWS, seed: int = 0
 ) -> LinkageErrorBound:
-    """Return the least error of any linkage of given fields: can they tell entities apart at all?
+    """Bound the error of any linkage that uses given fields from below.
 
-    The larger of `mi_fano` and `collision_error`, whose arguments it takes. For example
-    `linkage_error_bound(field_frequencies(frame, ["sex", "birth_year", "zip3"]), 0.05, N)` with N
-    entities that have at least two rows each gives the `error` of `leak_floor`.
+    The bound is the larger of `bounds.mi_fano` and `bounds.collision_error`, which take the same
+    arguments.
+
+    Parameters
+    ----------
+    frequencies : sequence of arrays
+        θ_ℓ: for each field, the relative frequencies of its values; see `bounds.field_frequencies`.
+    distortion : float or sequence of float
+        β: probability that a field of a row is replaced by a random value; one number for all
+        fields, or one for each.
+    N : int
+        Number of entities, at least 3. For the `error` of `leak_floor`, count the entities with at
+        least two rows.
+    draws, seed : int
+        For Monte Carlo, if the fields have many distinct frequencies.
+
+    Returns
+    -------
+    LinkageErrorBound
 
     Examples
     --------
@@ -590,9 +609,9 @@ def _fano(information: float, count: int) -> float:
 
 
 def _guessing_error(q: Floats, count: int) -> Floats:
-    """Return 1 - (1-(1-q)^N)/(N·q), to 15 decimals for small q too."""
-    q = np.maximum(q, np.finfo(float).tiny)  # a product over many fields may round to 0
-    with np.errstate(divide="ignore"):  # log(0) where all entities are alike
+    """Return 1 - (1-(1-q)^N)/(N·q), accurate for small q."""
+    q = np.maximum(q, np.finfo(float).tiny)  # a product over many fields may underflow
+    with np.errstate(divide="ignore"):  # log(0) if all entities are alike
         alone = -np.expm1(count * np.log1p(-q)) / (count * q)
     return np.asarray(1 - alone, dtype=float)
 
@@ -618,19 +637,19 @@ def _check_draws(draws: Any, seed: Any) -> int:
 def leak_floor(
     mate_rate: float, error: float, merge_rate_high: float, K: float, *, level: float = 0.95
 ) -> LeakEstimate:
-    """Return the least leak shares of any clustering of such records that merges so little.
+    """Bound the leak shares of any linkage that uses given fields from below.
 
     Parameters
     ----------
     mate_rate : float
-        ρ: share of the rows whose entity has other rows too.
+        ρ: share of the rows whose entity has other rows.
     error : float
-        ε: least probability of assigning such a row to the wrong entity, from the fields that
-        linkage has: `linkage_error_bound` with N = number of entities that have at least two rows.
+        ε: lower bound on the probability of assigning such a row to the wrong entity, from
+        `linkage_error_bound` with N the number of entities that have at least two rows.
     merge_rate_high : float
-        Upper limit of P(M), the share of rows in a predicted cluster with rows of another entity
-        too. It needs a review of clusters, for rows drawn at random; without one it is 1, and the
-        floor 0.
+        Upper limit of P(M), the share of rows whose predicted cluster also holds rows of another
+        entity. It requires a review of the clusters of randomly drawn rows. Without a review it is
+        1, and the floor is 0.
     K : float
         Number of folds.
     level : float
@@ -638,14 +657,14 @@ def leak_floor(
 
     Notes
     -----
-    A row with mates that is neither split from one of them (S) nor merged with others (M) is
-    assigned to its entity without error by its cluster. So P(S) + P(M) ≥ ρ·ε, for any algorithm that
-    has only these fields. With clusters put into K folds at random, p0 ≥ P(S)/K and
-    p0_validation ≥ P(S)·(1 - 1/K), in expectation over the folds: the least is reached when every
-    split entity is in two clusters.
+    If a row with mates is neither split from one of them (S) nor merged with other entities (M), its
+    cluster identifies its entity. So P(S) + P(M) ≥ ρ·ε for any algorithm that uses only these
+    fields. With clusters assigned to K folds at random, p0 ≥ P(S)/K and
+    p0_validation ≥ P(S)·(1 - 1/K), in expectation over the folds, with equality if every split
+    entity is in two clusters.
 
-    No error bound bounds p0 by itself: a linkage that merges everything errs everywhere, and leaks
-    nothing.
+    A bound on the linkage error does not bound p0 by itself: a linkage that merges everything has
+    the largest error and leaks nothing.
 
     Examples
     --------
@@ -664,7 +683,7 @@ def leak_floor(
         if not 0 <= value <= 1
     ]
     if not 2 <= K < float("inf"):
-        problems.append(f"K={K!r} must be a number of folds, at least 2.")
+        problems.append(f"K={K!r} must be the number of folds, 2 or more.")
     if not 0 < level < 1:
         problems.append(f"level={level!r} must lie between 0 and 1.")
     if problems:
@@ -678,19 +697,19 @@ def leak_floor(
         level=float(level),
         n_folds=float(K),
         notes=(
-            f"At least {split:.3g} of the rows are split from mates, by any linkage of these fields "
-            f"that merges at most {merge_rate_high:.3g} of the rows with other entities.",
-            f"It rests on {mate_rate:.3g} of the rows having mates, and on a least linkage error of "
-            f"{error:.3g} for them.",
+            f"Any linkage of these fields that merges at most {merge_rate_high:.3g} of the rows with "
+            f"other entities splits at least {split:.3g} of the rows from their mates.",
+            f"This assumes that {mate_rate:.3g} of the rows have mates, and that the linkage error "
+            f"for them is at least {error:.3g}.",
         ),
     )
 
 
-# --- Information bounds as the thesis prints them, for reference; use those of `information`
+# --- Information bounds as printed in the thesis, for reference; use those above instead
 
 
 def printed_fano(frequencies: Sequence[Any], distortion: Any, N: int) -> float:
-    """Return the bound of theorem 7 on the linkage error, for fields that are hit or missed.
+    """Return the bound on the linkage error of theorem 7, for the hit-miss model.
 
     1 - (γ + ln 2)/ln(N-1) with γ = 2·Σ_ℓ (1-β_ℓ)·ln(1/(β_ℓ·min θ_ℓ)).
 
@@ -700,15 +719,17 @@ def printed_fano(frequencies: Sequence[Any], distortion: Any, N: int) -> float:
 
     Notes
     -----
-    Valid, but negative (it says nothing) at most of the settings that the thesis plots; `mi_fano` and
-    `collision_error` are far larger. Errata: the sum printed over all rows and fields must run over
-    the fields of one row, as it does here; the remark on Pinsker's inequality should have ½ for 2;
-    and γ grows without limit as β → 0, not as β → 1, where it vanishes.
+    The bound is valid, but negative (vacuous) at most of the settings plotted in the thesis; `mi_fano`
+    and `collision_error` are far larger. Errata: the sum is printed over all rows and fields, but
+    must run over the fields of one row, as it does here; the remark on Pinsker's inequality should
+    have ½ instead of 2; and γ diverges as β → 0, not as β → 1, where it vanishes.
     """
     thetas = check_frequencies(frequencies)
     betas = check_distortion(distortion, len(thetas))
     if (betas == 0).any():
-        raise InputError("distortion: theorem 7 needs every field to be distorted sometimes.")
+        raise InputError(
+            "distortion must be above 0 for every field: theorem 7 does not hold otherwise."
+        )
     gamma = sum(
         2 * (1 - beta) * math.log(1 / (beta * theta.min()))
         for theta, beta in zip(thetas, betas, strict=True)
@@ -720,7 +741,7 @@ def printed_fano(frequencies: Sequence[Any], distortion: Any, N: int) -> float:
 def printed_string_bound(
     frequencies: Sequence[Any], distances: Sequence[Any], distortion: Any, steepness: float, N: int
 ) -> float:
-    """Return the bound of theorem 8 on the linkage error, for fields with similar strings.
+    """Return the bound on the linkage error of theorem 8, for string fields.
 
     1 - (κ + ln 2)/ln(N-1) with κ the largest over y ≠ y' of
     Σ_ℓ [2(1-β_ℓ) + Σ_m (1-e^{-c·d(y,y')})·E e^{-c·d(M,y)}]·ln(1/min Q_ℓ),
@@ -736,22 +757,24 @@ def printed_string_bound(
     steepness : float
         c.
     N : int
-        Number of entities, from 3.
+        Number of entities, at least 3.
 
     Notes
     -----
-    Not a bound: kept to show what was printed; use `mi_fano_channel` with `string_channel`. Errata:
-    the normaliser of F is dropped; β_ℓ is lost from the second term; Σ_m comes on top of the
-    expectation, which is itself a sum over m; the absolute value is lost (it needs
-    e^{-c·d(M,y)} + e^{-c·d(M,y')}); and the text says that the bound on the error grows with c,
-    while κ grows, so that it falls.
+    This is not a valid bound. It is kept as a record of what was printed; use `mi_fano_channel` with
+    `string_channel` instead. Errata: the normaliser of F is missing; β_ℓ is missing from the second
+    term; Σ_m is applied in addition to the expectation, which is itself a sum over m; the absolute
+    value is missing (it requires e^{-c·d(M,y)} + e^{-c·d(M,y')}); and the text says that the bound
+    grows with c, but κ grows with c, and the bound falls.
     """
     alphas = check_frequencies(frequencies)
     betas = check_distortion(distortion, len(alphas))
     if len(distances) != len(alphas):
         raise InputError(f"distances has {len(distances)} fields; frequencies has {len(alphas)}.")
     if (betas == 0).any():
-        raise InputError("distortion: theorem 8 needs every field to be distorted sometimes.")
+        raise InputError(
+            "distortion must be above 0 for every field: theorem 8 does not hold otherwise."
+        )
     kappa = 0.0
     for alpha, matrix, beta in zip(alphas, distances, betas, strict=True):
         if len(alpha) == 1:

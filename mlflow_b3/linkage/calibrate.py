@@ -1,4 +1,4 @@
-"""Match probabilities recalibrated by resolved rows, and leak shares from both."""
+"""Match probabilities recalibrated with resolved rows, and leak shares from both."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from mlflow_b3.linkage.resolved import DirectedPairs, ResolvedRows, check_level
 from mlflow_b3.linkage.sources import SAME_SCORES, pair_fragments
 from mlflow_b3.results import Result
 
-# --- Logistic regression on one score, safe where it is not determined
+# --- Logistic regression on one score, with a fallback for separated classes
 
-#: Beyond such log-odds a score says no more.
+#: Log-odds are clipped to this range.
 LARGEST_LOGIT = 40.0
-#: Newton steps of a refit, and what counts as none.
+#: Most Newton steps of a refit, and the step size at which it has converged.
 MOST_STEPS = 50
 CONVERGED = 1e-8
 
 
 def fit_line(score: Floats, match: Floats, weight: Floats) -> tuple[float, float, bool]:
-    """Return intercept and slope of the logistic regression, and whether it had to do without."""
+    """Return intercept and slope of the logistic regression, and whether classes are separated."""
     use = weight > 0
     score, match, weight = score[use], match[use], weight[use]
     hits, others = score[match > 0], score[match == 0]
@@ -37,13 +37,13 @@ def fit_line(score: Floats, match: Floats, weight: Floats) -> tuple[float, float
     model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8)
     model.fit(score[:, None], match, sample_weight=weight / weight.mean())
     slope = float(model.coef_[0, 0])
-    if slope <= 0:  # scores that tell nothing: one probability for all
+    if slope <= 0:  # uninformative scores: one probability for all
         return float(logit(np.average(match, weights=weight))), 0.0, False
     return float(model.intercept_[0]), slope, False
 
 
 def refit_lines(start: Floats, score: Floats, hits: Floats, others: Floats) -> Floats:
-    """Return intercept and slope for many draws at once, from a line that is close.
+    """Return intercept and slope for many draws at once, starting from a line close to them.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def refit_lines(start: Floats, score: Floats, hits: Floats, others: Floats) -> F
         Intercept and slope.
     score : array of float
     hits, others : array of float, draws by scores
-        Weight of the matches and of the others at each score.
+        Weight of the matches and of the other pairs at each score.
     """
     lines = np.tile(start, (len(hits), 1))
     total = hits + others
@@ -78,14 +78,14 @@ def refit_lines(start: Floats, score: Floats, hits: Floats, others: Floats) -> F
 
 
 def clipped(logit_p: Any) -> Floats:
-    """Return log-odds without infinities."""
+    """Return log-odds clipped to a finite range."""
     values = np.clip(np.asarray(logit_p, dtype=float), -LARGEST_LOGIT, LARGEST_LOGIT)
     return np.asarray(values, dtype=float)
 
 
 def _level(score: Floats, match: Floats, weight: Floats) -> float:
-    """Return the shift of the scores at which as many matches are expected as were found."""
-    # half a match more on either side keeps it finite where all or none match
+    """Return the shift of the scores that makes the expected number of matches the observed one."""
+    # half a match added to either class keeps it finite if all or none match
     rate = (np.dot(match, weight) + weight.mean() / 2) / (weight.sum() + weight.mean())
 
     def excess(shift: float) -> float:
@@ -94,32 +94,32 @@ def _level(score: Floats, match: Floats, weight: Floats) -> float:
     return float(brentq(excess, -3 * LARGEST_LOGIT, 3 * LARGEST_LOGIT))
 
 
-# --- Match probabilities put right by resolved rows
+# --- Match probabilities recalibrated with resolved rows
 
-#: A line through fewer matches than this is no calibration: five for each coefficient.
+#: Fewest matched rows for a fit: five for each coefficient.
 FEWEST_MATCHED_ROWS = 10
-#: Of these, how many each side of the folds needs.
+#: Fewest matched rows on each side of the folds.
 FEWEST_ON_A_SIDE = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recalibration(Result):
-    """How right match probabilities are for rows and clusters that linkage left apart.
+    """A recalibration of match probabilities for pairs across predicted clusters.
 
     Attributes
     ----------
     intercept, slope : float
-        The log-odds of a match are intercept + slope·logit π; 0 and 1 when π was right.
+        The log-odds of a match are intercept + slope·logit π; 0 and 1 if π is calibrated.
     n_rows : int
-        Resolved rows.
+        Number of resolved rows.
     n_matched_rows : int
-        Those with a mate in another predicted cluster, among the scored pairs.
+        Number of resolved rows with a scored pair to a mate in another predicted cluster.
     missed_share : float
         Share of the other clusters with mates, as found by the reviewers, that no scored pair leads
         to.
     separated : bool
-        Every match scored above every other pair, so that the slope is not determined; the slope 1
-        was kept and only the level put right.
+        Whether every match scored above every other pair. The slope is not determined then: it is
+        fixed at 1, and only the intercept is fitted.
     """
 
     intercept: float
@@ -130,7 +130,7 @@ class Recalibration(Result):
     separated: bool
 
     def apply(self, logit_p: Any) -> Floats:
-        """Return the recalibrated probabilities of scores in log-odds."""
+        """Return the recalibrated probabilities for scores in log-odds."""
         return np.asarray(expit(self.intercept + self.slope * clipped(logit_p)))
 
 
@@ -144,10 +144,31 @@ def recalibrate(
     *,
     weights: Any = None,
 ) -> Floats:
-    """Return match probabilities that agree with resolved rows; see `fit_recalibration`.
+    """Recalibrate match probabilities with resolved rows.
 
-    They hold for pairs across predicted clusters. Those of pairs within a cluster, which cannot
-    leak, are transformed as well but mean nothing.
+    The result holds for pairs across predicted clusters. Pairs within a cluster cannot leak; their
+    probabilities are transformed, too, but have no meaning.
+
+    Parameters
+    ----------
+    i, j : array of int
+        The rows of each pair, every pair once.
+    logit_p : array of float
+        Log-odds of the match probability: ln(π/(1-π)), or match weight times ln 2.
+    clusters : sequence
+        The predicted cluster of each row.
+    rows : sequence of int
+        Resolved rows, drawn at random.
+    mates : sequence of sequences of int
+        For each resolved row *all* rows of the same entity, found by free search; empty for none.
+    weights : sequence of float, optional
+        How many rows each resolved row stands for, if they were not drawn uniformly: N_h/B_h.
+
+    Returns
+    -------
+    array of float
+        The recalibrated probability of each pair. `calibrate.fit_recalibration` returns the
+        regression itself.
 
     Examples
     --------
@@ -178,7 +199,7 @@ def fit_recalibration(
     *,
     weights: Any = None,
 ) -> Recalibration:
-    """Fit the log-odds of a match across predicted clusters on the log-odds of the scores.
+    """Regress matches across predicted clusters on the log-odds of the scores.
 
     Parameters
     ----------
@@ -193,23 +214,23 @@ def fit_recalibration(
     mates : sequence of sequences of int
         For each resolved row *all* rows of the same entity, found by free search; empty for none.
     weights : sequence of float, optional
-        What each resolved row stands for where they were not drawn uniformly: N_h/B_h.
+        How many rows each resolved row stands for, if they were not drawn uniformly: N_h/B_h.
 
     Notes
     -----
-    One observation is a resolved row with another predicted cluster that it has scored pairs with;
-    its score is the best of these pairs, and it is a match when the cluster holds a mate. A fit on
-    single pairs would suit single pairs, but `leak_from_pairs` takes the best pair of each cluster.
+    An observation is a resolved row together with another predicted cluster that it has scored pairs
+    with. Its score is the best score of these pairs, and it is a match if the cluster holds a mate.
+    A fit on single pairs would not suit `leak_from_pairs`, which uses the best pair of each cluster.
 
-    For leak shares use `leak_from_recalibrated_pairs`, which also allows for the dependence between
-    the clusters of one entity.
+    For leak shares, use `leak_from_recalibrated_pairs`, which also accounts for the dependence
+    between the clusters of one entity.
     """
     return ResolvedSample.of(i, j, logit_p, clusters, rows, mates, weights).fit()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels:
-    """Votes that resolved rows heard, and whether they were right.
+    """Best scores of resolved rows with other clusters, and whether those hold a mate.
 
     Attributes
     ----------
@@ -225,7 +246,7 @@ class Labels:
     weight: Floats
 
     def until_first_match(self) -> Self:
-        """Leave out what scored below a row's best match."""
+        """Drop everything that scored below a row's best match."""
         order = np.lexsort([-self.best, self.sampled])
         sampled, match = self.sampled[order], self.match[order]
         before = np.cumsum(match) - match
@@ -242,7 +263,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedSample:
-    """Resolved rows with all their mates, and the scored pairs, checked.
+    """Checked resolved rows with all their mates, and scored pairs.
 
     Attributes
     ----------
@@ -262,7 +283,7 @@ class ResolvedSample:
     def of(
         cls, i: Any, j: Any, logit_p: Any, clusters: Any, rows: Any, mates: Any, weights: Any
     ) -> Self:
-        """Check everything that resolved rows and pairs can get wrong."""
+        """Check resolved rows and pairs."""
         codes = as_codes("clusters", clusters)
         scores = np.asarray(logit_p, dtype=float)
         if np.isnan(scores).any():
@@ -284,7 +305,7 @@ class ResolvedSample:
         return self.resolved.rows
 
     def label(self, own: Mask, other: Mask) -> Labels:
-        """Return what resolved rows of one side heard from clusters with rows on the other side."""
+        """Label the votes of resolved rows on one side by clusters with rows on the other side."""
         n = len(self.clusters)
         place = np.full(n, -1, dtype=np.intp)
         place[self.rows] = np.arange(len(self.rows))
@@ -295,7 +316,7 @@ class ResolvedSample:
         return Labels(sampled=sampled, best=votes.best, match=match, weight=self.weights[sampled])
 
     def fit(self) -> Recalibration:
-        """Fit all votes of the resolved rows, whatever the folds."""
+        """Fit all votes of the resolved rows, regardless of folds."""
         everyone = np.ones(len(self.clusters), dtype=bool)
         labels = self.label(everyone, everyone)
         self._require_matches(labels)
@@ -312,12 +333,12 @@ class ResolvedSample:
     def _missed_share(self, labels: Labels) -> float:
         """Return the share of clusters with mates that no scored pair leads to."""
         keys = self._mate_keys(np.ones(len(self.clusters), dtype=bool))
-        there = float(self.weights[keys // len(self.clusters)].sum())
-        caught = float(np.dot(labels.match, labels.weight))
-        return max(0.0, 1 - caught / there) if there > 0 else 0.0
+        total = float(self.weights[keys // len(self.clusters)].sum())
+        scored = float(np.dot(labels.match, labels.weight))
+        return max(0.0, 1 - scored / total) if total > 0 else 0.0
 
     def _require_matches(self, labels: Labels) -> None:
-        """Refuse a fit on too few matches."""
+        """Raise an error if there are too few matches for a fit."""
         matched = len(np.unique(labels.sampled[labels.match > 0]))
         if matched >= FEWEST_MATCHED_ROWS:
             return
@@ -330,7 +351,7 @@ class ResolvedSample:
         )
 
     def _mate_keys(self, other: Mask) -> Rows:
-        """Return resolved row times n plus cluster, for other clusters with mates among `other`."""
+        """Return resolved row · n + cluster, for other clusters with mates in the mask `other`."""
         n = len(self.clusters)
         owners, everyone = self.resolved.pairs()
         homes = self.clusters[everyone]
@@ -348,10 +369,10 @@ def _checked_weights(weights: Any, count: int) -> Floats:
 # --- Leak shares from scored pairs and resolved rows together
 
 LEVEL = 0.95
-#: With more mates than this outside the pair table the shares are biased low.
+#: If more mates than this are missing from the pair table, the shares are biased low.
 MOST_MISSED = 0.05
 FEWEST_DRAWS = 100
-#: Draws that are evaluated at once, and the steps of log-odds between which votes are shared out.
+#: Draws to evaluate at once, and the spacing of the grid of log-odds.
 BLOCK = 50
 STEP = 0.1
 
@@ -370,40 +391,40 @@ def leak_from_recalibrated_pairs(
     draws: int = 500,
     seed: int = 0,
 ) -> LeakEstimate:
-    """Return the leak shares from scored pairs whose probabilities resolved rows put right.
+    """Estimate leak shares from scored pairs, recalibrated with resolved rows.
 
     Parameters
     ----------
     i, j, logit_p, clusters, rows, mates, weights
-        As in `fit_recalibration`. Score *wide*: all pairs, or those of loose blocking.
+        As in `recalibrate`. Score as many pairs as possible: all pairs, or those of loose blocking.
     folds : array of int, or sequence of (training rows, validation rows), or Splits
-        Not made of the same scores.
+        They must not be based on the same scores.
     level : float
-        Confidence of the interval: percentiles of a bootstrap over the resolved rows.
+        Confidence of the interval.
     draws, seed : int
-        Of the bootstrap.
+        Draws and seed of the bootstrap over resolved rows, whose percentiles are the interval.
 
     Returns
     -------
     LeakEstimate
-        Of kind "estimate"; "uncalibrated" when more than 5 % of the mates that reviewers found are
-        not among the scored pairs, since these are missed for all other rows too.
-        `row_probability` is calibrated and serves `loss_regression`.
+        Its kind is "estimate", or "uncalibrated" if more than 5% of the mates that reviewers found
+        are not among the scored pairs: such mates are then missed for all other rows, too.
+        `row_probability` is calibrated and can be passed to `rows.loss_regression`.
 
     Notes
     -----
-    Go through the clusters on the other side by falling score. With h the probability that a cluster
-    holds a mate when none of the better ones does, a row leaks with probability 1 - Π(1 - h),
-    exactly. h is fitted for either side of the actual folds: logistic in the score, on the resolved
-    rows' clusters down to the first match. The probability that a cluster holds a mate, whatever
-    the better ones do, would not do here: the parts of an entity that is split in many are all of
-    them mates, and multiplying as if they were independent gave 15 to 19 % too much for validation
-    in simulations.
+    Order the clusters on the other side by decreasing score. Let h be the probability that a cluster
+    holds a mate given that no cluster with a better score does. A row then leaks with probability
+    1 - Π(1 - h), exactly. For each side of the actual folds, h is fitted as a logistic function of
+    the score, on the clusters of the resolved rows down to the first match. The marginal probability
+    that a cluster holds a mate is not enough: if an entity is split into many parts, all of them are
+    mates, and treating them as independent overestimated the validation share by 15 to 19% in
+    simulations.
 
-    With 200 resolved rows of 1,000 and all pairs scored, 240 simulated linkages gave 1.00 times the
-    truth on average on both sides, and their 95 % intervals covered it in 95 to 98 %. The gain over
-    the resolved rows alone is small, a tenth of the standard error; what is new are calibrated
-    probabilities of every row.
+    In 240 simulated linkages with 200 of 1,000 rows resolved and all pairs scored, the estimate was
+    1.00 times the truth on average on both sides, and 95% intervals covered it in 95 to 98% of the
+    cases. The gain over the resolved rows alone is small, a tenth of the standard error; the main
+    benefit is a calibrated probability for every row.
 
     Examples
     --------
@@ -465,18 +486,18 @@ def leak_from_recalibrated_pairs(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Side:
-    """One side of the splits: how its rows' votes are spread over scores, and the labelled ones.
+    """One side of the splits: the distribution of votes over scores, and the labelled votes.
 
     Attributes
     ----------
     counts : tuple of sparse arrays, rows by scores
         For each split.
     grid : array of float
-        Scores in log-odds, in equal steps; a vote is shared out between its two neighbours.
+        Equally spaced scores in log-odds; a vote is divided between its two neighbours.
     scale : array of float
-        What a leaked row of each split adds, times the number of rows.
+        Contribution of a leaked row in each split, times the number of rows.
     labels : Labels
-        Those of the resolved rows, down to the first match.
+        Labelled votes of the resolved rows, down to the first match.
     """
 
     counts: tuple[sparse.csr_array, ...]
@@ -508,10 +529,10 @@ class _Side:
         return cls(counts=tuple(counts), grid=grid, scale=scale, labels=joined)
 
     def share(self, times: Floats, level: float) -> LeakShare:
-        """Return the share with an interval from drawing resolved rows so many times."""
+        """Return the share, with an interval from bootstrap counts of the resolved rows."""
         hits, others = self._counted(times)
-        told = (hits + others).sum(axis=1) > 0  # a draw may hold no row of this side
-        lines = refit_lines(self._line()[0], self.grid, hits[told], others[told])
+        usable = (hits + others).sum(axis=1) > 0  # a draw may have no rows on this side
+        lines = refit_lines(self._line()[0], self.grid, hits[usable], others[usable])
         drawn = np.concatenate(
             [self._shares(lines[start : start + BLOCK]) for start in range(0, len(lines), BLOCK)]
         )
@@ -529,7 +550,7 @@ class _Side:
         return np.array([fit_line(labels.best, labels.match, labels.weight)[:2]])
 
     def _counted(self, times: Floats) -> tuple[Floats, Floats]:
-        """Return for every draw how much of the labelled votes at each score is a match, or none."""
+        """Return the weight of matches and of other votes at each score, for every draw."""
         labels, shape = self.labels, (times.shape[1], len(self.grid))
         place = np.rint((labels.best - self.grid[0]) / STEP).astype(np.intp)
         hits, others = (
@@ -549,7 +570,7 @@ class _Side:
 
 
 def _require_matches(train: Labels, validation: Labels) -> None:
-    """Refuse folds with a side that resolved rows say too little about."""
+    """Raise an error if a side of the folds has too few matched rows."""
     matched = [len(np.unique(side.sampled[side.match > 0])) for side in (train, validation)]
     if min(matched) < FEWEST_ON_A_SIDE:
         raise InputError(
@@ -569,7 +590,7 @@ def _notes(fitted: Recalibration) -> tuple[str, ...]:
     missed = f"{fitted.missed_share:.0%} of the mates' clusters that reviewers found are not among "
     if fitted.missed_share > MOST_MISSED:
         missed += (
-            "the scored pairs: the shares are biased low by about as much. Score more pairs, or use "
+            "the scored pairs. The shares are biased low by about as much. Score more pairs, or use "
             "leak_from_resolved_rows."
         )
     else:
@@ -577,7 +598,7 @@ def _notes(fitted: Recalibration) -> tuple[str, ...]:
     notes = [missed, SAME_SCORES]
     if fitted.separated:
         notes.append(
-            "Every match scored above every other pair: only the level of the probabilities could "
-            "be put right."
+            "Every match scored above every other pair: only the intercept of the recalibration "
+            "could be fitted."
         )
     return tuple(notes)

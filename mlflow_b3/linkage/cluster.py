@@ -16,12 +16,12 @@ from mlflow_b3.linkage.leak import Floats, Mask, Rows
 from mlflow_b3.linkage.pairs import PairTable
 from mlflow_b3.results import Result
 
-# --- Rows with pairs that speak for or against one entity, and what a clustering of them costs
+# --- A graph of positive and negative pairs, and the cost of a clustering
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SignedGraph:
-    """Scored pairs of rows; all other pairs have one weight.
+    """Scored pairs of rows; all other pairs share one weight.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class SignedGraph:
     first, second : array of int
         Every scored pair once.
     weight : array of float
-        w_ij: positive for one entity, negative against.
+        w_ij: positive if the rows seem to belong to one entity, negative otherwise.
     missing : float
         Weight of the pairs that are not scored, at most 0.
     """
@@ -51,15 +51,15 @@ class SignedGraph:
 
     @cached_property
     def positive(self) -> Mask:
-        """Which scored pairs speak for one entity."""
+        """Which scored pairs have a positive weight."""
         return np.asarray(self.weight > 0)
 
     @cached_property
     def excess(self) -> "sparse.csr_array":
         """Symmetric matrix of w_ij - w_missing.
 
-        With it a set A of rows and another B have the weight Σ excess + w_missing·|A|·|B|, so that
-        pairs that are not scored never need to be listed.
+        The weight between two sets of rows A and B is Σ excess + w_missing·|A|·|B|. Pairs that are
+        not scored never need to be listed.
         """
         values = np.tile(self.weight - self.missing, 2)
         rows, columns = (
@@ -69,7 +69,7 @@ class SignedGraph:
         return sparse.csr_array((values, (rows, columns)), shape=(self.n, self.n))
 
     def negative_pairs(self) -> tuple[Rows, Rows, Floats]:
-        """Return the pairs that speak against one entity, also those not scored: i, j, |w|."""
+        """Return all negative pairs, including those not scored: i, j, |w|."""
         against = self.weight < 0
         first, second = self.first[against], self.second[against]
         strength = -self.weight[against]
@@ -85,25 +85,25 @@ class SignedGraph:
         )
 
 
-# --- The linear program of correlation clustering, and the integer program where it does not settle it
+# --- The linear program of correlation clustering, and the integer program for fractional solutions
 
 TOLERANCE = 1e-6
 MOST_ROUNDS = 200
-#: Limits of the integer program; one in seconds would make results depend on the machine.
+#: Limits of the integer program. A time limit would make results depend on the machine.
 MOST_NODES = 200
 MOST_FRACTIONAL = 80
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relaxation:
-    """What a program says about one component.
+    """The solution of a program for one component.
 
     Attributes
     ----------
     distance : array of float
-        x_ij in [0, 1] for all pairs of rows, 1 = apart; it obeys the triangle inequality.
+        x_ij in [0, 1] for all pairs of rows, 1 = apart; it satisfies the triangle inequality.
     bound : float
-        No clustering costs less.
+        Lower bound on the cost of any clustering.
     """
 
     distance: Floats
@@ -111,29 +111,29 @@ class Relaxation:
 
     @property
     def n_fractional(self) -> int:
-        """Pairs with a distance that is neither 0 nor 1; with none it is a cheapest clustering."""
+        """Number of pairs with a distance other than 0 or 1; if 0, the clustering is optimal."""
         to_whole = np.minimum(self.distance, 1 - self.distance)
         return int((to_whole > TOLERANCE).sum()) // 2
 
     @property
     def labels(self) -> Rows:
-        """Rows at distance 0 together."""
+        """Clusters of rows at distance 0."""
         _, labels = csgraph.connected_components(self.distance < 0.5)
         return np.asarray(labels, dtype=np.intp)
 
 
 class CoveringProgram:
-    """min Σ_{w>0} w·x + Σ_{w<0} |w|·y over x, y in [0, 1], with paths added when they are needed.
+    """min Σ_{w>0} w·x + Σ_{w<0} |w|·y over x, y in [0, 1], with path constraints added lazily.
 
-    For each pair against (a, b) and each path of positive pairs from a to b,
-    y_ab + Σ_{path} x ≥ 1: it is paid for, or the path is cut.
+    For each negative pair (a, b) and each path of positive pairs from a to b,
+    y_ab + Σ_{path} x ≥ 1: either the pair is paid for, or the path is cut.
 
     Notes
     -----
-    This is the program with triangle inequalities x_ik ≤ x_ij + x_jk, after all pairs that are not
-    positive have been projected out: for given x of the positive pairs the best 1 - y_ab is the
-    length of the shortest path, at most 1, and these lengths obey the triangle inequality. It has
-    the same value with a variable only for each pair that costs something.
+    This is the program with triangle inequalities x_ik ≤ x_ij + x_jk after projecting out all pairs
+    that are not positive. For given x of the positive pairs, the best 1 - y_ab is the length of the
+    shortest path, at most 1, and these lengths satisfy the triangle inequality. It has the same
+    value, but variables only for pairs with a cost.
     """
 
     def __init__(self, graph: SignedGraph) -> None:
@@ -159,11 +159,11 @@ class CoveringProgram:
             values = solved
             if not self._add_violated(values):
                 break
-        # also after too few rounds: leaving out paths only makes the program cheaper
+        # a valid bound even after too few rounds: missing constraints only lower the cost
         return self._relaxation(values)
 
     def solve(self) -> Relaxation | None:
-        """Solve the integer program after the linear one; None when it takes too long."""
+        """Solve the integer program, after the linear one; None if it exceeds its limits."""
         for _ in range(MOST_ROUNDS):
             solved = self._cheapest(integral=True)
             if solved is None:
@@ -174,13 +174,15 @@ class CoveringProgram:
         return None
 
     def _cheapest(self, *, integral: bool) -> Floats | None:
-        whole = integral * (np.arange(len(self.costs)) < self.n_positive)  # the others follow
+        whole = integral * (
+            np.arange(len(self.costs)) < self.n_positive
+        )  # the others follow from these
         solved = optimize.milp(
             self.costs,
             integrality=whole.astype(int),
             bounds=optimize.Bounds(0, 1),
             constraints=optimize.LinearConstraint(sparse.vstack(self.rows), lb=1),
-            # presolving finds little in an integer covering program, and takes most of the time
+            # presolving takes most of the time of an integer covering program, and finds little
             options={"node_limit": MOST_NODES, "mip_rel_gap": 0.0, "presolve": not integral},
         )
         return None if solved.status != 0 else np.asarray(solved.x, dtype=float)
@@ -190,14 +192,14 @@ class CoveringProgram:
         return Relaxation(distance=distance, bound=float(self.costs @ values))
 
     def _shortest(self, values: Floats) -> tuple[Floats, Rows]:
-        # a little for each step, so that free steps count as edges and short paths come first
+        # a small length for each step: free steps still count as edges, and short paths come first
         lengths = np.maximum(values[: self.n_positive], 0) + TOLERANCE / (4 * self.n)
         graph = sparse.csr_array((lengths, (self.first, self.second)), shape=(self.n, self.n))
         distance, before = csgraph.dijkstra(graph, directed=False, return_predecessors=True)
         return np.asarray(distance), np.asarray(before, dtype=np.intp)
 
     def _add_violated(self, values: Floats) -> bool:
-        """Add the shortest path of each pair against that is not yet covered."""
+        """Add the shortest path of each negative pair whose constraint is violated."""
         distance, before = self._shortest(values)
         covered = distance[self.against_first, self.against_second] + values[self.n_positive :]
         violated = np.flatnonzero(covered < 1 - TOLERANCE)
@@ -218,9 +220,10 @@ class CoveringProgram:
         return True
 
 
-# --- Clusterings from fractional distances or from chance, and a cheap lower limit of their cost
+# --- Rounding, random starts, and a cheap lower bound on the cost
 
-#: Wedges of two positive pairs, and pairs of a row, that the lower limit looks at; fewer make it looser, never wrong.
+#: Most wedges of two positive pairs, and most pairs of a row, for the lower bound. Lower limits make it
+#: looser, but never invalid.
 MOST_WEDGES = 1_000_000
 MOST_NEIGHBOURS = 1_000
 
@@ -228,8 +231,8 @@ MOST_NEIGHBOURS = 1_000
 def grow_regions(graph: SignedGraph, distance: Floats, rng: np.random.Generator) -> Rows:
     """Round fractional distances by growing balls, after Demaine et al. (2006).
 
-    From any row a ball grows until the positive weight that it cuts is at most c·ln(n+1) times the
-    fractional weight inside of it, c = 2 + 1/ln(n+1); this happens before radius 1/c. The clustering
+    A ball around a row grows until the positive weight that it cuts is at most c·ln(n+1) times the
+    fractional weight inside, with c = 2 + 1/ln(n+1). This happens before radius 1/c. The clustering
     costs at most O(log n) times the linear program; doi:10.1016/j.tcs.2006.05.008.
     """
     n = graph.n
@@ -252,7 +255,7 @@ def grow_regions(graph: SignedGraph, distance: Floats, rng: np.random.Generator)
             inside[row] = True
             radius = min(away[place + 1] if place + 1 < len(order) else 1.0, 1 / limit)
             if radius <= away[place] < 1 / limit:
-                continue  # more rows at this distance: the ball is not complete
+                continue  # more rows at this distance: the ball is incomplete
             outside = left[~inside[left]]
             ball = order[: place + 1]
             cut = positive[np.ix_(ball, outside)]
@@ -265,7 +268,7 @@ def grow_regions(graph: SignedGraph, distance: Floats, rng: np.random.Generator)
 
 
 def pivot(graph: SignedGraph, rng: np.random.Generator) -> Rows:
-    """Let rows in random order take all rows that speak for them; a start for local moves only."""
+    """Join rows, in random order, with their positive neighbours: a start for local moves."""
     excess, labels = graph.excess, np.full(graph.n, -1, dtype=np.intp)
     count = 0
     for centre in rng.permutation(graph.n):
@@ -280,11 +283,11 @@ def pivot(graph: SignedGraph, rng: np.random.Generator) -> Rows:
 
 
 def triangle_bound(graph: SignedGraph, rng: np.random.Generator) -> float:
-    """Return a lower limit of the cost: what triangles with one pair against must pay.
+    """Return a lower bound on the cost from triangles with one negative pair.
 
-    Two positive pairs and one against, (i, j, k), cost at least the smallest of their weights, in
-    whatever clustering. Triangles are paid one after the other out of what is left of the weights,
-    which is a feasible solution of the dual linear program.
+    In any clustering, a triangle of two positive pairs and one negative pair costs at least the
+    smallest of its weights. Triangles are paid one after the other from the remaining weights, which
+    gives a feasible solution of the dual linear program.
     """
     edges, left = _bad_triangles(graph)
     bound, active = 0.0, np.arange(len(edges))
@@ -302,7 +305,7 @@ def triangle_bound(graph: SignedGraph, rng: np.random.Generator) -> float:
 
 
 def _bad_triangles(graph: SignedGraph) -> tuple[Rows, Floats]:
-    """Return triangles as three numbers of pairs, and the weight |w| of each pair."""
+    """Return triangles as indices of three pairs, and the weight |w| of each pair."""
     n, excess = graph.n, graph.excess
     wedges, found = [], 0
     for centre in range(n):
@@ -333,14 +336,14 @@ def _key(one: Rows, two: Rows, n: int) -> Rows:
     return np.minimum(one, two) * n + np.maximum(one, two)
 
 
-# --- Making a clustering cheaper by moving rows, and by joining clusters
+# --- Local moves of rows and of clusters
 
 
 def improve(graph: SignedGraph, labels: Rows) -> Rows:
     """Move rows, then whole clusters, to where they cost least, until no move helps.
 
-    Each move makes the clustering cheaper, so it ends; what it ends in is no better than that no
-    single row and no single cluster can move with profit.
+    Each move lowers the cost, so the procedure ends. The result is a local optimum: moving a single
+    row or a single cluster does not lower the cost.
     """
     excess, sizes = graph.excess, np.ones(graph.n)
     while True:
@@ -363,7 +366,7 @@ def _numbered(labels: Rows) -> Rows:
 
 
 def _move(excess: "sparse.csr_array", sizes: Floats, missing: float, labels: Rows) -> Rows:
-    """Move nodes of the given sizes one by one; see `SignedGraph.excess` for the weights."""
+    """Move nodes of the given sizes one at a time; see `SignedGraph.excess` for the weights."""
     starts, others = excess.indptr.tolist(), excess.indices.tolist()
     weights, size = excess.data.tolist(), sizes.tolist()
     home = labels.tolist()
@@ -403,41 +406,41 @@ def _move(excess: "sparse.csr_array", sizes: Floats, missing: float, labels: Row
 
 # --- Clusters of rows from pairs: connected components, and correlation clustering
 
-#: Larger components whose linear program is fractional are rounded instead of solved.
+#: Larger components with a fractional solution are rounded instead of solved.
 LARGEST_INTEGER = 40
 PIVOT_STARTS = 4
-#: Components that are worth a try without any program, and what counts as proven then.
+#: Components of up to this size are tried without a program; the tolerance for a proof of optimality.
 SMALL = 12
 PROOF = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelationClusters(Result):
-    """A clustering that disagrees little with the pairs, and how far from the least it can be.
+    """A correlation clustering, with a lower bound on the cost of any clustering.
 
     Attributes
     ----------
     labels : tuple of int
         The cluster of each row, from 0 in order of first appearance.
     cost : float
-        Weight of the disagreements: positive pairs apart, negative pairs together.
+        Total weight of disagreements: positive pairs apart, negative pairs together.
     lp_bound : float
-        No clustering costs less. The sum over components of the linear program, of the integer
-        program where it was solved, and of disjoint bad triangles where a component is too large
-        for either.
+        Lower bound on the cost of any clustering: the sum over components of the optimum of the
+        linear program, of the integer program if it was solved, or of disjoint bad triangles if a
+        component is too large for either.
     gap : float
-        cost - lp_bound: how much cheaper a clustering could be at most; 0, up to rounding, is proof
-        of the optimum.
+        cost - lp_bound: the most by which another clustering could be cheaper. A gap of 0, up to
+        rounding, proves that the clustering is optimal.
     n_clusters : int
     n_components : int
         Connected components of the positive pairs; no optimal cluster spans two of them.
     n_contested : int
-        Components in which some pair speaks against: only there is anything to decide.
+        Components with a negative pair. All others are clusters.
     n_integral, n_integer, n_heuristic : int
-        Contested components that the linear program settled, that the integer program settled,
-        and whose clusters are rounded or found by local moves.
+        Contested components that were solved by the linear program, by the integer program, and by
+        rounding or local moves.
     n_large : int
-        Of the last, those with more rows than `max_lp`, whose part of the bound is loose.
+        How many of the last kind have more rows than `max_lp`; their part of the bound is loose.
     """
 
     labels: tuple[int, ...] = field(repr=False)
@@ -453,15 +456,15 @@ class CorrelationClusters(Result):
     n_large: int
 
     def __str__(self) -> str:
-        """Return in a sentence how good the clustering is."""
+        """Return a summary of the clustering in one sentence."""
         return (
-            f"{len(self.labels)} rows in {self.n_clusters} clusters; disagreements weigh "
-            f"{self.cost:.4g}, and no clustering has less than {self.lp_bound:.4g}."
+            f"{len(self.labels)} rows in {self.n_clusters} clusters; the cost of disagreements is "
+            f"{self.cost:.4g}, and no clustering costs less than {self.lp_bound:.4g}."
         )
 
 
 def components(n: int, i: Any, j: Any) -> Rows:
-    """Return the connected components of matching pairs: one label for each row.
+    """Return the connected components of matching pairs.
 
     Parameters
     ----------
@@ -470,13 +473,18 @@ def components(n: int, i: Any, j: Any) -> Rows:
     i, j : sequence of int
         The rows of each matching pair, from 0.
 
+    Returns
+    -------
+    array of int
+        The component of each row, from 0 in order of first appearance.
+
     Notes
     -----
-    With the union of the base records as merge, and merged records that match when any of their
-    base records do, match-and-merge ends in the components. Of all match-and-merge procedures that
-    are idempotent, commutative, associative and representative with this match they have the fewest
-    pairs in one cluster, and so the largest precision bound (`swoosh_bounds`); the match itself need
-    have none of these properties.
+    Match-and-merge gives the components if records are merged by union, and merged records match
+    whenever any of their base records do. Of all match-and-merge procedures with this match that are
+    idempotent, commutative, associative and representative, components have the fewest pairs in one
+    cluster, and therefore the largest precision bound (`swoosh_bounds`). The match function itself
+    needs none of these properties.
 
     Examples
     --------
@@ -491,48 +499,52 @@ def components(n: int, i: Any, j: Any) -> Rows:
 def correlation_cluster(
     n: int, i: Any, j: Any, w: Any, w_missing: float = 0.0, max_lp: int = 80, *, seed: int = 0
 ) -> CorrelationClusters:
-    """Cluster rows so that the clusters disagree least with the log-odds of pairs.
+    """Find the clusters that disagree least with the log-odds of pairs.
 
     Parameters
     ----------
     n : int
         Number of rows.
     i, j : sequence of int
-        The rows of each scored pair, from 0. Of a pair that occurs twice the larger log-odds count.
+        The rows of each scored pair, from 0. If a pair occurs twice, the larger log-odds count.
     w : sequence of float
-        w_ij = log(π_ij/(1 - π_ij)), for example `MatchModel.log_odds`; 0 says nothing. See the
-        notes on the prior.
+        w_ij = log(π_ij/(1 - π_ij)), for example from `MatchModel.log_odds`. See the notes on the
+        prior.
     w_missing : float
         Log-odds of every pair that is not scored, at most 0.
     max_lp : int
-        Components with more rows are not given to the linear program. With w_missing = 0 a
-        thousand rows are still a matter of seconds, otherwise of minutes.
+        Components with more rows are not solved by the linear program. A thousand rows take seconds
+        with w_missing = 0, and minutes otherwise.
     seed : int
-        For rounding and for large components.
+        Used for rounding and for large components.
+
+    Returns
+    -------
+    CorrelationClusters
 
     Notes
     -----
-    Minimises Σ_{w>0, apart} w + Σ_{w<0, together} |w|: the most probable partition if pairs were
-    independent. An optimum never joins two components of the positive pairs, so each is solved by
-    itself, exactly. A linear program bounds the cost from below, and where its solution is integral
-    it is optimal (over 99 % of the components of linked person records). Where it is not, small
-    components are solved as integer programs, others rounded by region growing (Demaine et al. 2006,
-    doi:10.1016/j.tcs.2006.05.008) and improved by local moves. Components above `max_lp` are
-    clustered by pivots and local moves.
+    The cost is Σ_{w>0, apart} w + Σ_{w<0, together} |w|. Its minimum is the most probable partition
+    if pairs are independent. An optimal cluster never spans two components of the positive pairs, so
+    each component is solved separately. A linear program bounds the cost from below. If its solution
+    is integral, it is optimal, as in over 99% of the components of linked person records. Otherwise,
+    small components are solved as integer programs, and others are rounded by region growing (Demaine
+    et al. 2006, doi:10.1016/j.tcs.2006.05.008) and improved by local moves. Components with more than
+    `max_lp` rows are clustered by pivots and local moves.
 
-    The thesis states the O(log n) guarantee of region growing, with log(n) for log(n+1). What is
-    reported here is stronger for the data at hand: `gap`.
+    The thesis states the O(log n) guarantee of region growing, with log(n) instead of log(n+1). The
+    `gap` reported here is a stronger statement for the data at hand.
 
-    The thesis takes w = log P1/P0, without the prior share of matches, λ. That is right where
-    entities have many rows, whose pairs confirm each other; but single rows are joined whenever one
-    pair of theirs looks alike by chance. With the prior (w + logit λ) single rows stay apart, and
-    large entities break. Of 240 rows whose pairs are told apart with errors of 8 % (false joins +
-    false splits): 208+0 without and 0+0 with the prior for entities of one row, 158+61 and 9+89 for
-    two, 47+43 and 10+163 for three, 3+10 and 8+236 for four. Only splits leak: when in doubt between
-    the two, leave the prior out, or split by the coarser clusters.
+    The thesis uses w = log P1/P0, without the prior share of matches λ. This works if entities have
+    many rows, whose pairs confirm each other, but single rows are joined whenever a pair looks alike
+    by chance. With the prior (w + logit λ), single rows stay apart, and large entities break. For 240
+    rows with pairwise errors of 8%, the numbers of false joins and false splits were 208+0 without
+    and 0+0 with the prior for entities of one row, 158+61 and 9+89 for two, 47+43 and 10+163 for
+    three, 3+10 and 8+236 for four. Only splits leak: if in doubt, leave the prior out, or split by
+    the coarser clusters.
 
-    The partition is good; the probabilities that the model gives to partitions are not, since pairs
-    are not independent. Use resolved rows for the leaked share, not these.
+    The partition is useful, but the probabilities that the model assigns to partitions are not,
+    because pairs are not independent. Use resolved rows to estimate the leaked share.
 
     Examples
     --------
@@ -583,21 +595,21 @@ def correlation_cluster(
 
 
 def _unit(weight: Floats, w_missing: float) -> float:
-    """Return what to measure small weights in: solvers take costs below 1e-7 for none."""
+    """Return a unit for small weights: solvers treat costs below 1e-7 as zero."""
     largest = max(float(np.abs(weight).max(initial=0)), abs(w_missing))
-    # a power of 2, so that nothing is rounded
+    # a power of 2 avoids rounding
     return 2.0 ** math.frexp(largest)[1] if 0 < largest < 1 else 1.0
 
 
 def _solve(graph: SignedGraph, max_lp: int, rng: np.random.Generator) -> tuple[Rows, float, str]:
-    """Return labels, a lower limit of the cost and how they were found."""
+    """Return labels, a lower bound on the cost, and how they were found."""
     if graph.n > max_lp:
         starts = [pivot(graph, rng) for _ in range(PIVOT_STARTS)]
         return _best(graph, starts), triangle_bound(graph, rng), "large"
     if graph.n <= SMALL:
         labels, bound = improve(graph, np.arange(graph.n)), triangle_bound(graph, rng)
         if graph.cost(labels) <= bound + PROOF * graph.weight.max():
-            # disjoint triangles are a dual solution, so the linear program would say the same
+            # disjoint triangles are a dual solution: the linear program has the same value
             return labels, bound, "integral"
     program = CoveringProgram(graph)
     relaxed = program.relax()
@@ -616,7 +628,7 @@ def _best(graph: SignedGraph, starts: list[Rows]) -> Rows:
 
 
 def _contested(graph: SignedGraph, parts: Rows, count: int) -> list[tuple[Rows, SignedGraph]]:
-    """Return the rows and pairs of each component that has a pair against inside."""
+    """Return the rows and pairs of each component with a negative pair."""
     inside = parts[graph.first] == parts[graph.second]
     first, second, weight = (x[inside] for x in (graph.first, graph.second, graph.weight))
     owner = parts[first]
@@ -658,7 +670,7 @@ def _in_order(labels: Any) -> Rows:
 
 def _row_count(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InputError(f"n={n!r} must be the number of rows, a whole number from 1.")
+        raise InputError(f"n={n!r} must be the number of rows: a whole number, 1 or more.")
     return int(n)
 
 
@@ -675,7 +687,7 @@ def _scored(n: int, i: Any, j: Any, w: Any) -> tuple[Rows, Rows, Floats]:
     if wrong.any():
         raise InputError(
             f"w: {int(wrong.sum())} log-odds are missing or infinite. Keep probabilities off 0 and 1 "
-            "before taking log-odds, and leave out pairs that nobody scored."
+            "before taking log-odds, and leave out pairs that were not scored."
         )
     first, second = first.astype(np.intp), second.astype(np.intp)
     low, high = np.minimum(first, second), np.maximum(first, second)
@@ -689,8 +701,8 @@ def _scored(n: int, i: Any, j: Any, w: Any) -> tuple[Rows, Rows, Floats]:
 def _check_options(w_missing: float, max_lp: int) -> None:
     if not -np.inf < w_missing <= 0:
         raise InputError(
-            f"w_missing={w_missing!r} must be a finite number of at most 0: pairs that nobody scored "
-            "would join all rows otherwise."
+            f"w_missing={w_missing!r} must be finite and at most 0: otherwise pairs that were not "
+            "scored would join all rows."
         )
     if isinstance(max_lp, bool) or not isinstance(max_lp, int) or max_lp < 0:
         raise InputError(f"max_lp={max_lp!r} must be a whole number from 0.")

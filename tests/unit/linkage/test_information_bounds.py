@@ -230,7 +230,7 @@ def test_frequencies_need_complete_columns():
         (lambda: printed_string_bound(uniform(20), [], 0.1, 1, 10), "distances has 0 fields"),
         (lambda: string_channel(np.full(20, 0.05), DISTANCES, 0.1, -1), "steepness=-1"),
         (lambda: string_channel(np.full(20, 0.05), np.ones((2, 2)), 0.1, 1), "20 values"),
-        (lambda: string_channel(np.full(2, 0.5), np.ones((2, 2)), 0.1, 1), "0 from each"),
+        (lambda: string_channel(np.full(2, 0.5), np.ones((2, 2)), 0.1, 1), "0 on the diagonal"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(call, text):

@@ -134,7 +134,7 @@ def test_clusters_with_pairs_that_do_not_match_are_worth_less():
     [
         ({"matched": ([0], [2])}, "1 of them in different clusters"),
         ({"matched": 3}, "3 pairs, 0 of them"),
-        ({"matched": 0}, "one pair at least"),
+        ({"matched": 0}, "at least one matched pair"),
         ({"matched": "all"}, "two lists of rows"),
         ({"matched": (0, 1)}, "lists of equal length"),
         ({"matches": (3, 2)}, "matches="),

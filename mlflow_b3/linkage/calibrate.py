@@ -235,9 +235,9 @@ class Labels:
     Attributes
     ----------
     sampled : array of int
-        Which of the resolved rows, counted from 0.
+        Index of the resolved row, from 0.
     best, match, weight : array of float
-        Best score with the cluster in log-odds; 1 where it holds a mate; what the vote counts.
+        Best score with the cluster, in log-odds; 1 if the cluster holds a mate; weight of the vote.
     """
 
     sampled: Rows

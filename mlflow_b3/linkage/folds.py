@@ -1,4 +1,4 @@
-"""Folds that keep probable mates together, purged training sides, and what both save and cost."""
+"""Folds that keep probable mates together, purged training rows, and the trade-offs of both."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from mlflow_b3.linkage.leak import Leak, LeakEstimate, LeakShare, Mask, Rows, Sp
 from mlflow_b3.linkage.pairs import PairTable
 from mlflow_b3.results import Result, not_percentage, percent
 
-# --- Rows or clusters joined by links between them
+# --- Rows or clusters joined by links
 
 
 def joined_by(one: Rows, two: Rows, count: int) -> Rows:
-    """Join all that is linked: the group of each of `count` rows or clusters."""
+    """Return the connected component of each of `count` rows or clusters."""
     links = sparse.coo_array((np.ones(len(one), dtype=bool), (one, two)), shape=(count, count))
     _, labels = sparse.csgraph.connected_components(links, directed=False)
     return np.asarray(labels, dtype=np.intp)
 
 
 def joined_up_to(limit: float, sizes: Rows, one: Rows, two: Rows) -> Rows:
-    """Join clusters link by link unless more than `limit` rows would hang together."""
+    """Join clusters link by link, skipping links that would make a group of over `limit` rows."""
     parent, weight = list(range(len(sizes))), sizes.tolist()
 
     def root(node: int) -> int:
@@ -40,29 +40,30 @@ def joined_up_to(limit: float, sizes: Rows, one: Rows, two: Rows) -> Rows:
     return np.array([root(node) for node in range(len(sizes))], dtype=np.intp)
 
 
-# --- Folds that keep probable mates together, and training sides without them
+# --- Folds that keep probable mates together, and training rows without them
 
 MAX_GROUP = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class SafeGroups(Result):
-    """Groups of rows that stay together: predicted clusters, and their probable mates.
+    """Groups of rows to keep in one fold: predicted clusters joined with their probable mates.
 
     Attributes
     ----------
     groups : tuple of int
         The group of each row.
     threshold : float
-        Pairs from this probability on were to stay together.
+        Pairs with at least this probability should stay together.
     n_groups : int
     largest_group : float
-        Share of all rows.
+        Size of the largest group, as a share of all rows.
     cut_pairs : int
-        Pairs from the threshold on that are apart after all, since groups would have grown too
-        large.
+        Number of pairs at or above the threshold that are apart, because their group would have
+        been too large.
     raised_to : float or None
-        Every pair above this probability is together; None when all from the threshold on are.
+        All pairs above this probability are together; None if all pairs at or above the threshold
+        are.
     """
 
     groups: tuple[int, ...] = field(repr=False)
@@ -73,39 +74,39 @@ class SafeGroups(Result):
     raised_to: float | None
 
     def __str__(self) -> str:
-        """Return in a sentence what is kept together."""
-        apart = f", but for {self.cut_pairs} of these" if self.cut_pairs else ""
+        """Return a summary of the groups in one sentence."""
+        apart = f", except for {self.cut_pairs} of them" if self.cut_pairs else ""
         return (
-            f"{len(self.groups)} rows in {self.n_groups} groups that keep pairs from probability "
-            f"{self.threshold:g} on together{apart}; the largest has {percent(self.largest_group)} of "
-            "the rows."
+            f"{len(self.groups)} rows in {self.n_groups} groups that keep pairs with a probability of "
+            f"at least {self.threshold:g} together{apart}; the largest has "
+            f"{percent(self.largest_group)} of the rows."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakSafeFolds(SafeGroups):
-    """Folds of whole groups, balanced by rows; usable as the `folds` of an audit.
+    """Folds of whole groups, balanced by rows. Pass them to an audit as `folds`.
 
     Attributes
     ----------
     folds : tuple of int
         The fold of each row, from 0.
     imbalance : float
-        Rows of the largest fold over those of the mean fold, less 1.
+        Size of the largest fold relative to the mean, minus 1.
     """
 
     folds: tuple[int, ...] = field(repr=False)
     imbalance: float
 
     def __str__(self) -> str:
-        """Return in a sentence what the folds keep together."""
+        """Return a summary of the folds in one sentence."""
         return (
             f"{self.get_n_splits()} folds, the largest {percent(self.imbalance)} above the mean, of "
             f"{super().__str__()}"
         )
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Rows, Rows]]:  # noqa: ARG002 - scikit-learn's signature
-        """Yield training and validation rows of every fold, as scikit-learn's splitters do."""
+        """Yield training and validation rows of each fold, like scikit-learn's splitters."""
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if rows != len(self.folds):
             raise InputError(f"X has {rows} rows; these folds were made for {len(self.folds)}.")
@@ -114,7 +115,7 @@ class LeakSafeFolds(SafeGroups):
             yield np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002
-        """Return K."""
+        """Return the number of folds."""
         return max(self.folds) + 1
 
 
@@ -129,30 +130,35 @@ def leak_safe_folds(
     max_group: float = MAX_GROUP,
     seed: int = 0,
 ) -> LeakSafeFolds:
-    """Make folds in which probable mates share a side.
+    """Make folds that keep probable mates together.
 
     Parameters
     ----------
     i, j, p : arrays
         Rows and match probability of each pair; `PairTable` unpacks into them.
     threshold : float
-        Pairs from this probability on stay together. It can be much lower than the one that the
-        clusters were made with: joining two entities costs a little balance, tearing one apart
-        leaks.
+        Pairs with at least this probability stay together. It can be much lower than the threshold
+        of the clusters: joining two entities costs a little balance, but splitting one leaks.
     K : int
         Number of folds.
     clusters : sequence
-        The predicted cluster of each row; none is ever split.
+        The predicted cluster of each row. Clusters are never split.
     max_group : float
-        No group grows beyond this share of the rows, or beyond the largest cluster.
+        Largest size of a group as a share of the rows. Groups may always be as large as the largest
+        cluster.
     seed : int
-        Decides which groups of equal size go together.
+        Decides which groups of equal size share a fold.
+
+    Returns
+    -------
+    LeakSafeFolds
+        A splitter. Pass it to an audit as `folds`.
 
     Notes
     -----
-    In simulations of person records (clusters at 0.9, five folds) a threshold of 0.1 left a quarter
-    to a half of the leaked share p0, for nothing but groups of up to 1.5 % of the rows. What scores
-    say about the leak of such folds (`leak_from_pairs`) is far too low: they were made to look so.
+    In simulations of person records (clusters at 0.9, five folds), a threshold of 0.1 reduced the
+    leaked share p0 to between a quarter and a half, and groups had up to 1.5% of the rows. Do not
+    use `leak_from_pairs` with the same scores on such folds: its result is far too low.
 
     Examples
     --------
@@ -167,11 +173,11 @@ def leak_safe_folds(
     """
     check_seed(seed)
     if isinstance(K, bool) or not isinstance(K, (int, np.integer)) or K < 2:
-        raise InputError(f"K={K!r} must be a whole number from 2.")
+        raise InputError(f"K={K!r} must be a whole number, 2 or more.")
     made = safe_groups(i, j, p, threshold, clusters, max_group)
     if made.n_groups < K:
         raise InputError(
-            f"K={K} is more than the {made.n_groups} groups at threshold={threshold}; use fewer "
+            f"K={K} is more than the {made.n_groups} groups at threshold={threshold}. Use fewer "
             "folds or a higher threshold."
         )
     folds = np.empty(len(made.groups), dtype=np.intp)
@@ -197,11 +203,11 @@ def safe_groups(
 
     Notes
     -----
-    Groups are the connected components of clusters and pairs with π ≥ threshold. A low threshold
-    snowballs: at 0.01 a fifth to a third of all rows hung together in simulations. Components that
-    are too large are therefore joined anew, by falling probability, each link unless the joint
-    group would be too large. That keeps every link that a higher threshold for the component would
-    keep, and more.
+    Groups are the connected components of clusters and pairs with π ≥ threshold. With a low
+    threshold they snowball: at 0.01, a fifth to a third of all rows were in one group in
+    simulations. Components that are too large are therefore rebuilt: links are added by decreasing
+    probability, unless the joint group would be too large. This keeps every link that a higher
+    threshold for the component would keep, and more.
     """
     _check_share("threshold", threshold)
     _check_share("max_group", max_group)
@@ -243,8 +249,8 @@ def purge_mask(
 ) -> Mask:
     """Return which training rows to drop from each split.
 
-    A training row is dropped when a pair with π ≥ threshold leads from its predicted cluster into
-    the validation rows.
+    A training row is dropped if a pair with π ≥ threshold links its predicted cluster to a
+    validation row.
 
     Parameters
     ----------
@@ -252,7 +258,7 @@ def purge_mask(
         As in `leak_safe_folds`.
     folds : array of int, or sequence of (training rows, validation rows), or Splits
     allow_split : bool
-        Accept folds that have rows of one predicted cluster on both sides.
+        Accept folds with rows of one predicted cluster on both sides.
 
     Returns
     -------
@@ -286,9 +292,24 @@ def purge(
     *,
     allow_split: bool = False,
 ) -> tuple[tuple[Rows, Rows], ...]:
-    """Return splits without the training rows of `purge_mask`, usable as the `folds` of an audit.
+    """Remove training rows that are linked to validation rows.
 
-    Every row is still validated; the price is paid in training rows.
+    A training row is removed if a pair with π ≥ threshold links its predicted cluster to a
+    validation row. Every row is still validated, but training sets are smaller.
+
+    Parameters
+    ----------
+    i, j, p, clusters, threshold
+        As in `leak_safe_folds`.
+    folds : array of int, or sequence of (training rows, validation rows), or Splits
+    allow_split : bool
+        Accept folds with rows of one predicted cluster on both sides.
+
+    Returns
+    -------
+    tuple of (training rows, validation rows)
+        Pass it to an audit as `folds`. `mlflow_b3.linkage.folds.purge_mask` returns a mask
+        of the removed rows instead.
 
     Examples
     --------
@@ -320,33 +341,33 @@ def _check_share(name: str, value: float) -> None:
         raise InputError(f"{name}={value!r} must lie in (0, 1].{not_percentage(value)}")
 
 
-# --- What leak-safe folds and purging save, and what they cost
+# --- The trade-offs of leak-safe folds and of purging
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakPoint(Result):
-    """One way of making the folds: what leaks, and what it costs.
+    """One way to make the folds: what leaks, and what it costs.
 
     Attributes
     ----------
     lever : {"none", "folds", "purging"}
-        Folds of the predicted clusters; of larger groups; or of the predicted clusters without the
-        training rows that are linked to validation.
+        Folds of predicted clusters; folds of larger groups; or folds of predicted clusters without
+        the training rows that are linked to validation rows.
     threshold : float or None
-        Pairs from this probability on are kept together, or lead to purging.
+        Pairs with at least this probability are kept together, or cause purging.
     train, validation : LeakShare or None
-        p0 and p0_validation as measured; None without resolved rows or true labels.
+        p0 and p0_validation, as measured; None without resolved rows or true labels.
     score_mass_left : float
-        Σπ over pairs that straddle training and validation, as a share of that without a lever.
-        It ranks settings of one lever. It is *no* leak share and falls faster than the leak: pairs
-        were kept together because of these very scores.
+        Σπ over pairs between training and validation, relative to folds without a lever. Use it to
+        rank settings of one lever. It is *not* a leak share: it falls faster than the leak, because
+        the same scores decided which pairs stay together.
     largest_group : float
-        Share of all rows.
+        Size of the largest group, as a share of all rows.
     n_groups : int
     imbalance : float
-        Rows of the largest fold over those of the mean fold, less 1.
+        Size of the largest fold relative to the mean, minus 1.
     rows_dropped : float
-        Share of the training rows that purging drops, mean over folds.
+        Share of the training rows that purging removes, mean over folds.
     raised_to : float or None
         See `SafeGroups`.
     """
@@ -365,17 +386,17 @@ class LeakPoint(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class LeakCurve(Result):
-    """Leak against price, for folds of larger groups and for purging.
+    """Leak and cost of folds of larger groups and of purging, over thresholds.
 
     Attributes
     ----------
     points : tuple of LeakPoint
-        Without a lever first, then by lever and falling threshold.
+        Folds without a lever first, then by lever and decreasing threshold.
     n_folds : int
         K.
     measured : bool
-        The leak shares come from resolved rows or true labels. Otherwise only `score_mass_left` is
-        known.
+        Whether the leak shares were measured with resolved rows or true labels. Otherwise only
+        `score_mass_left` is known.
     """
 
     points: tuple[LeakPoint, ...]
@@ -383,7 +404,7 @@ class LeakCurve(Result):
     measured: bool
 
     def __str__(self) -> str:
-        """Return a table, one line for each point."""
+        """Return a table with a line for each point."""
         head = (
             ("validation rows seen", "training rows leaked")
             if self.measured
@@ -416,7 +437,7 @@ def leak_curve(
     max_group: float = MAX_GROUP,
     seed: int = 0,
 ) -> LeakCurve:
-    """Compare folds of larger groups, and purging, over thresholds.
+    """Compare folds of larger groups and purging over thresholds.
 
     Parameters
     ----------
@@ -424,16 +445,20 @@ def leak_curve(
         As in `leak_safe_folds`.
     thresholds : iterable of float
     leak : function of folds, optional
-        What leaks across given folds, for example
+        Returns what leaks across given folds, for example
         `lambda folds: leak_from_resolved_rows(rows, mates, folds, clusters)` or
-        `lambda folds: leak_truth(true, folds)`. It gets fold numbers or, for purged splits, pairs
-        of training and validation rows. Without it no leak share is given: what scores say about
-        folds made of the same scores is worthless.
+        `lambda folds: leak_truth(true, folds)`. It is called with fold numbers or, for purged
+        splits, with pairs of training and validation rows. Without it, no leak shares are reported:
+        scores cannot measure the leak of folds that were made with them.
+
+    Returns
+    -------
+    LeakCurve
 
     Notes
     -----
-    Resolved rows must have been drawn without regard to the folds; they then serve every point, so
-    that the intervals of the points are not independent of each other.
+    Resolved rows must be drawn independently of the folds. The same rows are used at every point,
+    and the intervals of the points are therefore not independent.
 
     Examples
     --------
@@ -503,11 +528,11 @@ def _share(measured: LeakEstimate | Leak | None, side: str) -> LeakShare | None:
 
 
 def _mass(pairs: PairTable, folds: Any) -> float:
-    """Return Σπ over pairs and splits that have one row in training and one in validation."""
+    """Return Σπ over pairs and splits with one row in training and one in validation."""
     splits = Splits.of(folds, pairs.n)
     total = 0.0
     for training, validation in zip(splits.training.T, splits.validation.T, strict=True):
-        straddle = training[pairs.first] & validation[pairs.second]
-        straddle |= validation[pairs.first] & training[pairs.second]
-        total += float(np.dot(pairs.probability, straddle))
+        across = training[pairs.first] & validation[pairs.second]
+        across |= validation[pairs.first] & training[pairs.second]
+        total += float(np.dot(pairs.probability, across))
     return total

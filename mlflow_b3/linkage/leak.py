@@ -1,4 +1,4 @@
-"""Leak shares of folds: counted where the truth is known, estimated with a prior elsewhere."""
+"""Leak shares of folds: counted if the true entities are known, and estimates with priors."""
 
 import math
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from scipy import optimize, stats
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.results import Result, percent
 
-# --- Which rows are on which side of each split, for counting what leaks across
+# --- The rows on each side of every split
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -21,13 +21,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Splits:
-    """Training and validation rows of every split.
+    """The training and validation rows of every split.
 
     Attributes
     ----------
     training, validation : array of bool, rows by splits
     weights : array of float
-        What each split counts; they sum to 1.
+        Weight of each split; they sum to 1.
     """
 
     training: Mask
@@ -42,10 +42,10 @@ class Splits:
         ----------
         folds : Splits, array of int, or sequence of (training rows, validation rows) or `Fold`
         n : int, optional
-            Number of rows; needed for pairs.
+            Number of rows; required for pairs.
         by_rows : bool
-            Weight splits by their validation rows, as a score over all validation rows does,
-            instead of equally, as the definition of p0 does.
+            Weight splits by their number of validation rows, as a score over all validation rows
+            does. By default splits have equal weights, as in the definition of p0.
         """
         if isinstance(folds, cls):
             return folds
@@ -70,23 +70,23 @@ class Splits:
 
     @property
     def n_folds(self) -> float:
-        """K: how many validation sides make up all the rows that are split."""
+        """K: the inverse of the mean share of rows in validation."""
         sizes = self.validation.sum(axis=0)
         shares = sizes / (sizes + self.training.sum(axis=0))
         return float(1 / np.dot(self.weights, shares))
 
     @property
     def training_weight(self) -> Floats:
-        """What a leaked training row adds to p0, times the number of rows: n·w_k/|T_k|."""
+        """Contribution of a leaked training row to p0, times the number of rows: n·w_k/|T_k|."""
         return np.asarray(self.n_rows * self.weights / self.training.sum(axis=0))
 
     @property
     def validation_weight(self) -> Floats:
-        """What a seen validation row adds to p0_validation, times the rows: n·w_k/|V_k|."""
+        """Contribution of a seen validation row to p0_validation, times n: n·w_k/|V_k|."""
         return np.asarray(self.n_rows * self.weights / self.validation.sum(axis=0))
 
     def require_whole(self, clusters: Rows, *, allow_split: bool = False) -> None:
-        """Refuse splits that have rows of one predicted cluster on both sides."""
+        """Raise an error if a split has rows of one predicted cluster on both sides."""
         if allow_split:
             return
         count = int(clusters.max()) + 1
@@ -98,17 +98,17 @@ class Splits:
             if both.any():
                 raise InputError(
                     f"folds: {int(both.sum())} predicted clusters have rows on both sides of split "
-                    f"{split}. Split by cluster, or say allow_split=True if that is meant."
+                    f"{split}. Split by cluster, or set allow_split=True if this is intended."
                 )
 
 
 def as_codes(name: str, labels: Any, n: int | None = None) -> Rows:
-    """Return labels of rows as whole numbers from 0, in order of first appearance."""
+    """Encode labels of rows as whole numbers from 0, in order of first appearance."""
     import pandas as pd
 
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values):
-        raise InputError(f"{name} must hold one label for each row.")
+        raise InputError(f"{name} must have one label for each row.")
     if n is not None and len(values) != n:
         raise InputError(f"{name} has {len(values)} labels; there are {n} rows.")
     codes, _ = pd.factorize(values, sort=False)
@@ -120,7 +120,7 @@ def as_codes(name: str, labels: Any, n: int | None = None) -> Rows:
 def _fold_numbers(folds: Any) -> NDArray[Any] | None:
     if isinstance(folds, (str, bytes)) or not isinstance(folds, Iterable):
         raise InputError(
-            f"folds={folds!r} is not usable; give a fold number for each row, or pairs of training "
+            f"folds={folds!r} is not valid. Give a fold number for each row, or pairs of training "
             "rows and validation rows."
         )
     if isinstance(folds, (list, tuple)) and len(folds) and not np.isscalar(folds[0]):
@@ -130,14 +130,14 @@ def _fold_numbers(folds: Any) -> NDArray[Any] | None:
 
 
 def _row_numbers(rows: Any, n: int, split: int) -> Rows:
-    """Return the rows of one side, which may come as a mask."""
+    """Return the rows of one side, given as row numbers or as a mask."""
     numbers = np.asarray(rows)
     if numbers.dtype == bool and numbers.shape == (n,):
         numbers = np.flatnonzero(numbers)
     if not numbers.size:
         return np.zeros(0, dtype=np.intp)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-        raise InputError(f"folds: split {split} must list row numbers, or hold a mask of all rows.")
+        raise InputError(f"folds: split {split} must be row numbers, or a mask of all rows.")
     if numbers.min() < 0 or numbers.max() >= n:
         raise InputError(f"folds: split {split}: row numbers must lie in 0 … {n - 1}.")
     return numbers.astype(np.intp)
@@ -149,7 +149,9 @@ def _from_pairs(folds: Any, n: int | None) -> tuple[Mask, Mask]:
         for fold in folds
     ]
     if n is None:
-        raise InputError("n, the number of rows, is needed with folds of training and validation.")
+        raise InputError(
+            "n, the number of rows, is required with pairs of training and validation rows."
+        )
     sides = np.zeros((2, n, len(pairs)), dtype=bool)
     for split, pair in enumerate(pairs):
         if len(pair) != 2:
@@ -165,13 +167,13 @@ def _from_pairs(folds: Any, n: int | None) -> tuple[Mask, Mask]:
     return sides[0], sides[1]
 
 
-# --- What evidence says about leak shares, and as what prior an audit uses it
+# --- Estimates of leak shares, and the priors that audits derive from them
 
 KINDS = ("estimate", "upper", "lower", "uncalibrated")
 SIDES = ("train", "validation")
-#: The largest share that an audit can be asked about.
+#: The largest share that an audit considers.
 LARGEST = 0.95
-#: Scores that nobody checked are wrong by such a factor: one standard deviation of the logarithm.
+#: Error of unchecked scores: one standard deviation of the logarithm.
 UNCHECKED_FACTOR = 3.0
 WIDE_FACTOR = 2.0
 MOST_FRAGMENTS = 19
@@ -179,12 +181,12 @@ MOST_FRAGMENTS = 19
 
 @dataclass(frozen=True, kw_only=True)
 class LeakShare(Result):
-    """The share of rows of one side that leak.
+    """The share of rows on one side of the folds that leak.
 
     Attributes
     ----------
     point : float or None
-        None where only a bound is known.
+        None if only a bound is known.
     low, high : float
         The ends of the interval.
     """
@@ -194,7 +196,7 @@ class LeakShare(Result):
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Check that the shares are in order and in [0, 1]."""
         middle = self.low if self.point is None else self.point
         if not 0 <= self.low <= middle <= self.high <= 1:  # NaN fails too
             raise InputError(
@@ -212,17 +214,17 @@ class LeakShare(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class LeakPrior(Result):
-    """How likely each leak share is, for weighting a sensitivity curve.
+    """A prior distribution of the leak share, used to weight a sensitivity curve.
 
     Attributes
     ----------
     law : {"beta", "log-normal", "range"}
-        `range` says nothing about what is likely between its ends.
+        `range` makes no statement about which shares in the range are likely.
     low, high : float
-        The 2.5 % and 97.5 % quantiles, or the ends of the range.
+        The 2.5% and 97.5% quantiles, or the ends of the range.
     first, second : float
-        The parameters of the law: a and b of the beta law; the median and the standard deviation of
-        the logarithm; the ends of the range.
+        Parameters of the distribution: a and b of the beta distribution; the median and the
+        standard deviation of the logarithm; or the ends of the range.
     """
 
     law: str
@@ -232,7 +234,7 @@ class LeakPrior(Result):
     second: float
 
     def quantiles(self, chances: Any) -> Floats:
-        """Return the shares below which the given chances lie, at most 95 %."""
+        """Return the quantiles of the share at the given probabilities, at most 95%."""
         u = np.asarray(chances, dtype=float)
         if self.law == "beta":
             shares = stats.beta.ppf(u, self.first, self.second)
@@ -245,7 +247,7 @@ class LeakPrior(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class LeakEstimate(Result):
-    """The leak shares of some folds, as far as evidence tells them (pattern `fragments`).
+    """An estimate of, or a bound on, the leak shares of folds (pattern `fragments`).
 
     Attributes
     ----------
@@ -253,27 +255,29 @@ class LeakEstimate(Result):
         p0: share of the training rows that have a true mate in validation.
     validation : LeakShare
         p0_validation: share of the validation rows that have a true mate in training. This is s,
-        the seen share of `estimate_fragments`; neither belongs into the formulas of misplaced rows.
+        the seen share of `estimate_fragments`. Do not use either share in the formulas for
+        misplaced rows.
     kind : {"estimate", "upper", "lower", "uncalibrated"}
-        An estimate with its confidence interval; an upper limit (no point); a lower limit; or what
-        scores say that nobody checked: an order of magnitude.
+        An estimate with its confidence interval; an upper limit, without a point; a lower limit; or
+        an order of magnitude from unchecked scores.
     method : str
-        How it was found.
+        The source of the estimate.
     level : float
         Confidence of the interval or limit.
     n_folds : float
         K.
     n_labels : int or None
-        How many rows or pairs were checked by hand.
+        Number of rows or pairs that were checked by hand.
     fragments : tuple of float or None
-        How entities are split: the share of the entity's rows that are in the row's own cluster,
-        for a typical split row each; None when not known. It is the `fragments` of an audit.
+        How entities are split: for typical split rows, the share of the entity's rows that are in
+        the row's own cluster; None if unknown. It is the `fragments` of an audit.
     row_probability : tuple of float or None
-        r_j: for each row, the probability that it has a true mate in training when validated.
+        r_j: for each row, the probability that it has a true mate in training when it is validated.
     notes : tuple of str
-        What the reader must know, in short sentences.
+        Caveats, in short sentences.
     wide : bool
-        For scores that nobody checked: all plausible pairs were scored, not those of a few blocks.
+        For unchecked scores: whether all plausible pairs were scored, not only those of a few
+        blocks.
 
     Examples
     --------
@@ -299,11 +303,11 @@ class LeakEstimate(Result):
     wide: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a kind that is not known."""
+        """Check the kind."""
         choose("kind", self.kind, KINDS)
 
     def __str__(self) -> str:
-        """Return what it says in a sentence or two."""
+        """Return a summary in one or two sentences."""
         seen, leaked = (
             {
                 "upper": f"at most {percent(share.high)}",
@@ -314,7 +318,7 @@ class LeakEstimate(Result):
         checked = "" if self.n_labels is None else f", {self.n_labels} checked by hand"
         doubt = ""
         if self.kind == "uncalibrated":
-            doubt = " Nobody checked these scores: an order of magnitude."
+            doubt = " The scores were not checked: this is an order of magnitude."
         return (
             f"{seen[0].upper()}{seen[1:]} of the validation rows have a true mate in training, and "
             f"{leaked} of the training rows have one in validation (by {self.method}{checked}; "
@@ -326,11 +330,11 @@ class LeakEstimate(Result):
         return self.train if choose("side", name, SIDES) == "train" else self.validation
 
     def to_prior(self, side: str = "validation") -> LeakPrior:
-        """Return how likely each share of one side is.
+        """Return a prior distribution of the share of one side.
 
-        An estimate becomes a beta law with its mean and the width of its interval; scores that
-        nobody checked a log-normal law with a standard deviation of log 3 (log 2 where all
-        plausible pairs were scored, `wide`), after what they were off by in simulations; a limit
+        An estimate becomes a beta distribution with the same mean and interval width. Unchecked
+        scores become a log-normal distribution with a standard deviation of log 3, or log 2 if all
+        plausible pairs were scored (`wide`), which reflects their errors in simulations. A limit
         becomes a range.
         """
         share = self.side(side)
@@ -344,14 +348,14 @@ class LeakEstimate(Result):
 
 
 def uncalibrated_prior(point: float, *, wide: bool = False) -> LeakPrior:
-    """Return how likely each share is when scores that nobody checked say `point`."""
+    """Return the prior distribution of the share if unchecked scores give `point`."""
     return _with_ends("log-normal", point, math.log(WIDE_FACTOR if wide else UNCHECKED_FACTOR))
 
 
 def typical_fragments(shares: Any, weights: Any = None) -> tuple[float, ...] | None:
-    """Return a few shares that stand for the distribution of many: equally likely quantiles.
+    """Summarise many shares by a few equally likely quantiles.
 
-    Shares of 0 or 1 are no splits and do not count; None when nothing is left.
+    Shares of 0 or 1 are not splits and do not count. Returns None if no shares are left.
     """
     values = np.asarray(shares, dtype=float)
     mass = np.ones_like(values) if weights is None else np.asarray(weights, dtype=float)
@@ -375,10 +379,10 @@ def _with_ends(law: str, first: float, second: float) -> LeakPrior:
 
 
 def _beta(point: float, share: LeakShare, level: float) -> LeakPrior:
-    """Return the beta law with a mean and the width of an interval.
+    """Return the beta distribution with a given mean and interval width.
 
-    Where no leak at all was seen the mean cannot be kept; then the law falls from 0 on (a = 1/2)
-    and reaches the upper limit with the given confidence.
+    If no leak was observed, the mean cannot be kept. The distribution then decreases from 0 on
+    (a = 1/2), and its quantile at the given confidence is the upper limit.
     """
     tails = (1 - level) / 2
     if point <= 0:
@@ -390,7 +394,7 @@ def _beta(point: float, share: LeakShare, level: float) -> LeakPrior:
         ends = [stats.beta.ppf(tail, mean * size, (1 - mean) * size) for tail in (tails, 1 - tails)]
         return np.asarray(ends[1] - ends[0])
 
-    # below some size the law shrinks to spikes at 0 and 1, and gets narrow again: start from above
+    # for small sizes the mass gathers at 0 and 1, and the interval narrows again: start from above
     sizes = np.geomspace(1e9, 0.5, 200)
     wide = widths(sizes)
     reached = np.flatnonzero(wide >= width)
@@ -404,12 +408,12 @@ def _beta(point: float, share: LeakShare, level: float) -> LeakPrior:
     return _with_ends("beta", mean * size, (1 - mean) * size)
 
 
-# --- The leak shares of folds whose true entities are known
+# --- Leak shares of folds if the true entities are known
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leak(Result):
-    """What leaks across some folds, counted.
+    """The leak shares of folds, counted from the true entities.
 
     Attributes
     ----------
@@ -417,13 +421,13 @@ class Leak(Result):
         Share of the training rows whose true entity also has validation rows, mean over folds.
     p0_validation : float
         Share of the validation rows whose true entity also has training rows, mean over folds. It
-        drives the bias of the score; with K folds it is up to K - 1 times p0.
+        determines the bias of the score. With K folds it is up to K - 1 times p0.
     training_values, validation_values : tuple of float
-        v_i: what row i adds to either share, so that p0 and p0_validation are their means over all
-        rows. This is the form that samples of rows are drawn from.
+        v_i: the contribution of row i to either share. p0 and p0_validation are their means over
+        all rows, and can be estimated from a sample of rows.
     split_counts : tuple of int
-        m_i: number of other predicted clusters that hold rows of the row's true entity. It does
-        not depend on the folds.
+        m_i: number of other predicted clusters with rows of the row's true entity. It does not
+        depend on the folds.
     """
 
     p0: float
@@ -439,7 +443,7 @@ class Leak(Result):
 
 
 def leak_truth(true: Any, folds: Any, clusters: Any = None) -> Leak:
-    """Count what leaks across folds when the true entity of every row is known.
+    """Count what leaks across folds, given the true entity of every row.
 
     Parameters
     ----------
@@ -448,13 +452,18 @@ def leak_truth(true: Any, folds: Any, clusters: Any = None) -> Leak:
     folds : array of int, or sequence of (training rows, validation rows)
         F(i): the fold of each row, or splits.
     clusters : sequence, optional
-        ĉ(i): the predicted cluster of each row, for the split counts; by default every fold of an
-        array counts as one cluster.
+        ĉ(i): the predicted cluster of each row, for the split counts. By default each fold counts
+        as one cluster.
+
+    Returns
+    -------
+    Leak
 
     Notes
     -----
-    With Z_ik = 1 where row i trains in split k and its entity has rows in V_k,
-    p0 = mean_k Σ_i Z_ik/|T_k| = mean_i v_i, v_i = n·Σ_k Z_ik/(K·|T_k|); the other side likewise.
+    Let Z_ik = 1 if row i is in training in split k and its entity has rows in V_k. Then
+    p0 = mean_k Σ_i Z_ik/|T_k| = mean_i v_i, with v_i = n·Σ_k Z_ik/(K·|T_k|). The definition of
+    p0_validation is analogous.
 
     Examples
     --------
@@ -482,7 +491,7 @@ def leak_truth(true: Any, folds: Any, clusters: Any = None) -> Leak:
 
 
 def leaked_values(entities: Rows, splits: Splits) -> tuple[Floats, Floats]:
-    """Return what each row adds to p0 and to p0_validation; see `Leak`."""
+    """Return the contribution of each row to p0 and to p0_validation; see `Leak`."""
     count = int(entities.max()) + 1
     values = np.zeros((2, len(entities)))
     sides = (splits.training, splits.validation)
@@ -495,7 +504,7 @@ def leaked_values(entities: Rows, splits: Splits) -> tuple[Floats, Floats]:
 
 
 def split_counts(entities: Rows, clusters: Rows) -> Rows:
-    """Return m_i: the other predicted clusters with rows of the same true entity."""
+    """Return m_i: the number of other predicted clusters with rows of the same true entity."""
     pairs = np.unique(np.column_stack([entities, clusters]), axis=0)
     return np.asarray(np.bincount(pairs[:, 0])[entities] - 1, dtype=np.intp)
 

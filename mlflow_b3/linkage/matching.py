@@ -1,4 +1,4 @@
-"""Log-odds of pairs learnt from labelled ones, and match-and-merge."""
+"""Match models trained on labelled pairs, and match-and-merge."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,17 +21,17 @@ from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.linkage.leak import Floats
 from mlflow_b3.results import Result, not_percentage
 
-# --- Log-odds that two rows belong to one entity, learnt from labelled pairs
+# --- Match models: log-odds that two rows belong to one entity, learnt from labelled pairs
 
 MODELS = ("logistic", "boosting")
 MOST_FOLDS = 5
-#: Probabilities of a user's estimator are kept this far from 0 and 1, so that log-odds are finite.
+#: Probabilities of a user's estimator are kept this far from 0 and 1 to keep log-odds finite.
 LEAST_CHANCE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchModelSummary(Result):
-    """How well a match model does on labelled pairs that it did not see.
+    """Cross-validated quality of a match model on labelled pairs.
 
     Attributes
     ----------
@@ -40,18 +40,18 @@ class MatchModelSummary(Result):
     labelled_share : float
         C_V: share of matches among the labelled pairs.
     prior : float
-        C_X: share of matches among the pairs to be scored.
+        C_X: share of matches among the pairs to score.
     folds : int
-        Of the cross-validation that the following figures come from. They are on the scale of the
+        Folds of the cross-validation behind the following figures, which are on the scale of the
         labelled pairs, before the shift to `prior`.
     log_loss : float
-        Mean of -log of the probability given to what was true.
+        Mean negative log-likelihood of the labels.
     baseline_log_loss : float
-        The same when every pair is given the labelled share.
+        The same if every pair gets the labelled share as its probability.
     calibration_slope, calibration_intercept : float or None
-        Of a logistic regression of the labels on the log-odds: 1 and 0 for a calibrated model; a
-        slope below 1 means log-odds too far from 0. None when no match has lower log-odds than any
-        other pair, or none higher: then labels cannot tell how large they should be.
+        Slope and intercept of a logistic regression of the labels on the log-odds: 1 and 0 for a
+        calibrated model. A slope below 1 means that log-odds are too far from 0. None if the
+        log-odds separate matches from other pairs: the regression is then not determined.
     """
 
     model: str
@@ -68,7 +68,7 @@ class MatchModelSummary(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MatchModel:
-    """Log-odds of a match from the features of a pair.
+    """A model of the log-odds of a match, given the features of a pair.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class MatchModel:
     shift : float
         logit C_X - logit C_V, added to its log-odds.
     columns : tuple of str or None
-        Features in the order of the fit, where they had names.
+        Names of the features in the order of the fit, if they have names.
     n_features : int
     summary : MatchModelSummary
     """
@@ -89,7 +89,7 @@ class MatchModel:
     summary: MatchModelSummary
 
     def log_odds(self, features: Any) -> Floats:
-        """Return w = log π/(1 - π) of each pair, for `correlation_cluster`."""
+        """Return w = log(π/(1 - π)) of each pair, for `correlation_cluster`."""
         matrix = _matrix(features, self.columns, missing=self.summary.model != "logistic")
         if matrix.shape[1] != self.n_features:
             raise InputError(
@@ -98,7 +98,7 @@ class MatchModel:
         return _raw_log_odds(self.estimator, matrix, self.summary.model) + self.shift
 
     def probability(self, features: Any) -> Floats:
-        """Return π, the probability of a match, of each pair."""
+        """Return π, the match probability of each pair."""
         return np.asarray(expit(self.log_odds(features)), dtype=float)
 
 
@@ -110,7 +110,7 @@ def learn_log_odds(
     model: "str | BaseEstimator" = "logistic",
     seed: int = 0,
 ) -> MatchModel:
-    """Learn the log-odds of a match from labelled pairs.
+    """Train a match model on labelled pairs.
 
     Parameters
     ----------
@@ -119,26 +119,31 @@ def learn_log_odds(
     labels : sequence of bool
         Which labelled pairs are matches.
     prior : float
-        C_X: share of matches among the pairs that will be scored. Labelled pairs hardly ever have
-        it: half matches, half not, is common, when one pair in thousands is a match. The by-product
-        `true_share` of `swoosh_bounds` is an estimate.
+        C_X: share of matches among the pairs to score. The share among labelled pairs is usually
+        different: often half of them are matches, while one pair in thousands is. `swoosh_bounds`
+        returns an estimate, `true_share`.
     model : {"logistic", "boosting"} or classifier
-        Logistic regression of standardised features (no missing values); gradient boosting (which
-        takes them); or a scikit-learn classifier with `predict_proba` but no class weights: its
-        probabilities must go with the labelled share.
+        Logistic regression on standardised features, without missing values; gradient boosting,
+        which accepts missing values; or a scikit-learn classifier with `predict_proba`. Do not use
+        class weights: probabilities must be on the scale of the labelled share.
     seed : int
+
+    Returns
+    -------
+    MatchModel
 
     Notes
     -----
-    Labelled pairs are a case-control sample: matches and other pairs are drawn at rates of their
-    own. If each are drawn at random, the density ratio P1/P0 of the features is the same as
-    elsewhere, and only the intercept is off, by logit C_V - logit C_X; it is put right. Pairs that
-    are chosen because they are hard are not such a sample.
+    Labelled pairs are a case-control sample: matches and other pairs are drawn at different rates.
+    If both are drawn at random, the density ratio P1/P0 of the features is the same as for all
+    pairs, and only the intercept is off, by logit C_V - logit C_X. It is corrected. Pairs selected
+    because they are hard are not such a sample.
 
-    The thesis estimates P1 and P0 by kernel densities; a classifier estimates their ratio, which is
-    all that is needed, and does not suffer from more than three features.
+    The thesis estimates P1 and P0 by kernel densities. A classifier estimates their ratio directly,
+    and can use more than three features.
 
-    Pairs that share rows are not independent: the held-out figures look somewhat too good.
+    Pairs that share rows are not independent. The held-out figures are therefore slightly
+    optimistic.
 
     Examples
     --------
@@ -199,21 +204,21 @@ def learn_log_odds(
 
 
 def expected_disagreement(w_match: Any, w_nonmatch: Any, n1: float, n0: float) -> float:
-    """Return what the true clusters are expected to cost: a score for choosing features.
+    """Return the expected cost of the true clusters, a criterion for feature selection.
 
     Parameters
     ----------
     w_match, w_nonmatch : sequence of float
         log P1/P0 of labelled matches and of labelled other pairs, without a prior.
     n1, n0 : float
-        How many matches and other pairs there are to be clustered.
+        Numbers of matches and of other pairs to cluster.
 
     Notes
     -----
     n1·E[max(0, -w) | match] + n0·E[max(0, w) | no match]. The thesis (theorem 2) calls it the expected
-    disagreement of the optimal clustering; it is that of the *true* clusters, and so an upper bound,
-    by a tenth to a half in small simulations. Smaller is better, but features that say nothing
-    (w = 0) reach 0 too: never use it alone.
+    disagreement of the optimal clustering. It is that of the *true* clusters, and therefore an upper
+    bound, by a tenth to a half in small simulations. Smaller is better, but uninformative features
+    (w = 0) also reach 0. Do not use it as the only criterion.
     """
     scores = []
     for name, values in (("w_match", w_match), ("w_nonmatch", w_nonmatch)):
@@ -226,7 +231,7 @@ def expected_disagreement(w_match: Any, w_nonmatch: Any, n1: float, n0: float) -
 
 
 class _LogOdds(BaseEstimator):  # type: ignore[misc]
-    """Predicts log-odds instead of classes, for cross-validation."""
+    """Predict log-odds instead of classes, for cross-validation."""
 
     def __init__(self, estimator: Any, name: str) -> None:
         self.estimator = estimator
@@ -252,7 +257,7 @@ def _estimator(model: Any, seed: int) -> Any:
 
 
 def _raw_log_odds(estimator: Any, matrix: Floats, name: str) -> Floats:
-    if name in MODELS:  # exact, also where the probability rounds to 0 or 1
+    if name in MODELS:  # exact even if the probability rounds to 0 or 1
         return np.asarray(estimator.decision_function(matrix), dtype=float)
     chances = estimator.predict_proba(matrix)[:, 1]
     return np.asarray(logit(np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)), dtype=float)
@@ -269,15 +274,15 @@ def _matrix(features: Any, columns: tuple[str, ...] | None, *, missing: bool) ->
     try:
         matrix = np.asarray(features, dtype=float)
     except (TypeError, ValueError):
-        raise InputError("features must be numbers; encode words as numbers first.") from None
+        raise InputError("features must be numbers; encode text as numbers first.") from None
     if matrix.ndim != 2 or not matrix.size:
         raise InputError(f"features has shape {matrix.shape}; pairs by features are needed.")
     if np.isinf(matrix).any():
-        raise InputError("features holds infinite values; replace them by finite ones.")
+        raise InputError("features has infinite values; replace them with finite ones.")
     if not missing and np.isnan(matrix).any():
         raise InputError(
             f"features is missing in {int(np.isnan(matrix).any(axis=1).sum())} pairs, which logistic "
-            "regression cannot use. Fill them in and add a column that says where, or use "
+            "regression does not support. Impute them and add an indicator column, or use "
             "model='boosting'."
         )
     return matrix
@@ -313,14 +318,14 @@ def _calibration(log_odds: Floats, truth: Any) -> tuple[float | None, float | No
     return float(found.x[0]), float(found.x[1])
 
 
-# --- Match-and-merge with a user's own match and merge functions (R-Swoosh)
+# --- Match-and-merge (R-Swoosh) with the user's match and merge functions
 
 Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergedRecords(Generic[Record]):
-    """Clusters of records, and the record that each was merged into.
+    """Clusters of records, and the merged record of each cluster.
 
     Attributes
     ----------
@@ -329,7 +334,7 @@ class MergedRecords(Generic[Record]):
     records : tuple
         The merged record of each cluster.
     comparisons : int
-        How often `match` was asked.
+        Number of calls of `match`.
     """
 
     labels: tuple[int, ...]
@@ -349,27 +354,31 @@ def match_and_merge(
     records : iterable
         In any form that `match` and `merge` take.
     match : callable
-        match(x, y): whether two records, merged ones or not, belong to one entity.
+        match(x, y): whether two records, merged or not, belong to one entity.
     merge : callable
-        merge(x, y): one record with what both say. It must not change its arguments.
+        merge(x, y): a record that combines both. It must not modify its arguments.
+
+    Returns
+    -------
+    MergedRecords
 
     Notes
     -----
-    R-Swoosh (Benjelloun et al. 2009, doi:10.1007/s00778-008-0098-x): take a record; if it matches a
-    finished one, take that back and put their merger to the records still to do; else it is
-    finished. Every merger leaves one record less, so it always ends, after at most n - 1 mergers and
-    2n² comparisons, and if `match` is symmetric no two of the merged records match.
+    The algorithm is R-Swoosh (Benjelloun et al. 2009, doi:10.1007/s00778-008-0098-x). It takes the
+    next record and compares it with the finished records. If one matches, it is removed, and the
+    merged record is processed next; otherwise the record is finished. Every merge reduces the number
+    of records by one, so the algorithm ends after at most n - 1 merges and 2n² comparisons. If
+    `match` is symmetric, no two of the merged records match.
 
-    If `match` and `merge` are idempotent, commutative, associative and representative (a merged
-    record matches whatever its parts matched: no evidence against), then the clusters do not depend
-    on the order of the records, every pair that matches directly is in one cluster, and
-    `swoosh_bounds` applies. Otherwise none of the three is guaranteed: say, with a merge that
-    averages, another order of records can give other clusters, and a record may end up apart from
-    one that it matched.
+    Let `match` and `merge` be idempotent, commutative, associative and representative (a merged
+    record matches every record that one of its parts matches). Then the clusters do not depend on
+    the order of the records, every pair that matches directly is in one cluster, and `swoosh_bounds`
+    applies. Otherwise none of these is guaranteed. For example, if `merge` averages values, another
+    order of the records can give other clusters, and two records that match can end up apart.
 
-    With the union of sets as merge, and a match of any two of their elements, the clusters are the
-    connected components of the matching pairs: `components` finds those from a list of pairs
-    without comparing all.
+    If records are sets, `merge` is their union, and sets match if any two of their elements do, the
+    clusters are the connected components of the matching pairs. `components` finds them from a list
+    of pairs, without comparing all records.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Scored pairs in: Splink, dedupe, recordlinkage, or any table."""
+"""Scored pairs of rows, read from Splink, dedupe, recordlinkage or any table."""
 
 import os
 import re
@@ -16,15 +16,14 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.linkage.leak import Floats, Rows
 from mlflow_b3.results import not_percentage
 
-# --- A table of scored pairs of rows, checked once
+# --- A checked table of scored pairs of rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairTable:
-    """Pairs of rows with the probability that they belong to one entity.
+    """Pairs of rows, each with the probability that they belong to one entity.
 
-    It unpacks into the arrays that the functions of this package take:
-    `leak_from_pairs(*pairs, folds, clusters)`.
+    It unpacks into three arrays, as in `leak_from_pairs(*pairs, folds, clusters)`.
 
     Attributes
     ----------
@@ -33,9 +32,9 @@ class PairTable:
     probability : array of float
         π_ij.
     n : int
-        Number of rows of the table that the numbers refer to.
+        Number of rows of the table.
     left_out : int
-        How many pairs of the source have an id that is not in the table, and are not here.
+        Number of pairs that were left out because an id is not in the table.
 
     Examples
     --------
@@ -71,15 +70,15 @@ class PairTable:
     def of(cls, first: Any, second: Any, probability: Any, n: int | None = None) -> Self:
         """Check pairs of row numbers: no row with itself, probabilities in [0, 1].
 
-        A pair that occurs twice, in whatever order, counts once with its larger probability.
+        A pair that occurs twice, in either order, counts once, with its larger probability.
         """
         i, j = (np.asarray(side) for side in (first, second))
         p = np.asarray(probability, dtype=float)
         problems = []
         if not (i.ndim == j.ndim == p.ndim == 1 and len(i) == len(j) == len(p)):
             raise InputError(
-                f"pairs: {i.shape}, {j.shape} and {p.shape} values; three lists of equal length are "
-                "needed: first row, second row, probability."
+                f"pairs: the shapes are {i.shape}, {j.shape} and {p.shape}. Give three lists of equal "
+                "length: first row, second row, probability."
             )
         if len(i) and not all(np.issubdtype(side.dtype, np.integer) for side in (i, j)):
             raise InputError("pairs: rows must be whole numbers from 0; see from_pairs for ids.")
@@ -88,7 +87,7 @@ class PairTable:
         if len(i) and (min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= count):
             problems.append(f"row numbers must lie in 0 … {count - 1}.")
         if (i == j).any():
-            problems.append(f"{int((i == j).sum())} pairs hold the same row twice.")
+            problems.append(f"{int((i == j).sum())} pairs consist of the same row twice.")
         wrong = ~((p >= 0) & (p <= 1))
         if wrong.any():
             problems.append(
@@ -108,17 +107,17 @@ class PairTable:
         )
 
 
-# --- Ids of linked records as row numbers of the audited table
+# --- Ids of linked records, and the rows of the audited table
 
 EXAMPLES = 5
-#: A number as spreadsheets and readers of files change it: without leading zeros, or with decimals.
+#: A number that may have gained or lost leading zeros or decimals in a spreadsheet or file.
 NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 
 def pairs_by_id(
     first: pd.Series, second: pd.Series, probability: Any, ids: Any, ignore_unknown: bool
 ) -> PairTable:
-    """Return pairs of row numbers for pairs of ids; see `read_pairs` of the adapters."""
+    """Convert pairs of ids to pairs of row numbers; see `read_pairs`."""
     known = pd.Index(np.asarray(ids, dtype=object) if isinstance(ids, list) else ids)
     problems = []
     if known.hasnans:
@@ -140,25 +139,25 @@ def pairs_by_id(
         names = pd.unique(both[unknown])
         raise InputError(
             f"pairs: {len(names)} ids are in no row of the audited table: {listed(names)}. Check "
-            "that ids are those of the linked table; where the audited rows are some of the linked "
-            "ones, say ignore_unknown=True."
+            "that ids are those of the linked table. If only some of the linked rows are audited, "
+            "set ignore_unknown=True."
         )
     i, j = rows[: len(first)], rows[len(first) :]
     keep = (i >= 0) & (j >= 0)
     if len(keep) and not keep.any():
         raise InputError(
-            f"pairs: none of {len(keep)} has both of its ids in the audited table, where ids are like "
-            f"{listed(known, 2)}; those of the pairs are like {listed(pd.unique(both), 2)}. Name the "
-            "column of the table that holds the ids which were linked (row_id)."
+            f"pairs: none of {len(keep)} has both of its ids in the audited table, with ids such as "
+            f"{listed(known, 2)}; the pairs have ids such as {listed(pd.unique(both), 2)}. Name the "
+            "column of the table with the ids that were linked (row_id)."
         )
     pairs = PairTable.of(i[keep], j[keep], np.asarray(probability)[keep], len(known))
     return replace(pairs, left_out=int((~keep).sum()))
 
 
 def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
-    """Return the row of each label, -1 where there is none; 12, "12" and "0012" are one label.
+    """Return the row of each label, or -1; 12, "12" and "0012" are the same label.
 
-    Tables that were read as numbers have lost the leading zeros that the other one may still have.
+    If one table was read as numbers, it lost the leading zeros that the other may still have.
     """
     codes, names = pd.factorize(labels)
     rows = known.get_indexer(pd.Index(names))
@@ -173,7 +172,7 @@ def _row_numbers(known: pd.Index, labels: pd.Series) -> Rows:
 
 
 def id_text(label: Any) -> str:
-    """Return an id as text: numbers without decimals where they are whole, gaps as nothing."""
+    """Return an id as text: whole numbers without decimals, missing values as an empty string."""
     if label is None or label is pd.NA or label is pd.NaT or label != label:  # NaN
         return ""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
@@ -182,12 +181,12 @@ def id_text(label: Any) -> str:
 
 
 def label_texts(labels: Iterable[Any]) -> list[str]:
-    """Return labels as text that is the same when a spreadsheet has changed their numbers."""
+    """Return labels as text, with numbers in a form that survives a spreadsheet."""
     return [_number(id_text(label)) for label in labels]
 
 
 def row_lookup(texts: list[str]) -> dict[str, int]:
-    """Return the row of each id, also of numbers as spreadsheets change them, where that is unique."""
+    """Return the row of each id, and of each number as a spreadsheet may change it, if unique."""
     exact = {text: row for row, text in enumerate(texts)}
     changed: dict[str, list[int]] = {}
     for text, row in exact.items():
@@ -201,19 +200,19 @@ def _number(text: str) -> str:
 
 
 def find_row(text: str, lookup: dict[str, int]) -> int | None:
-    """Return the row of an id, None if there is no such id."""
+    """Return the row of an id, or None if it is unknown."""
     return lookup.get(text, lookup.get(_number(text)))
 
 
 def listed(names: Any, most: int = EXAMPLES) -> str:
-    """Return a few names, quoted."""
+    """Return the first few names, quoted."""
     shown = [repr(name.item() if hasattr(name, "item") else name) for name in list(names)[:most]]
     return ", ".join(shown) + (", …" if len(names) > most else "")
 
 
-# --- The columns of a pair table: where its two ids are, and its probability
+# --- The columns of a pair table: two ids and a probability
 
-#: Names under which tools write the two rows of a pair, most specific first.
+#: Names that tools use for the two ids of a pair, most specific first.
 ID_COLUMNS = (
     ("unique_id_l", "unique_id_r"),
     ("id_1", "id_2"),
@@ -237,20 +236,19 @@ PROBABILITY_COLUMNS = (
 )
 WEIGHT_COLUMN = "match_weight"
 SPLINK_ID = "unique_id"
-#: How many columns of an unusable table an error shows.
+#: How many columns an error message lists.
 COLUMNS = 20
 
 
 def splink_id(table: pd.DataFrame, id_column: str | None = None) -> str | None:
-    """Return Splink's `unique_id_column_name`, None where the table is not Splink's.
+    """Return Splink's `unique_id_column_name`, or None if the table is not from Splink.
 
     Parameters
     ----------
     table : pandas.DataFrame
     id_column : str, optional
-        A name that it may have; taken where the columns with _l and _r are there. Splink's own
-        default comes next, and then the only columns X_l and X_r beside a match probability or
-        weight.
+        A possible name; it is used if the columns with _l and _r exist. Splink's default is tried
+        next, and then a unique pair of columns X_l and X_r next to a match probability or weight.
     """
     for name in (id_column, SPLINK_ID):
         if name is not None and _sides(name) <= set(table.columns):
@@ -265,8 +263,8 @@ def splink_id(table: pd.DataFrame, id_column: str | None = None) -> str | None:
     ]
     if len(pairs) > 1:
         raise InputError(
-            f"pairs: the ids may be in any of the columns with _l and _r, {listed(pairs, COLUMNS)}. Name "
-            "the one that holds them: id_column, or row_id if the table of rows calls it the same."
+            f"pairs: several columns with _l and _r may hold the ids: {listed(pairs, COLUMNS)}. Name "
+            "the right one: id_column, or row_id if the audited table uses the same name."
         )
     return pairs[0] if pairs else None
 
@@ -276,19 +274,19 @@ def _sides(name: str) -> set[str]:
 
 
 def id_columns(table: pd.DataFrame) -> tuple[str, str]:
-    """Return the columns with the ids of a pair, under the names that tools give them."""
+    """Find the columns with the ids of a pair, by the names that tools use."""
     for first, second in ID_COLUMNS:
         if {first, second} <= set(table.columns):
             return first, second
     tried = ", ".join(f"{first}/{second}" for first, second in ID_COLUMNS)
     raise InputError(
-        f"pairs: none of the columns {tried} is there; the table has {listed(table.columns, COLUMNS)}. "
-        "Rename them, or name them in Python: from_pairs(table, ids, (first id, second id, probability))."
+        f"pairs: none of the columns {tried} exists; the table has {listed(table.columns, COLUMNS)}. "
+        "Rename the columns, or name them in Python: from_pairs(table, ids, (first id, second id, probability))."
     )
 
 
 def given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str, str]:
-    """Return columns that were named, if they are there."""
+    """Check the columns that the user named, and return them."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if len(names) != 3:
         raise InputError(f"columns={columns!r} must name (first id, second id, probability).")
@@ -302,7 +300,7 @@ def given_columns(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str
 
 
 def probability_of(table: pd.DataFrame) -> Any:
-    """Return the match probability, also from match weights."""
+    """Return the match probability, computed from match weights if necessary."""
     for name in PROBABILITY_COLUMNS:
         if name in table.columns:
             return numbers_of(table, name)
@@ -310,32 +308,34 @@ def probability_of(table: pd.DataFrame) -> Any:
         return expit(numbers_of(table, WEIGHT_COLUMN) * np.log(2))
     raise InputError(
         f"pairs: no probability under {', '.join(PROBABILITY_COLUMNS)} nor {WEIGHT_COLUMN}; the "
-        f"table has {listed(table.columns, COLUMNS)}. Rename it, or name it in Python: from_pairs(table, ids, "
+        f"table has {listed(table.columns, COLUMNS)}. Rename the column, or name it in Python: from_pairs(table, ids, "
         "(first id, second id, probability))."
     )
 
 
 def numbers_of(table: pd.DataFrame, name: str) -> Any:
-    """Return the numbers of a column; text that is none is an error."""
+    """Return a column as numbers; any other text is an error."""
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     if np.isnan(values).any():
-        raise InputError(f"pairs: {int(np.isnan(values).sum())} values of {name!r} are no numbers.")
+        raise InputError(
+            f"pairs: {int(np.isnan(values).sum())} values of {name!r} are not numbers."
+        )
     return values
 
 
-# --- Files of linkage tools and reviewers, with errors in users' words
+# --- Files of linkage tools and reviewers
 
 
 @contextmanager
 def reading(name: str, path: Path) -> Iterator[None]:
-    """Turn what pandas raises about a broken file into an `InputError`."""
+    """Convert errors of pandas about a broken file to an `InputError`."""
     try:
         yield
     except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
         raise InputError(f"{name}: {str(path)!r} cannot be read: {error}") from error
 
 
-# --- Pair tables of linkage tools, read in
+# --- Readers of the pair tables of linkage tools
 
 SOURCES = ("source_dataset_l", "source_dataset_r")
 
@@ -343,22 +343,25 @@ SOURCES = ("source_dataset_l", "source_dataset_r")
 def read_pairs(
     source: Any, ids: Any, *, id_column: str | None = None, ignore_unknown: bool = False
 ) -> PairTable:
-    """Read scored pairs, whatever they come as.
+    """Read scored pairs from a linkage tool, a table or a file.
 
     Parameters
     ----------
     source : PairTable, path, table or scores
-        Checked pairs; a CSV or Parquet file; a table of Splink or any other table of pairs (see
-        `from_pairs`); scores of recordlinkage; scored pairs of dedupe.
+        Checked pairs; the path of a CSV or Parquet file; predictions of Splink or any other table
+        of pairs (see `from_pairs`); probabilities of recordlinkage; scored pairs of dedupe.
     ids : sequence
-        The id of each row of the audited table, as the linkage tool knew it.
+        The id of each row of the audited table, as in the linkage.
     id_column : str, optional
-        The name of the column of ids, where Splink may have been told it (`unique_id_column_name`):
-        then the pairs are in the columns of that name with _l and _r. Nothing is wrong if they are
-        not there.
+        Splink's `unique_id_column_name`. The pairs are then in the columns of that name with _l and
+        _r. It is ignored if these columns do not exist.
     ignore_unknown : bool
-        Leave out pairs with ids that the audited table does not have, instead of refusing them:
-        right where the audited rows are some of the rows that were linked.
+        Leave out pairs with ids that are not in the audited table, instead of raising an error. Use
+        it if only some of the linked rows are audited.
+
+    Returns
+    -------
+    PairTable
 
     Examples
     --------
@@ -391,7 +394,7 @@ def from_pairs(
     *,
     ignore_unknown: bool = False,
 ) -> PairTable:
-    """Read any table of pairs.
+    """Read scored pairs from any table.
 
     Parameters
     ----------
@@ -400,8 +403,12 @@ def from_pairs(
     ids, ignore_unknown
         As in `read_pairs`.
     columns : (first id, second id, probability), optional
-        By default the columns are looked for under the names that linkage tools give them; a
-        `match_weight` w stands for the probability 2^w/(1 + 2^w).
+        By default the columns are found by the names that linkage tools use. A `match_weight` w is
+        converted to the probability 2^w/(1 + 2^w).
+
+    Returns
+    -------
+    PairTable
 
     Examples
     --------
@@ -430,15 +437,19 @@ def from_splink(
     Parameters
     ----------
     frame : SplinkDataFrame, DataFrame or path
-        What `linker.inference.predict()` returned. Predict without a threshold, or with a low one:
+        The result of `linker.inference.predict()`. Predict without a threshold, or with a low one:
         pairs that are not in the table count as no match.
     ids : sequence
-        The unique id of each row of the audited table. Where several datasets that share ids were
-        linked: (source dataset, unique id) of each row.
+        The unique id of each row of the audited table. If several datasets with overlapping ids
+        were linked: (source dataset, unique id) of each row.
     id_column : str
         Splink's `unique_id_column_name`.
     ignore_unknown : bool
         As in `read_pairs`.
+
+    Returns
+    -------
+    PairTable
 
     Examples
     --------
@@ -476,20 +487,20 @@ def from_splink(
 
 
 def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
-    """Read the scored pairs of dedupe.
+    """Read scored pairs of dedupe.
 
     Parameters
     ----------
     scored : structured array with the fields pairs and score
-        What `deduper.score(deduper.pairs(data))` returned.
+        The result of `deduper.score(deduper.pairs(data))`.
     ids, ignore_unknown
         As in `read_pairs`.
     """
     names = getattr(getattr(scored, "dtype", None), "names", None) or ()
     if not {"pairs", "score"} <= set(names):
         raise InputError(
-            f"scored={type(scored).__name__} is no array with the fields 'pairs' and 'score'. Give "
-            "deduper.score(deduper.pairs(data)); the clusters of deduper.partition() carry "
+            f"scored={type(scored).__name__} is not an array with the fields 'pairs' and 'score'. "
+            "Give deduper.score(deduper.pairs(data)); the clusters of deduper.partition() have "
             "confidences of rows, not probabilities of pairs."
         )
     pairs = np.asarray(scored["pairs"])
@@ -500,12 +511,12 @@ def from_dedupe(scored: Any, ids: Any, *, ignore_unknown: bool = False) -> PairT
 
 
 def from_recordlinkage(scores: Any, ids: Any, *, ignore_unknown: bool = False) -> PairTable:
-    """Read the probabilities of the Python Record Linkage Toolkit.
+    """Read probabilities of the Python Record Linkage Toolkit.
 
     Parameters
     ----------
     scores : Series, or DataFrame of one column, with a MultiIndex of record pairs
-        What `classifier.prob(features)` returned.
+        The result of `classifier.prob(features)`.
     ids : sequence
         The index of the table that was linked, for each row of the audited table.
     ignore_unknown : bool
@@ -521,7 +532,7 @@ def from_recordlinkage(scores: Any, ids: Any, *, ignore_unknown: bool = False) -
         if scores.shape[1] != 1:
             raise InputError(
                 f"scores has {scores.shape[1]} columns ({listed(scores.columns)}). Similarities of "
-                "fields are no probabilities; give classifier.prob(features)."
+                "fields are not probabilities; give classifier.prob(features)."
             )
         scores = scores.iloc[:, 0]
     first, second = (pd.Series(index.get_level_values(level)) for level in (0, 1))
@@ -536,8 +547,8 @@ def _frame(source: Any) -> pd.DataFrame:
             return _frame(getattr(source, method)())
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(
-            f"pairs={type(source).__name__} is not usable; give a table, the path of a CSV or "
-            "Parquet file, or what a linkage tool returned."
+            f"pairs={type(source).__name__} is not valid. Give a table, the path of a CSV or "
+            "Parquet file, or the result of a linkage tool."
         )
     path = Path(source)
     if not path.is_file():
@@ -545,12 +556,12 @@ def _frame(source: Any) -> pd.DataFrame:
     with reading("pair table", path):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        # as text: an id such as 007 must not become a number
+        # read as text: an id such as 007 must not become a number
         return pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
 
 
 def _require_one_source(table: pd.DataFrame, left: pd.Series, right: pd.Series) -> None:
-    """Refuse unique ids that stand for rows of several datasets."""
+    """Raise an error if a unique id occurs in several datasets."""
     if not set(SOURCES) <= set(table.columns):
         return
     known = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Leak shares from rows whose mates somebody looked up: the evidence that needs no model."""
+"""Leak shares from resolved rows: rows whose mates were looked up by a person."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,29 +20,31 @@ from mlflow_b3.linkage.leak import (
 from mlflow_b3.linkage.pairs import id_text, label_texts
 from mlflow_b3.results import not_percentage
 
-# --- Numbers of reviewed rows and of their mates, checked
+# --- Checks of reviewed rows and their mates
 
 
 def checked_rows(rows: Any, n: int) -> Rows:
-    """Return the numbers of reviewed rows, each once."""
+    """Check the numbers of reviewed rows: each may occur once."""
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or not len(numbers):
-        raise InputError("rows must hold the numbers of the reviewed rows; it holds none.")
+        raise InputError("rows must list the numbers of the reviewed rows; it is empty.")
     if not np.issubdtype(numbers.dtype, np.integer):
-        raise InputError("rows must be whole numbers from 0; parse_review turns ids into them.")
+        raise InputError(
+            "rows must be whole numbers from 0; parse_review converts ids to row numbers."
+        )
     problems = []
     if numbers.min() < 0 or numbers.max() >= n:
         problems.append(f"row numbers must lie in 0 … {n - 1}.")
     twice = len(numbers) - len(np.unique(numbers))
     if twice:
-        problems.append(f"{twice} are given more than once; a row can be reviewed once only.")
+        problems.append(f"{twice} are given more than once; list each row once.")
     if problems:
         raise InputError.from_problems("rows", problems)
     return numbers.astype(np.intp)
 
 
 def checked_mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
-    """Return the mates of each reviewed row, sorted; nobody having looked is an error."""
+    """Return the mates of each reviewed row, sorted; a missing list is an error."""
     if isinstance(mates, Mapping):
         listed: Sequence[Any] = [mates.get(row) for row in rows.tolist()]
     else:
@@ -54,14 +56,16 @@ def checked_mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
     missing = sum(isinstance(item, str) or not isinstance(item, Iterable) for item in listed)
     if missing:
         raise InputError(
-            f"mates is missing, or is no list, for {missing} of {len(rows)} rows. An empty list says "
-            "that somebody looked and found none; leave out rows that nobody looked at, if they were "
-            "left over by chance."
+            f"mates is missing, or is not a list, for {missing} of {len(rows)} rows. An empty list says "
+            "that the row was reviewed and has no mates. Leave out rows that were not reviewed, if "
+            "they are a random part of the sample."
         )
     lists = [list(item) for item in listed]
     flat = np.asarray([mate for found in lists for mate in found])
     if len(flat) and not (flat.ndim == 1 and np.issubdtype(flat.dtype, np.integer)):
-        raise InputError("mates must be whole numbers from 0; parse_review turns ids into them.")
+        raise InputError(
+            "mates must be whole numbers from 0; parse_review converts ids to row numbers."
+        )
     flat = flat.astype(np.intp)
     places = np.repeat(np.arange(len(rows)), [len(found) for found in lists])
     problems = []
@@ -79,9 +83,10 @@ def checked_mates(rows: Rows, mates: Any, n: int) -> tuple[Rows, ...]:
 
 
 def count_unreturned(rows: Rows, places: Rows, mates: Rows, home: Rows) -> int:
-    """Return how many reviewed rows are listed by others that they do not list themselves.
+    """Return the number of reviewed rows that another row lists as a mate, but not vice versa.
 
-    `places` and `mates` are the pairs of `ResolvedRows`; rows of one `home` need not be listed.
+    `places` and `mates` are the pairs of `ResolvedRows`. Rows with the same `home` need not be
+    listed.
     """
     order = np.argsort(rows)
     found = order[np.minimum(np.searchsorted(rows, mates, sorter=order), len(rows) - 1)]
@@ -91,11 +96,11 @@ def count_unreturned(rows: Rows, places: Rows, mates: Rows, home: Rows) -> int:
     return len(np.unique(there[~returned & (home[here] != home[there])]))
 
 
-# --- What mistakes of a reviewer do to leak shares
+# --- Correction of leak shares for errors of the reviewer
 
 
 def check_reviewer(sensitivity: float, specificity: float) -> None:
-    """Refuse rates that are none, or of a review that tells nothing."""
+    """Check the rates of a reviewer: they must be informative."""
     problems = [
         f"{name}={rate!r} must lie in [0, 1].{not_percentage(rate)}"
         for name, rate in (("sensitivity", sensitivity), ("specificity", specificity))
@@ -104,7 +109,7 @@ def check_reviewer(sensitivity: float, specificity: float) -> None:
     if not problems and sensitivity + specificity <= 1:
         problems.append(
             f"sensitivity={sensitivity!r} and specificity={specificity!r} sum to 1 or less: such a "
-            "review says nothing about which rows leak."
+            "review carries no information about which rows leak."
         )
     if problems:
         raise InputError.from_problems("reviewer", problems)
@@ -113,7 +118,7 @@ def check_reviewer(sensitivity: float, specificity: float) -> None:
 def corrected_share(
     share: LeakShare, split_rate: float, sensitivity: float, specificity: float
 ) -> LeakShare:
-    """Return a share as it were had the reviewer made no mistakes."""
+    """Correct a share for errors of the reviewer."""
     power = sensitivity + specificity - 1
     assert share.point is not None
     per_split = share.point / split_rate if split_rate > 0 else 0.0
@@ -130,7 +135,7 @@ def corrected_share(
 
 
 def correction_notes(split_rate: float, sensitivity: float, specificity: float) -> list[str]:
-    """Say that shares were corrected, and whether the correction went too far."""
+    """Return notes about the correction, and whether it was truncated."""
     power = sensitivity + specificity - 1
     rate = (split_rate - (1 - specificity)) / power
     notes = [
@@ -138,13 +143,13 @@ def correction_notes(split_rate: float, sensitivity: float, specificity: float) 
     ]
     if not 0 <= rate <= 1:
         notes.append(
-            f"The corrected split rate, {rate:.3g}, was cut to [0, 1]: fewer or more rows were found "
-            "split than such a reviewer would report; the rates may be wrong."
+            f"The corrected split rate, {rate:.3g}, was cut to [0, 1]: the observed number of split "
+            "rows does not fit the sensitivity and specificity, which may be wrong."
         )
     return notes
 
 
-# --- Scored pairs as votes: what each row hears from every predicted cluster on the other side
+# --- Votes: the best score of each row with each predicted cluster on the other side
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,7 +159,7 @@ class Votes:
     Attributes
     ----------
     row, cluster : array of int
-        The row and the predicted cluster of its possible mates, every combination once.
+        The row, and the predicted cluster of its possible mates; every combination once.
     best : array of float
         The largest score of the row's pairs with that cluster.
     pair_row, pair_score : array
@@ -170,13 +175,13 @@ class Votes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirectedPairs:
-    """Every pair seen from both of its rows, in the order of rows and of their mates' clusters.
+    """Every pair in both directions, sorted by row and by the cluster of the mate.
 
     Attributes
     ----------
     row, mate : array of int
     score : array of float
-        Probabilities, or anything that grows with them.
+        Probabilities, or an increasing function of them.
     cluster : array of int
         Predicted cluster of the mate.
     """
@@ -190,7 +195,7 @@ class DirectedPairs:
     def of(
         cls, first: Rows, second: Rows, score: Floats, clusters: Rows, *, within: bool = False
     ) -> Self:
-        """Turn pairs of rows into directed ones; those within a cluster only if `within`."""
+        """Convert pairs to directed pairs; pairs within a cluster only if `within`."""
         if not within:
             across = clusters[first] != clusters[second]
             first, second, score = first[across], second[across], score[across]
@@ -201,7 +206,7 @@ class DirectedPairs:
         return cls(row=row, mate=mate, score=both, cluster=clusters[mate])
 
     def votes(self, own: Mask, other: Mask) -> Votes:
-        """Return what the rows of one side hear from the clusters of the other side."""
+        """Return the votes of clusters on the other side for the rows of one side."""
         use = np.flatnonzero(own[self.row] & other[self.mate])
         row, cluster, score = self.row[use], self.cluster[use], self.score[use]
         if not len(use):
@@ -224,17 +229,17 @@ def any_match(rows: Rows, probability: Floats, n: int) -> Floats:
     return np.asarray(-np.expm1(np.bincount(rows, weights=misses, minlength=n)))
 
 
-# --- Means over all rows of a table from a sample of its rows, with intervals that hold for rare events
+# --- Means over a table from a sample of its rows, with intervals that are valid for rare events
 
-#: Draws of the weights; the ends of the interval then vary by about 2 % of its width.
+#: Draws of the weights. The ends of the interval then vary by about 2% of its width.
 DRAWS = 4000
-#: Strata with fewer sampled rows than this do not show how their values vary.
+#: Strata with fewer sampled rows do not show the variation of their values.
 FEW_ROWS = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SampledRows:
-    """How many rows of each stratum were sampled, and out of how many.
+    """The strata of sampled rows, and their sizes in the table.
 
     Attributes
     ----------
@@ -249,9 +254,9 @@ class SampledRows:
 
     @classmethod
     def of(cls, strata: Any, count: int, n: int | None) -> Self:
-        """Read `strata` for `count` sampled rows of a table of `n`; None stands for a single one.
+        """Read `strata` for `count` sampled rows of a table of `n` rows; None is a single stratum.
 
-        Without `n`, the table counts as far larger than the sample.
+        Without `n`, the table is assumed to be far larger than the sample.
         """
         if strata is None:
             size = np.inf if n is None else n
@@ -261,8 +266,8 @@ class SampledRows:
             labels, given = list(labels), dict(given)
         except (TypeError, ValueError):
             raise InputError(
-                f"strata={strata!r} is not usable; give the stratum of each reviewed row, and how many "
-                "rows of the table each stratum has: (labels, {label: rows})."
+                f"strata={strata!r} is not valid. Give the stratum of each reviewed row, and the number "
+                "of rows of the table in each stratum: (labels, {label: rows})."
             ) from None
         return cls(stratum=as_codes("strata", labels, count), sizes=_sizes(labels, given, n))
 
@@ -273,14 +278,14 @@ class SampledRows:
 
     @property
     def shares(self) -> Floats:
-        """N_h/n: the share of the table that each stratum stands for."""
+        """N_h/n: the share of the table in each stratum."""
         if len(self.sizes) == 1:
             return np.ones(1)
         return np.asarray(self.sizes / self.sizes.sum())
 
     @property
     def weights(self) -> Floats:
-        """What each sampled row counts in a mean over the table: N_h/(n·n_h)."""
+        """Weight of each sampled row in a mean over the table: N_h/(n·n_h)."""
         return np.asarray((self.shares / self.counts)[self.stratum])
 
     def mean(self, values: Any) -> float:
@@ -290,20 +295,20 @@ class SampledRows:
     def share(self, values: Floats, largest: float, level: float, seed: int) -> LeakShare:
         """Return the mean of values in [0, largest] over the table, with its interval.
 
-        The rows of a stratum are weighted at random (Dirichlet weights, the Bayesian bootstrap),
-        and the means over the table have quantiles. For the upper end the sample gets one more row
-        with the largest value, for the lower end one with 0, in the stratum where a row weighs most
-        (and in strata with fewer than five sampled rows). Deviations shrink by √(1 − n_h/N_h), so
-        that what was counted fully is not doubted.
+        The ends are quantiles of the mean under random Dirichlet weights of the rows of each stratum
+        (the Bayesian bootstrap). For the upper end, a row with the largest value is added to the
+        sample; for the lower end, a row with 0. It is added to the stratum with the largest weight
+        of a row, and to strata with fewer than five sampled rows. Deviations are multiplied by
+        √(1 − n_h/N_h): a stratum that was sampled completely adds no uncertainty.
 
         Notes
         -----
-        For values 0 and 1 and a single stratum the ends are those of Clopper and Pearson
-        (doi:10.1093/biomet/26.4.404); for other values those of Learned-Miller and Thomas
-        (arXiv:1905.06208; a proof of a like bound: Phan, Thomas and Learned-Miller, ICML 2021); for
-        rare events in several strata those of Fay and Feuer (doi:10.1002/(SICI)1097-0258(19970415)
-        16:7<791::AID-SIM500>3.0.CO;2-#). A percentile bootstrap of the rows covers less: it knows
-        nothing of events that the sample does not hold.
+        For values 0 and 1 and a single stratum, the interval is that of Clopper and Pearson
+        (doi:10.1093/biomet/26.4.404); for other values, that of Learned-Miller and Thomas
+        (arXiv:1905.06208; a similar bound is proven by Phan, Thomas and Learned-Miller, ICML 2021);
+        for rare events in several strata, that of Fay and Feuer
+        (doi:10.1002/(SICI)1097-0258(19970415)16:7<791::AID-SIM500>3.0.CO;2-#). A percentile
+        bootstrap of the rows has lower coverage: it ignores events that are not in the sample.
         """
         point = self.mean(values)
         rngs = np.random.default_rng(seed).spawn(2)
@@ -316,12 +321,12 @@ class SampledRows:
         )
 
     def _draws(self, values: Floats, extra: float, rng: np.random.Generator) -> Floats:
-        """Draw means over the table, with a row of value `extra` added where it counts."""
+        """Draw means over the table, with a row of value `extra` added to the sample."""
         counts, total = self.counts, np.zeros(DRAWS)
         unsure = np.sqrt(np.maximum(0.0, 1 - counts / self.sizes))
         heaviest = int(np.argmax(np.where(unsure > 0, self.shares / counts, -1.0)))
         for h, (share, doubt) in enumerate(zip(self.shares, unsure, strict=True)):
-            # Dirichlet weights of equal values add up to one weight: a draw per distinct value.
+            # Dirichlet weights of equal values add up: one weight per distinct value is enough.
             held, often = np.unique(values[self.stratum == h], return_counts=True)
             middle = float(held @ often) / counts[h]
             if h == heaviest or counts[h] < FEW_ROWS:
@@ -332,9 +337,9 @@ class SampledRows:
 
 
 def check_level(level: float) -> None:
-    """Refuse a confidence that is none."""
+    """Check that a confidence level is in (0, 1)."""
     if not 0 < level < 1:
-        raise InputError(f"level={level!r} must lie between 0 and 1, as 0.95.")
+        raise InputError(f"level={level!r} must lie between 0 and 1, for example 0.95.")
 
 
 def _sizes(labels: list[Any], given: Mapping[Any, Any], n: int | None) -> Floats:
@@ -348,8 +353,8 @@ def _sizes(labels: list[Any], given: Mapping[Any, Any], n: int | None) -> Floats
     empty = [label for label in given if label not in seen and given[label]]
     if empty:
         problems.append(
-            f"no row was reviewed in {sorted(map(str, empty))}; nothing is known about their rows. "
-            "Review some of them, or sample again without these strata."
+            f"no row was reviewed in {sorted(map(str, empty))}, so nothing is known about these strata. "
+            "Review some of their rows, or sample again without these strata."
         )
     if not problems:
         sizes = np.array([given[label] for label in seen], dtype=float)
@@ -363,30 +368,28 @@ def _sizes(labels: list[Any], given: Mapping[Any, Any], n: int | None) -> Floats
     return sizes
 
 
-# --- Leak shares from rows whose mates somebody looked up: the evidence that needs no model
+# --- Leak shares from resolved rows
 
-#: With fewer leaking rows than this the point says little.
+#: With fewer split rows, the point estimate is unreliable.
 FEW_LEAKS = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedRows:
-    """Rows for which every mate was looked up: all other rows of the same true entity.
+    """Rows whose mates, all other rows of the same true entity, were looked up.
 
     Attributes
     ----------
     rows : array of int
         Row numbers from 0, each once.
     mates : tuple of array of int
-        For each of these rows, the numbers of every other row of its entity that was found; an
-        empty array says that there is none.
+        For each of these rows, the row numbers of all mates; empty if it has none.
     n : int
         Number of rows of the table.
     strata : (tuple of stratum of each row, mapping of stratum to rows of the table) or None
-        How the rows were sampled; None for uniformly.
+        How the rows were sampled; None if uniformly.
     noted_clusters : tuple of str or None
-        The predicted cluster of each row when the sheet was made, as it is written there; None when
-        not known.
+        The predicted cluster of each row as written on the review sheet; None if unknown.
 
     Examples
     --------
@@ -413,7 +416,7 @@ class ResolvedRows:
     def of(
         cls, rows: Any, mates: Any, n: int, strata: Any = None, noted_clusters: Any = None
     ) -> Self:
-        """Check what was looked up; see `leak_from_resolved_rows` for the arguments."""
+        """Check resolved rows; see `leak_from_resolved_rows` for the arguments."""
         numbers = checked_rows(rows, n)
         found = checked_mates(numbers, mates, n)
         if strata is not None:
@@ -437,7 +440,7 @@ class ResolvedRows:
         seed: int = 0,
         allow_split: bool = False,
     ) -> LeakEstimate:
-        """Return what these rows say about the leak shares; see `leak_from_resolved_rows`."""
+        """Estimate leak shares from these rows; see `leak_from_resolved_rows`."""
         return leak_from_resolved_rows(
             self.rows,
             self.mates,
@@ -454,7 +457,7 @@ class ResolvedRows:
 
     @property
     def weights(self) -> Floats:
-        """How many rows of the table each of these stands for, 1 on average."""
+        """Weight of each row in a mean over the table, 1 on average."""
         sample = SampledRows.of(self.strata, len(self), self.n)
         return sample.weights * len(self)
 
@@ -466,18 +469,18 @@ class ResolvedRows:
         return np.asarray(met.sum(axis=1) / np.maximum(1, validated.sum(axis=1)))
 
     def pairs(self) -> tuple[Rows, Rows]:
-        """Return each mate found with the place of its row among `rows`: (places, mates)."""
+        """Return each mate with the index of its row in `rows`: (places, mates)."""
         lengths = [len(found) for found in self.mates]
         places = np.repeat(np.arange(len(self.rows)), lengths)
         flat = np.concatenate([*self.mates, np.zeros(0, dtype=np.intp)])
         return places.astype(np.intp), flat.astype(np.intp)
 
     def changed_clusters(self, clusters: Any) -> float | None:
-        """Return the share of these rows whose cluster is not that of the sheet any more.
+        """Return the share of these rows whose cluster is not the one on the review sheet.
 
         `clusters` are the labels of every row of the table, compared as text; 12, 12.0 and "012"
-        are one. None where the sheet does not say them. Mates hold whatever the clusters are now,
-        but a large share suggests a sheet of another table, or ids of a wrong column.
+        are equal. The result is None if the sheet has no clusters. Mates remain valid if clusters
+        change, but a large share suggests the sheet of another table, or the wrong column of ids.
         """
         if self.noted_clusters is None:
             return None
@@ -490,8 +493,8 @@ class ResolvedRows:
     def contradictions(self, clusters: Any = None) -> int:
         """Return how many of these rows are listed as mates of others but do not list them.
 
-        Mates in the row's own cluster need not be listed and do not count: that of `clusters`, for
-        every row of the table, or else the one noted on the sheet.
+        Mates in the row's own cluster need not be listed and do not count. `clusters` are the
+        labels of every row of the table; by default, the clusters on the review sheet are used.
         """
         if clusters is not None:
             home = as_codes("clusters", clusters, self.n)[self.rows]
@@ -503,7 +506,7 @@ class ResolvedRows:
         return count_unreturned(self.rows, places, mates, home)
 
     def split_counts(self, clusters: Rows) -> Rows:
-        """Return m_i: how many other predicted clusters hold mates of each row."""
+        """Return m_i: the number of other predicted clusters with mates of each row."""
         places, mates = self.pairs()
         elsewhere = clusters[mates] != clusters[self.rows[places]]
         others = np.unique(np.column_stack([places, clusters[mates]])[elsewhere], axis=0)
@@ -526,51 +529,51 @@ def leak_from_resolved_rows(
 ) -> LeakEstimate:
     """Estimate leak shares from a random sample of rows whose mates were looked up.
 
-    For each of B rows drawn at random somebody finds every row of the same entity, with free search
-    over the whole table. A list of candidates is no substitute: what it does not hold is what leaks
-    (in simulations it hid a quarter to a half of p0).
+    For each of B randomly drawn rows, a reviewer finds every row of the same entity by free search
+    of the whole table. A list of candidates is not enough: mates that are not on the list are the
+    ones that leak. In simulations, a list hid a quarter to a half of p0.
 
     Parameters
     ----------
     rows : sequence of int
         The reviewed rows, numbered from 0, each once.
     mates : sequence of sequences of int, or mapping of row to sequence of int
-        For each reviewed row every mate found. An empty list says that there is none; None or NaN
-        says that nobody looked, and is refused. Mates in the row's own predicted cluster count only
-        where folds split clusters. Only mates that are listed count: mates of mates do not.
+        All mates of each reviewed row. An empty list means that the row has no mates. None or NaN
+        means that the row was not reviewed, and is an error. Mates in the row's own predicted
+        cluster only matter if folds split clusters. Mates of mates are not inferred.
     folds : array of int, or sequence of (training rows, validation rows), or Splits
     clusters : sequence
         ĉ(i): the predicted cluster of every row of the table.
     n : int, optional
         Number of rows of the table; it must be that of `clusters`.
     strata : (sequence, mapping), optional
-        For rows not sampled uniformly: the stratum of each reviewed row, and the number of rows of
-        the table in each stratum, as `ReviewSample.strata` holds them.
+        If rows were not sampled uniformly: the stratum of each reviewed row, and the number of rows
+        of the table in each stratum, as in `ReviewSample.strata`.
     level : float
         Confidence of the intervals.
     sensitivity, specificity : float
-        How well the reviewer works, row by row: of the rows whose entity has rows in other
-        predicted clusters, the share for which such mates are found; of the other rows, the share
-        for which none is reported. Both are taken as known.
+        Error rates of the reviewer, by row. Sensitivity: of the rows whose entity has rows in other
+        predicted clusters, the share for which such mates are found. Specificity: of the other
+        rows, the share for which none are reported. Both are treated as known.
     seed : int
     allow_split : bool
-        Accept folds that have rows of one cluster on both sides.
+        Accept folds with rows of one cluster on both sides.
 
     Returns
     -------
     LeakEstimate
-        kind `estimate`, method `resolved-rows`.
+        Its kind is "estimate", its method "resolved-rows".
 
     Notes
     -----
-    With v_i what row i adds to p0 (see `Leak`), p0 = Σ_h (N_h/n)·v̄_h, and p0_validation likewise.
-    `SampledRows.share` says how intervals are made; they presume that leaks which the sample does
-    not hold touch no more folds than those which it holds, or than a single mate does.
+    With v_i the contribution of row i to p0 (see `Leak`), p0 = Σ_h (N_h/n)·v̄_h; p0_validation is
+    analogous. Intervals are described in `SampledRows.share`. They assume that leaks outside the
+    sample affect no more folds than those in the sample, or than a single mate does.
 
-    Reviewer's error changes the split rate σ, the share of rows with mates in other clusters:
+    Errors of the reviewer change the split rate σ, the share of rows with mates in other clusters:
     σ = (σ_obs − (1 − specificity))/(sensitivity + specificity − 1), after Rogan and Gladen
-    (doi:10.1093/oxfordjournals.aje.a112510); the leak shares change in proportion, since the mean
-    of v_i over the rows found split is kept.
+    (doi:10.1093/oxfordjournals.aje.a112510). The leak shares change in proportion: the mean of v_i
+    over split rows is kept.
 
     Examples
     --------
@@ -584,7 +587,7 @@ def leak_from_resolved_rows(
     """
     predicted = as_codes("clusters", clusters)
     if n is not None and n != len(predicted):
-        raise InputError(f"n={n!r}: clusters has {len(predicted)} rows, and must have n of them.")
+        raise InputError(f"n={n!r}: clusters has {len(predicted)} rows; both must agree.")
     check_level(level)
     check_reviewer(sensitivity, specificity)
     check_seed(seed)
@@ -616,7 +619,7 @@ def leak_from_resolved_rows(
 
 
 def _values(resolved: ResolvedRows, splits: Splits) -> tuple[Floats, tuple[float, float]]:
-    """Return v_i of both sides, and the most that a single mate can make of them."""
+    """Return v_i of both sides, and their largest values with a single mate."""
     training = _present(resolved, splits.validation) & splits.training[resolved.rows]
     validation = _present(resolved, splits.training) & splits.validation[resolved.rows]
     values = np.stack(
@@ -630,7 +633,7 @@ def _values(resolved: ResolvedRows, splits: Splits) -> tuple[Floats, tuple[float
 
 
 def _present(resolved: ResolvedRows, side: Mask) -> Mask:
-    """Return whether each reviewed row has a mate on a side of each split."""
+    """Return whether each reviewed row has a mate on one side of each split."""
     places, mates = resolved.pairs()
     present = np.zeros((len(resolved), side.shape[1]), dtype=bool)
     np.logical_or.at(present, places, side[mates])
@@ -640,7 +643,7 @@ def _present(resolved: ResolvedRows, side: Mask) -> Mask:
 def _fragments(
     resolved: ResolvedRows, clusters: Rows, split: Mask, sample: SampledRows
 ) -> tuple[float, ...] | None:
-    """Return typical shares of an entity's rows in the row's own cluster, over split rows."""
+    """Return typical shares of an entity's rows in the row's own cluster, for split rows."""
     places, mates = resolved.pairs()
     elsewhere = clusters[mates] != clusters[resolved.rows[places]]
     others = np.bincount(places[elsewhere], minlength=len(resolved))
@@ -653,12 +656,12 @@ def _notes(touched: Mask, contradictions: int) -> list[str]:
     leaks, notes = int(touched.sum()), []
     if leaks < FEW_LEAKS:
         notes.append(
-            f"Only {leaks} of {len(touched)} reviewed rows are split: use the upper limit rather than "
-            "the point, and review more rows if it is too high."
+            f"Only {leaks} of {len(touched)} reviewed rows are split. Use the upper limit instead of "
+            "the point estimate, and review more rows if it is too high."
         )
     if contradictions:
         notes.append(
             f"{contradictions} reviewed rows are listed as mates of others but do not list them: one "
-            "or the other was looked up wrongly."
+            "of the two entries is wrong."
         )
     return notes

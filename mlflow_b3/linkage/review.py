@@ -1,4 +1,4 @@
-"""The sheet that goes to a reviewer and comes back."""
+"""Review sheets: sampling rows for review, writing sheets, and reading them back."""
 
 import math
 import re
@@ -26,19 +26,22 @@ from mlflow_b3.linkage.pairs import (
 from mlflow_b3.linkage.resolved import ResolvedRows
 from mlflow_b3.results import not_percentage
 
-# --- Ids of rows as they are written on a sheet
+# --- Ids of rows on a sheet
 
-#: What people write where they found no mate.
+#: Words for a row without mates.
 NONE_WORDS = ("none", "no", "-", "–", "—")
 
 
 def id_texts(ids: Iterable[Any]) -> list[str]:
-    """Return ids as they are written on a sheet; refuse those that could not be read back."""
+    """Return ids as text for a sheet; ids that could not be read back are an error."""
     texts = [id_text(name) for name in ids]
     index = pd.Index(texts)
     problems = []
     for wrong, what in (
-        ([text for text in texts if re.search(r"[;\r\n]", text)], "hold a semicolon or line break"),
+        (
+            [text for text in texts if re.search(r"[;\r\n]", text)],
+            "contain a semicolon or line break",
+        ),
         ([text for text in texts if text.lower() in (*NONE_WORDS, "")], "are empty or mean `none`"),
         (index[index.duplicated()].unique().tolist(), "occur more than once"),
     ):
@@ -50,17 +53,17 @@ def id_texts(ids: Iterable[Any]) -> list[str]:
     return texts
 
 
-# --- Which rows to have reviewed, and how many
+# --- Which rows to review, and how many
 
-#: The strata of rows with positive scores, by rising score.
+#: The strata of rows with positive scores, by increasing score.
 SCORED = ("low", "middle", "high")
 UNSCORED = "none"
 UNIFORM = "all"
-#: The part of the sample that is dealt to strata by their size, whatever the scores say.
+#: The part of the sample that is allocated to strata by size, regardless of scores.
 PROPORTIONAL = 0.5
-#: Rows that score less than this are taken to leak as often: scores miss leaks.
+#: Smallest assumed leak rate of a stratum: scores miss leaks.
 LEAST_RATE = 0.01
-#: As long as there are so many, so many rows of each stratum are sampled.
+#: Fewest sampled rows of a stratum, if it has as many.
 LEAST_ROWS = 5
 
 
@@ -73,9 +76,9 @@ class ReviewSample:
     rows : array of int
         Row numbers from 0.
     stratum : tuple of str
-        The stratum of each of them.
+        The stratum of each sampled row.
     sizes : mapping of str to int
-        How many rows of the table each stratum has.
+        Number of rows of the table in each stratum.
     n : int
         Number of rows of the table.
     """
@@ -96,20 +99,24 @@ class ReviewSample:
 
 
 def rows_needed(split_rate: float, delta: float, *, level: float = 0.95) -> int:
-    """Return how many rows to review for a leak share that is right within a relative error.
+    """Return how many rows to review to estimate a leak share within a relative error.
 
     Parameters
     ----------
     split_rate : float
-        σ: a guess of the share of rows whose entity has more than one predicted cluster.
+        σ: an assumed share of rows whose entity has more than one predicted cluster.
     delta : float
-        δ: the relative error, as 0.25 for a quarter of the leak share.
+        δ: the relative error, for example 0.25 for a quarter of the leak share.
     level : float
-        How sure.
+        Confidence.
+
+    Returns
+    -------
+    int
 
     Notes
     -----
-    B = (z/δ)²·(1 − σ)/σ for uniform samples, z the normal quantile: 246 rows for σ = 0.2 and
+    B = (z/δ)²·(1 − σ)/σ for uniform samples, with the normal quantile z: 246 rows for σ = 0.2 and
     δ = 0.25, but 1168 for σ = 0.05.
 
     Examples
@@ -134,7 +141,7 @@ def rows_needed(split_rate: float, delta: float, *, level: float = 0.95) -> int:
 
 
 def sample_rows(n: int, B: int, scores: Any = None, seed: int = 0) -> ReviewSample:
-    """Draw rows for review: uniformly, or more of those which scores make suspicious.
+    """Draw rows for review, uniformly or with a preference for suspicious rows.
 
     Parameters
     ----------
@@ -143,22 +150,22 @@ def sample_rows(n: int, B: int, scores: Any = None, seed: int = 0) -> ReviewSamp
     B : int
         Number of rows to review.
     scores : sequence of float, optional
-        s_i ≥ 0: how likely each row is to leak, as `LeakEstimate.row_probability` says; it need not
-        be right. A good score makes the sample worth more, a bad one less; none makes it biased.
+        s_i ≥ 0: how likely each row is to leak, for example `LeakEstimate.row_probability`. Good
+        scores make the estimate more precise, bad scores less precise; neither makes it biased.
     seed : int
 
     Returns
     -------
     ReviewSample
-        To be laid out by `review_sheet`; its rows are in random order, so that the first ones of
-        them are a sample too.
+        Pass it to `review_sheet`. Its rows are in random order: the first rows are a random sample,
+        too.
 
     Notes
     -----
-    Strata are the rows without a score, and those with one in three groups of equal sums of √s:
-    then N_h·√s̄_h, the measure of Neyman's allocation, is about the same in each, as it is for the
-    best cuts (Dalenius and Hodges, doi:10.1080/01621459.1959.10501501). Half of the sample is dealt
-    by size: the rows that no score suspects are where leaks hide. The other half goes by
+    The rows without a score are one stratum. Rows with a score form three strata with equal sums of
+    √s: N_h·√s̄_h, the criterion of Neyman's allocation, is then about equal in each, as for optimal
+    strata (Dalenius and Hodges, doi:10.1080/01621459.1959.10501501). Half of the sample is allocated
+    by size, because leaks hide among rows that scores do not suspect. The other half is allocated by
     N_h·√(s̄_h(1 − s̄_h)), with s̄_h at least 0.01.
 
     Examples
@@ -221,7 +228,7 @@ def _draw_strata(n: int, scores: Any) -> tuple[list[str], Rows, Floats]:
 
 
 def _allocation(sizes: Rows, chance: Floats, count: int) -> Rows:
-    """Return how many rows of each stratum are sampled."""
+    """Return how many rows of each stratum to sample."""
     rate = np.clip(chance, LEAST_RATE, 0.5)
     spread = sizes * np.sqrt(rate * (1 - rate))
     wanted = count * (
@@ -241,7 +248,7 @@ def _allocation(sizes: Rows, chance: Floats, count: int) -> Rows:
     return given
 
 
-# --- A sheet on which a person writes the mates of sampled rows
+# --- The sheet on which a reviewer enters the mates of sampled rows
 
 BEFORE = ("record", "stratum", "rows_in_stratum", "cluster")
 AFTER = ("same_cluster", "candidates", "mates", "comment")
@@ -258,16 +265,16 @@ def review_sheet(
     columns: Sequence[str] | None = None,
     most: int = 10,
 ) -> pd.DataFrame:
-    """Lay out sampled rows for a person to write the mates of each to it.
+    """Make a sheet on which a reviewer enters the mates of sampled rows.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         The table of records.
     sample : ReviewSample
-        What `sample_rows` drew from it.
+        The result of `sample_rows`.
     pairs : PairTable, optional
-        Scored pairs, for a list of candidates beside each record.
+        Scored pairs, for a list of candidates next to each record.
     cluster : str
         The column of predicted clusters.
     path : path, optional
@@ -275,9 +282,9 @@ def review_sheet(
     id : str, optional
         The column of ids; by default the table's index.
     columns : sequence of str, optional
-        The columns that show the reviewer who it is; by default all others.
+        The columns to show to the reviewer; by default all others.
     most : int
-        How many rows of the same cluster, and candidates, to name.
+        How many rows of the same cluster, and how many candidates, to list.
 
     Returns
     -------
@@ -288,11 +295,11 @@ def review_sheet(
 
     Notes
     -----
-    The reviewer writes into `mates` the ids of every other row of the same person (or whatever an
-    entity is), separated by `;`, or `none`; an empty cell says that the row was not reviewed yet.
-    Rows of `same_cluster` may be left out, but not where folds split clusters. The whole table must
-    be searched, by whatever means: candidates are an aid, and leaks are what they do not hold. Rows
-    should be reviewed in the order of the sheet; see `parse_review`.
+    In `mates`, the reviewer enters the ids of all other rows of the same person (or other entity),
+    separated by `;`, or `none`. An empty cell means that the row is not reviewed yet. Rows of
+    `same_cluster` may be left out unless folds split clusters. The reviewer must search the whole
+    table: candidates are an aid, and mates that are not among them are the ones that leak. Review
+    rows in the order of the sheet; see `parse_review`.
 
     Examples
     --------
@@ -310,7 +317,7 @@ def review_sheet(
     {'r1': 'r2', 'r2': 'r1', 'r3': '', 'r4': ''}
     """
     if len(frame) != sample.n or (pairs is not None and pairs.n != sample.n):
-        rows = f"frame has {len(frame)} rows" + (f", pairs are of {pairs.n}" if pairs else "")
+        rows = f"frame has {len(frame)} rows" + (f", pairs refer to {pairs.n}" if pairs else "")
         raise InputError(f"{rows}; the sample was drawn from {sample.n}.")
     shown = _columns(frame, cluster, id, columns)
     names = np.array(id_texts(frame.index if id is None else frame[id]), dtype=object)
@@ -335,7 +342,7 @@ def review_sheet(
     if path is not None:
         sheet.to_csv(
             path, index=False, encoding="utf-8-sig"
-        )  # the mark tells Excel that it is UTF-8
+        )  # Excel recognises UTF-8 by the byte order mark
     return sheet
 
 
@@ -348,12 +355,12 @@ def _columns(
         hints = "".join(closest(str(column), map(str, frame.columns)) for column in absent)
         raise InputError(f"frame has no columns {', '.join(map(repr, absent))}.{hints}")
     shown = [column for column in columns or frame.columns if column not in (cluster, name)]
-    # the sheet is read back without regard to capitals
+    # column names of the sheet are case-insensitive when it is read
     taken = [column for column in shown if str(column).strip().lower() in BEFORE + AFTER]
     if taken:
         raise InputError(
-            f"frame: the sheet has columns of its own named {', '.join(map(repr, taken))}; rename "
-            "those of the table, or say which ones to show with columns=."
+            f"frame: the sheet has columns of its own named {', '.join(map(repr, taken))}. Rename "
+            "those of the table, or select the columns to show with columns=."
         )
     return shown
 
@@ -373,7 +380,7 @@ def _same_cluster(rows: Rows, clusters: Rows, names: Any, most: int) -> list[str
 def _candidates(
     rows: Rows, clusters: Rows, names: Any, pairs: PairTable | None, most: int
 ) -> list[str]:
-    """Return the likeliest mates in other clusters, best first."""
+    """Return the most likely mates in other clusters, best first."""
     if pairs is None:
         return [""] * len(rows)
     here = np.concatenate([pairs.first, pairs.second])
@@ -389,7 +396,7 @@ def _candidates(
     return [str(text) for text in texts.reindex(rows.tolist(), fill_value="")]
 
 
-# --- The mates that a person wrote on a sheet, read back
+# --- Reading a completed sheet
 
 STRATA = BEFORE[1:3]
 
@@ -397,27 +404,27 @@ STRATA = BEFORE[1:3]
 def parse_review(
     source: Any, ids: Iterable[Any], *, allow_unfinished: bool = False
 ) -> ResolvedRows:
-    """Read a sheet that was filled in.
+    """Read a completed review sheet.
 
     Parameters
     ----------
     source : path of a .csv file, or DataFrame
-        What `review_sheet` laid out, with `mates` filled in; of its columns `record`, `stratum`,
-        `rows_in_stratum` and `mates` must be there still. Files that went through a spreadsheet are
-        understood: a semicolon or tab between columns, numbers that lost their leading zeros or
-        became 12.0. Rows that were drawn in another way than by `sample_rows` go through
-        `ResolvedRows.of`.
+        A sheet made by `review_sheet`, with `mates` filled in. The columns `record`, `stratum`,
+        `rows_in_stratum` and `mates` are required. Changes made by spreadsheets are accepted:
+        columns separated by semicolons or tabs, and numbers that lost leading zeros or became 12.0.
+        For rows that were not drawn by `sample_rows`, use `ResolvedRows.of`.
     ids : sequence
         The id of every row of the table, in its order.
     allow_unfinished : bool
-        Take the rows that are finished where `mates` is empty in others. This is harmless if rows
-        were reviewed in the order of the sheet, which is random, and biased if easy ones were
-        picked out or hard ones passed over.
+        Use the reviewed rows if `mates` is empty in others. This is harmless if rows were reviewed
+        in the order of the sheet, which is random. It causes bias if easy rows were reviewed first,
+        or hard rows were skipped.
 
     Returns
     -------
     ResolvedRows
-        With the strata and the clusters of the sheet; `.leak(folds, clusters)` says what leaks.
+        With the strata and clusters of the sheet. Its method `leak(folds, clusters)` estimates the
+        leak shares.
 
     Examples
     --------
@@ -461,7 +468,7 @@ def parse_review(
 
 
 class _Cells:
-    """Cells of mates, read one by one, and what is wrong with them."""
+    """Reader of the cells of `mates` that collects problems."""
 
     def __init__(self, lookup: dict[str, int], *, commas: bool) -> None:
         self._lookup = lookup
@@ -471,8 +478,8 @@ class _Cells:
         self._own: list[str] = []
 
     def read(self, record: str, row: int | None, cell: str) -> list[int] | None:
-        """Return the rows that a cell names, nothing for an empty cell."""
-        # an id may hold what separates others
+        """Return the rows listed in a cell, or None if it is empty."""
+        # an id may contain a separator
         parts = [cell] if cell in self._lookup else re.split(self._between, cell)
         parts = [part.strip() for part in parts if part.strip()]
         if not parts:
@@ -491,7 +498,7 @@ class _Cells:
         return [mate for mate in found if mate is not None]
 
     def problems(self) -> list[str]:
-        """Return a sentence for each kind of problem."""
+        """Return a message for each kind of problem."""
         problems = []
         if self._unknown:
             some = ", ".join(self._unknown[:EXAMPLES])
@@ -499,7 +506,7 @@ class _Cells:
             problems.append(f"{len(self._unknown)} mates are not in the table: {some}{more}.")
         if self._both:
             problems.append(
-                f"{len(self._both)} records have ids and `none` in `mates` at once: "
+                f"{len(self._both)} records have both ids and `none` in `mates`: "
                 f"{listed(self._both)}."
             )
         if self._own:
@@ -531,25 +538,25 @@ def _record_problems(records: pd.Series, rows: list[int | None], texts: list[str
 
 
 def _unfinished(left: int, count: int) -> str:
-    text = f"{left} of {count} rows have nothing in `mates` yet; write the ids of all mates, or `none`."
+    text = f"{left} of {count} rows have nothing in `mates` yet; enter the ids of all mates, or `none`."
     if left == count:
         return text
     return (
-        f"{text} Only if rows were done in the order of the sheet, which is random, the finished ones "
-        "will do: delete the unfinished lines from its end, or in Python give resolved_rows="
+        f"{text} If rows were reviewed in the order of the sheet, which is random, the reviewed rows "
+        "are enough: delete the unfinished lines from its end, or in Python pass resolved_rows="
         "mlflow_b3.linkage.parse_review(path, ids, allow_unfinished=True)."
     )
 
 
 def _table(source: Any) -> pd.DataFrame:
-    """Return a filled sheet with its cells as text, without empty lines."""
+    """Return a completed sheet with its cells as text, without empty lines."""
     if isinstance(source, pd.DataFrame):
         table = source.copy()
     elif isinstance(source, (str, Path)):
         table = _read(Path(source))
     else:
         raise InputError(
-            f"review sheet: {type(source).__name__} is not usable; give a DataFrame or the path of a "
+            f"review sheet: {type(source).__name__} is not valid. Give a DataFrame or the path of a "
             "CSV file."
         )
     table.columns = pd.Index([str(name).strip().lower() for name in table.columns])
@@ -576,7 +583,7 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = content.decode("cp1252", errors="replace")  # what Excel writes unless told otherwise
+        text = content.decode("cp1252", errors="replace")  # the default of Excel
     header = text.split("\n", 1)[0]
     separator = max(",;\t", key=header.count)
     with reading("review sheet", path):
@@ -589,9 +596,9 @@ def _read_strata(
     lost = [name for name in STRATA if name not in table]
     if lost:
         raise InputError(
-            f"review sheet: it has lost {listed(lost)}; without, the rows would count as if all had "
-            "had the same chance to be drawn. Copy the columns back from the sheet as it was. Rows "
-            "that were drawn uniformly in another way go through mlflow_b3.linkage.ResolvedRows.of("
+            f"review sheet: it has lost {listed(lost)}. Without these columns, all rows would count as "
+            "equally likely to be drawn. Copy the columns back from the original sheet. For rows "
+            "that were drawn uniformly in another way, use mlflow_b3.linkage.ResolvedRows.of("
             "rows, mates, n)."
         )
     sizes: dict[str, int] = {}
@@ -601,18 +608,18 @@ def _read_strata(
             raise InputError(
                 f"review sheet: stratum {label!r} has {text!r} rows on one line, "
                 f"{sizes.get(label)!r} on another; copy `stratum` and `rows_in_stratum` back from "
-                "the sheet as it was."
+                "the original sheet."
             )
     if sum(sizes.values()) != n:
         raise InputError(
             f"review sheet: its strata {listed(sizes)} have {sum(sizes.values())} rows together; the "
-            f"table has {n}. Either the sheet is of another table, or all lines of a stratum were "
+            f"table has {n}. Either the sheet belongs to another table, or all lines of a stratum were "
             "deleted: copy them back, and review some of them."
         )
     return tuple(table["stratum"][done]), sizes
 
 
-# --- Splink's labelling pages for the records of a review
+# --- Splink's labelling pages for the records to review
 
 
 def splink_labelling_pages(
@@ -622,30 +629,30 @@ def splink_labelling_pages(
     *,
     match_weight_threshold: float = -4.0,
 ) -> list[Path]:
-    """Write a page for each record on which Splink shows the records that resemble it.
+    """Write Splink's labelling page for each record, which shows similar records.
 
     Parameters
     ----------
     linker : splink.Linker
         The linker of the table.
     ids : sequence
-        The records to be reviewed, by Splink's unique id.
+        Splink's unique ids of the records to review.
     folder : path
-        Where to write the pages; it is made if needed, and pages in it are written over.
+        Where to write the pages. It is created if necessary; existing pages are overwritten.
     match_weight_threshold : float
-        Show records with a larger match weight, in bits. The whole table is compared, whatever the
-        blocking rules; a lower threshold shows more of it.
+        Show records with a larger match weight, in bits. The record is compared with the whole
+        table, regardless of blocking rules. A lower threshold shows more records.
 
     Returns
     -------
     list of Path
-        One HTML page for each record, of about 1.3 MB.
+        One HTML page for each record, about 1.3 MB each.
 
     Notes
     -----
-    A page replaces the list of candidates, not the search: records below the threshold are not on
-    it. Splink's own predictions are not shown, so that they do not sway the reviewer. What was found
-    goes into the column `mates` of the sheet.
+    A page replaces the list of candidates, but not the search: it does not show records below the
+    threshold. Splink's predictions are hidden because they might bias the reviewer. Enter the mates
+    that were found in the column `mates` of the sheet.
     """
     write = getattr(getattr(linker, "evaluation", None), "labelling_tool_for_specific_record", None)
     if write is None:

@@ -1,4 +1,4 @@
-"""Single rows: losses regressed on leak probability, and which rows to review first."""
+"""Single rows: regression of losses on leak probabilities, and a ranking for review."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,48 +12,48 @@ from mlflow_b3.linkage.pairs import PairTable
 from mlflow_b3.linkage.resolved import DirectedPairs
 from mlflow_b3.results import Result
 
-# --- The loss on new entities from losses and leak probabilities alone, with its assumption tested
+# --- The loss on new entities from losses and leak probabilities, with a test of its assumption
 
 LEVEL = 0.95
-#: From this chance level down the assumption counts as refuted.
+#: The assumption counts as refuted below this p-value.
 ALPHA = 0.05
 FEWEST_CLUSTERS = 10
-#: Beyond such a condition number a coefficient is not determined.
+#: A coefficient is not determined above this condition number.
 WORST_CONDITION = 1e10
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossRegression(Result):
-    """Loss against leak probability, one value for each validated row.
+    """A regression of losses of validated rows on their leak probabilities.
 
     Attributes
     ----------
     e0, e_seen : float
         Mean loss of rows without and with a mate in training.
     gap : float
-        e0 - e_seen: what a seen entity gains.
+        e0 - e_seen: the gain from having seen an entity in training.
     e0_stderr, e_seen_stderr, gap_stderr : float
-        Clusters are what varies.
+        Standard errors over clusters.
     interval : tuple of float
-        95 % for e0.
+        95% interval of e0.
     mean_loss : float
-        What the leaked score says.
+        Mean loss of all rows, including leaked ones.
     n, n_clusters : int
-        Rows and clusters.
+        Numbers of rows and clusters.
     control : float or None
-        Change of the loss from probable mates that were validated together with the row and so
-        leaked nothing: 0 when the assumption holds. None when no control was given.
+        Effect on the loss of probable mates in the same validation fold, which cannot leak: 0 if
+        the assumption holds. None if no control was given.
     curvature : float or None
-        Coefficient of r²: 0 when the assumption holds. None when r only takes two values.
+        Coefficient of r²: 0 if the assumption holds. None if r takes only two values.
     assumption_pvalue : float or None
-        Of both being 0; None when nothing could be tested.
+        p-value of the test that both are 0; None if nothing could be tested.
     holds : bool or None
-        False when the test refutes the assumption at 5 %, True when it survives a test with a
-        control; None without one, since curvature alone shows next to nothing.
+        False if the test refutes the assumption at 5%, True if it passes a test with a control.
+        None without a control, because curvature alone has very little power.
     calibrated : bool
         Whether the leak probabilities were checked.
     statement : str
-        The result in words.
+        The result in a few sentences.
     """
 
     e0: float
@@ -82,23 +82,23 @@ def loss_regression(
     control: Any = None,
     calibrated: bool = True,
 ) -> LossRegression:
-    """Return the mean loss of rows without mates in training: the intercept of loss on r.
+    """Estimate the loss of rows without mates in training by regression on r.
 
     Parameters
     ----------
     losses : array of float
         Loss of each row when it was validated.
     leak_probability : array of float
-        r_j, calibrated: the `row_probability` of `leak_from_recalibrated_pairs`, or 0 and 1 for
-        the resolved rows of a sample, with and without mates in training.
+        r_j, calibrated: the `row_probability` of `leak_from_recalibrated_pairs`, or, for resolved
+        rows, 1 with and 0 without mates in training.
     clusters : sequence
         The cluster of each row, for the standard errors. Groups that keep probable mates together
-        (`safe_groups`) are more honest than predicted clusters.
+        (`folds.safe_groups`) give better standard errors than predicted clusters.
     control : array of float, optional
         `row_leak_probability(..., same_side=True)` with the same probabilities.
     calibrated : bool
-        Whether somebody checked the leak probabilities. With unchecked ones e0 is not to be relied
-        on, and the result says so.
+        Whether the leak probabilities were checked. Otherwise e0 is not reliable, and the result
+        says so.
 
     Notes
     -----
@@ -106,17 +106,17 @@ def loss_regression(
 
         E[loss_j | r_j] = (1 - r_j)·e_0 + r_j·e_seen,
 
-    a line that is e_0 at r = 0. No leak share is needed, and no refits: an independent check of the
-    audit's e_0. Standard errors are jackknifed over clusters (MacKinnon, Nielsen and Webb,
-    doi:10.1002/jae.2969); intervals use t with G - 1 degrees of freedom.
+    a line with intercept e_0. This needs neither a leak share nor refits, and is therefore an
+    independent check of the audit's e_0. Standard errors are jackknifed over clusters (MacKinnon,
+    Nielsen and Webb, doi:10.1002/jae.2969); intervals use t with G - 1 degrees of freedom.
 
-    The assumption fails when poor records, which linkage tends to split, are also hard to predict;
-    then e_0 is off by the difference in difficulty. Two things show it: rows with a probable mate
-    in *their own* fold are split records too but saw nothing in training, so that the coefficient
-    of `control` is 0 under the assumption; and the line has no curvature in r. Both are tested
-    together, by a Wald test against F(q, G-1). In simulations of 600 clusters it rejected in 5.4 %
-    of cases when the assumption held; when poor records lost as much more as seen ones gained, in
-    70 % with a control and 7 % by curvature alone, while e_0 was off by a twentieth of that.
+    The assumption fails if poor records, which linkage tends to split, are also hard to predict. The
+    error of e_0 is then the difference in difficulty. Two coefficients are 0 under the assumption:
+    that of `control`, because rows with a probable mate in *their own* fold are also split records,
+    but had no mate in training; and that of r². A Wald test against F(q, G-1) tests both. In
+    simulations of 600 clusters, it rejected in 5.4% of the cases if the assumption held. If the
+    additional loss of poor records was as large as the gain of seen records, it rejected in 70% with
+    a control and in 7% by curvature alone; the error of e_0 was a twentieth of that gain.
     """
     y, r, other, codes = _checked(losses, leak_probability, clusters, control)
     n_clusters = int(codes.max()) + 1
@@ -159,7 +159,7 @@ def _checked(
 ) -> tuple[Floats, Floats, Floats | None, Rows]:
     y = np.asarray(losses, dtype=float)
     if y.ndim != 1 or not len(y):
-        raise InputError("losses must hold one number for each row.")
+        raise InputError("losses must have one number for each row.")
     codes = as_codes("clusters", clusters, len(y))
     problems = []
     if not np.isfinite(y).all():
@@ -185,7 +185,7 @@ def _checked(
 def _assumption(
     line: Floats, y: Floats, codes: Rows, r: Floats, other: Floats | None
 ) -> tuple[dict[str, float], float | None]:
-    """Return what should be 0, and the chance of seeing that much if it is."""
+    """Return the coefficients that should be 0, and the p-value of the test that they are."""
     extra = {}
     if other is not None and np.ptp(other) > 0:
         extra["control"] = other
@@ -204,9 +204,9 @@ def _assumption(
 
 
 def _fit(design: Floats, y: Floats, codes: Rows) -> tuple[Floats, Floats] | None:
-    """Return least squares and their jackknife covariance over clusters.
+    """Return least-squares coefficients and their jackknife covariance over clusters.
 
-    None when some coefficient rests on a single cluster.
+    None if a coefficient depends on a single cluster.
     """
     scale = np.abs(design).max(axis=0)
     design = design / scale
@@ -237,12 +237,12 @@ def _statement(
     calibrated: bool,
 ) -> str:
     words = [
-        f"By the losses of {n} rows alone, those without mates in training lose {e0:.3g} ± "
-        f"{reach:.2g} (95 %) on average, where all of them lose {mean_loss:.3g}."
+        f"According to the losses of {n} rows, rows without mates in training have a mean loss of "
+        f"{e0:.3g} ± {reach:.2g} (95%); the mean loss of all rows is {mean_loss:.3g}."
     ]
     if holds is None or pvalue is None:
         words.append(
-            "Whether poorly linked records are harder to predict was not tested: that needs rows "
+            "Whether poorly linked records are harder to predict was not tested: this requires rows "
             "with probable mates in their own fold."
         )
     elif not holds:
@@ -252,13 +252,13 @@ def _statement(
         )
     else:
         words.append(
-            "Nothing speaks against its assumption that poorly linked records are as hard to "
-            f"predict as others (p = {_rounded(pvalue)})."
+            "The test found no evidence against the assumption that poorly linked records are as hard "
+            f"to predict as others (p = {_rounded(pvalue)})."
         )
     if not calibrated:
         words.append(
-            "The leak probabilities were not checked, or miss mates that were never scored; take it "
-            "as a hint."
+            "The leak probabilities were not checked, or miss mates that were never scored; treat the "
+            "result as a hint."
         )
     return " ".join(words)
 
@@ -267,7 +267,7 @@ def _rounded(pvalue: float) -> str:
     return f"{pvalue:.2g}" if pvalue >= 1e-4 else "below 0.0001"
 
 
-# --- Which rows to look at first
+# --- Which rows to review first
 
 ORDERS = ("influence", "probability")
 
@@ -279,16 +279,16 @@ class SuspiciousRow(Result):
     Attributes
     ----------
     id : str
-        The id of the row, or its number where no ids were given.
+        The id of the row, or its number if no ids were given.
     row : int
         Row number from 0.
     leak_probability : float
         r_j.
     loss : float
     influence : float
-        By how much the score looks better for it; see `rank_rows`.
+        How much the row improves the score; see `rank_rows`.
     best_mate : int or None
-        The row it most probably belongs with, in another predicted cluster.
+        The most probable mate in another predicted cluster.
     mate_id : str or None
     mate_probability : float or None
     """
@@ -313,7 +313,7 @@ def rank_rows(
     most: int = 50,
     by: str = "influence",
 ) -> tuple[SuspiciousRow, ...]:
-    """Return the most suspicious rows, for review.
+    """Return the most suspicious rows for review.
 
     Parameters
     ----------
@@ -322,23 +322,22 @@ def rank_rows(
     losses : array of float
         Loss of every row when it was validated.
     pairs : PairTable, optional
-        To name the most probable mate of each row.
+        Used to find the most probable mate of each row.
     clusters : sequence, optional
-        Predicted clusters; mates in the row's own cluster, which do not leak, are then left out.
+        Predicted clusters. If given, mates in the row's own cluster, which do not leak, are ignored.
     ids : sequence, optional
         The id of every row.
     most : int
-        How many rows.
+        Number of rows to return.
     by : {"influence", "probability"}
 
     Notes
     -----
-    influence_j = r_j·(mean loss - loss_j)/n: to first order, how much the mean loss rises when the
-    row is left out, times the probability that it should be, because it leaked. The rows that make
-    the score look good and probably leaked come first; a leaked row with a large loss has a
-    negative influence. It is not what the mate in training did to the row's loss, which needs a
-    refit, nor do the influences add up to the bias of the score: use the audit for that. Rows with
-    r = 0 are never listed.
+    influence_j = r_j·(mean loss - loss_j)/n: to first order, the increase of the mean loss if the row
+    is left out, times the probability that the row leaked. Rows that improve the score and probably
+    leaked come first; a leaked row with a large loss has a negative influence. The influence is not
+    the effect of the mate in training on the row's loss, which would need a refit. Influences do not
+    add up to the bias of the score; use the audit to estimate it. Rows with r = 0 are never listed.
     """
     choose("by", by, ORDERS)
     r, loss = np.asarray(leak_probability, dtype=float), np.asarray(losses, dtype=float)
@@ -368,15 +367,15 @@ def _check(r: Floats, loss: Floats, most: int) -> None:
     problems = []
     if r.ndim != 1 or r.shape != loss.shape or not len(r):
         problems.append(
-            f"leak_probability has {r.shape} and losses {loss.shape} values; one of each is needed "
-            "for every row."
+            f"leak_probability has shape {r.shape} and losses {loss.shape}; one of each is needed for "
+            "every row."
         )
     if not ((r >= 0) & (r <= 1)).all():
         problems.append("leak_probability must lie in [0, 1] everywhere.")
     if not np.isfinite(loss).all():
         problems.append(f"{int((~np.isfinite(loss)).sum())} losses are missing or infinite.")
     if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        problems.append(f"most={most!r} must be a whole number from 1.")
+        problems.append(f"most={most!r} must be a whole number, 1 or more.")
     if problems:
         raise InputError.from_problems("rank_rows", problems)
 
@@ -390,6 +389,6 @@ def _best_mates(pairs: PairTable | None, clusters: Any, n: int) -> tuple[Rows, F
     codes = np.arange(n) if clusters is None else as_codes("clusters", clusters, n)
     both = DirectedPairs.of(pairs.first, pairs.second, pairs.probability, codes)
     order = np.argsort(both.score, kind="stable")
-    mates[both.row[order]] = both.mate[order]  # the last one, the most probable, stays
+    mates[both.row[order]] = both.mate[order]  # the last one, the most probable, wins
     chances[both.row[order]] = both.score[order]
     return mates, chances

@@ -1,4 +1,4 @@
-"""Leak shares from pairs, published quality, split counts and posterior samples."""
+"""Leak shares from scored pairs, published quality, split counts and posterior samples."""
 
 import math
 from collections.abc import Sequence
@@ -31,19 +31,19 @@ from mlflow_b3.linkage.resolved import (
 )
 from mlflow_b3.results import not_percentage
 
-# --- Leak shares from the match probabilities of pairs: an order of magnitude, and a ranking
+# --- Leak shares from match probabilities of pairs: an order of magnitude, and a ranking
 
 LEVEL = 0.95
 NOT_AN_INTERVAL = (
-    "The ends are bounds on what dependence between pairs can do if their probabilities are right; "
-    "they are not a confidence interval."
+    "The ends bound the effect of dependence between pairs, assuming correct probabilities; they are "
+    "not a confidence interval."
 )
 SAME_SCORES = (
-    "It must not be used on folds made of the same scores: what such folds leave apart scored low, "
-    "whether it matches or not."
+    "Do not use it on folds made with the same scores: pairs across such folds have low scores, "
+    "whether they match or not."
 )
 UNCHECKED = (
-    "Nobody checked the probabilities: pairs that straddle clusters are seldom calibrated, and "
+    "The probabilities were not checked: they are rarely calibrated for pairs across clusters, and "
     "pairs that were never scored count as no match. Resolve some rows before relying on it."
 )
 
@@ -59,46 +59,47 @@ def leak_from_pairs(
     wide: bool = False,
     allow_split: bool = False,
 ) -> LeakEstimate:
-    """Return the leak shares that match probabilities of pairs imply.
+    """Compute the leak shares that match probabilities of pairs imply.
 
     Parameters
     ----------
     i, j : array of int
         The rows of each pair; `PairTable` unpacks into these and p.
     p : array of float
-        π_ij, the probability that the two rows belong to one entity. Pairs that are not listed
-        count as no match.
+        π_ij, the probability that the two rows belong to one entity. Pairs that are not listed count
+        as no match.
     folds : array of int, or sequence of (training rows, validation rows), or Splits
     clusters : sequence
         ĉ(i): the predicted cluster of each row.
     calibrated : bool
-        The probabilities were checked on pairs that straddle predicted clusters (`recalibrate`).
+        Whether the probabilities were checked on pairs across predicted clusters (`recalibrate`).
     wide : bool
-        All plausible pairs were scored, not those of a few blocks.
+        Whether all plausible pairs were scored, not only those of a few blocks.
     allow_split : bool
-        Accept folds that have rows of one predicted cluster on both sides.
+        Accept folds with rows of one predicted cluster on both sides.
 
     Returns
     -------
     LeakEstimate
-        Of kind "uncalibrated", unless `calibrated`. `row_probability` is r_j, for a row that is
-        validated several times their mean, and 0 for a row that never is.
+        Its kind is "uncalibrated", unless `calibrated`. `row_probability` is r_j: the mean over the
+        splits that validate the row, or 0 if none does.
 
     Notes
     -----
-    For row i and the rows S of the other side,
+    For row i and the rows S on the other side,
 
         low    max_{j∈S} π_ij
         point  1 - Π_{C⊂S} (1 - max_{j∈C} π_ij)       one vote for each predicted cluster
         high   min(1, Σ_{j∈S} π_ij)
 
-    averaged over rows and splits as p0 and p0_validation are. Rows of one predicted cluster are no
-    independent witnesses: a product over pairs counts them several times (20 to 50 % too much).
+    averaged over rows and splits, as in the definitions of p0 and p0_validation. Rows of one
+    predicted cluster are not independent: a product over pairs counts them several times and is 20
+    to 50% too large.
 
-    In simulations of person records linked by Splink the point was off by factors of 0.2 to 1.9,
-    and hardly moved (0.037 to 0.045) while the truth moved from 0.025 to 0.12. Two errors of
-    opposite sign cause it: mates with a high probability were mostly linked already, so that among
-    the pairs left apart too few match; and true mates that share no block were never scored.
+    In simulations of person records linked by Splink, the point was off by factors of 0.2 to 1.9. It
+    hardly changed (0.037 to 0.045) while the truth changed from 0.025 to 0.12. There are two errors
+    of opposite sign. Most mates with a high probability are already linked, and too few of the
+    remaining pairs match. And true mates that share no block are never scored.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def row_leak_probability(
     same_side: bool = False,
     allow_split: bool = False,
 ) -> Floats:
-    """Return r_j: the probability that a row has a mate in training when it is validated.
+    """Return r_j, the probability that a row has a mate in training when it is validated.
 
     Parameters
     ----------
@@ -150,13 +151,13 @@ def row_leak_probability(
         As in `leak_from_pairs`.
     same_side : bool
         Count mates among the *validation* rows instead, in other predicted clusters. Such rows look
-        as suspicious as leaked ones but saw no mate in training: the negative control of
-        `loss_regression`.
+        as suspicious as leaked rows but have no mate in training: the negative control of
+        `rows.loss_regression`.
 
     Returns
     -------
     array of float
-        The mean over the splits that validate the row; 0 for a row that is never validated.
+        The mean over the splits that validate the row, or 0 if none does.
     """
     codes = as_codes("clusters", clusters)
     splits = Splits.of(folds, len(codes))
@@ -173,9 +174,9 @@ def row_leak_probability(
 
 
 def split_probability(i: Any, j: Any, p: Any, clusters: Any) -> Floats:
-    """Return how likely each row has mates in other predicted clusters, whatever the folds.
+    """Return the probability that each row has mates in other predicted clusters.
 
-    By this score rows are sampled for review; see `sample_rows`.
+    It does not depend on folds. Use it as the `scores` of `sample_rows`.
     """
     codes = as_codes("clusters", clusters)
     pairs = DirectedPairs.of(*PairTable.of(i, j, p, len(codes)).arrays, codes)
@@ -185,7 +186,7 @@ def split_probability(i: Any, j: Any, p: Any, clusters: Any) -> Floats:
 
 
 def pair_fragments(pairs: DirectedPairs, clusters: Rows) -> tuple[float, ...] | None:
-    """Return how the entities of probable pairs are split: |C(i)|/(|C(i)| + |C(j)|), by π."""
+    """Return typical splits of the entities of pairs: |C(i)|/(|C(i)| + |C(j)|), weighted by π."""
     everyone = np.ones(len(clusters), dtype=bool)
     votes = pairs.votes(everyone, everyone)
     sizes = np.bincount(clusters)
@@ -198,14 +199,14 @@ def pair_fragments(pairs: DirectedPairs, clusters: Rows) -> tuple[float, ...] | 
 def _side(
     pairs: DirectedPairs, own_side: Mask, other_side: Mask, weights: Floats
 ) -> tuple[LeakShare, Floats]:
-    """Return the share of one side, and for each row the sum of its points over the splits."""
+    """Return the share of one side, and the sum of each row's point over the splits."""
     n = len(own_side)
     totals, points = np.zeros(3), np.zeros(n)
     for own, other, weight in zip(own_side.T, other_side.T, weights, strict=True):
         votes = pairs.votes(own, other)
         low = np.zeros(n)
         np.maximum.at(low, votes.row, votes.best)
-        # rounding must not break low <= point <= high
+        # keep low <= point <= high despite rounding
         point = np.maximum(any_match(votes.row, votes.best, n), low)
         total = np.bincount(votes.pair_row, weights=votes.pair_score, minlength=n)
         high = np.maximum(np.minimum(total, 1.0), point)
@@ -219,11 +220,11 @@ def _mean_when_validated(totals: Floats, splits: Splits) -> Floats:
     return np.asarray(totals / np.maximum(1, splits.validation.sum(axis=1)))
 
 
-# --- Over how many clusters entities are split, and what that means for any number of folds
+# --- Leak shares for any number of folds, from split counts
 
 
 def split_counts_of(rows: Any, mates: Any, clusters: Any) -> Rows:
-    """Return m_i: for each reviewed row, how many other predicted clusters hold mates of it.
+    """Return m_i: for each reviewed row, the number of other predicted clusters with mates.
 
     Parameters
     ----------
@@ -235,27 +236,28 @@ def split_counts_of(rows: Any, mates: Any, clusters: Any) -> Rows:
 
 
 def leak_from_split_counts(m: Any, K: float, *, level: float = 0.95, seed: int = 0) -> LeakEstimate:
-    """Estimate leak shares for any number of folds from the split counts of a sample of rows.
+    """Estimate leak shares for any number of folds from split counts of sampled rows.
 
     Parameters
     ----------
     m : sequence of int
-        m_i of rows sampled uniformly; see `split_counts_of`.
+        For each of some uniformly sampled rows, the number of other predicted clusters with rows of
+        the same entity; see `sources.split_counts_of`.
     K : float
-        Number of folds, or 1/share of the rows that is validated at once.
+        Number of folds, or the inverse of the share of rows in validation.
     level : float
     seed : int
 
     Returns
     -------
     LeakEstimate
-        kind `estimate`, method `split-counts`: of folds to which clusters are dealt at random, not
-        of any given ones.
+        Its kind is "estimate", its method "split-counts". It is an average over random assignments
+        of clusters to folds.
 
     Notes
     -----
-    p0 = E[1 − (1 − 1/K)^m] and p0_validation = E[1 − K^−m], for clusters put into folds uniformly
-    and independently. In simulations with balanced folds of real sizes both held within 2 %.
+    p0 = E[1 − (1 − 1/K)^m] and p0_validation = E[1 − K^−m], for clusters assigned to folds uniformly
+    and independently. In simulations with balanced folds of realistic sizes, both held within 2%.
 
     Examples
     --------
@@ -268,7 +270,7 @@ def leak_from_split_counts(m: Any, K: float, *, level: float = 0.95, seed: int =
     """
     counts = np.asarray(m)
     if counts.ndim != 1 or not len(counts) or not np.issubdtype(counts.dtype, np.integer):
-        raise InputError("m must hold a whole number for each sampled row; see split_counts_of.")
+        raise InputError("m must have a whole number for each sampled row; see split_counts_of.")
     if counts.min() < 0:
         raise InputError(f"m={int(counts.min())} must not be negative: m counts other clusters.")
     check_folds(K)
@@ -287,17 +289,19 @@ def leak_from_split_counts(m: Any, K: float, *, level: float = 0.95, seed: int =
         level=level,
         n_folds=float(K),
         n_labels=len(counts),
-        notes=("For clusters dealt to folds at random, on average over such folds.",),
+        notes=("An average over random assignments of clusters to folds.",),
     )
 
 
 def check_folds(K: Any) -> None:
-    """Refuse a number of folds of which no share can be validated."""
+    """Check that the number of folds is above 1."""
     if isinstance(K, bool) or not isinstance(K, (int, float, np.number)) or not 1 < K < np.inf:
-        raise InputError(f"K={K!r} must be a number above 1: folds, or 1/validated share.")
+        raise InputError(
+            f"K={K!r} must be a number above 1: the number of folds, or 1/share of rows in validation."
+        )
 
 
-# --- Leak shares from a published figure: the quality of a linkage, or its rate of split rows
+# --- Leak shares from published figures: the quality of a linkage, or its split rate
 
 
 def leak_from_quality(
@@ -310,42 +314,42 @@ def leak_from_quality(
     precision_n: int | None = None,
     level: float = 0.95,
 ) -> LeakEstimate:
-    """Bound leak shares from above by the recall and precision of the linkage.
+    """Bound leak shares from above, given the recall and precision of the linkage.
 
     Parameters
     ----------
     recall : float
-        R: of all pairs of rows of one true entity, the share that is in one predicted cluster. It
-        must have been measured on true pairs drawn at random (from rows with known ids, say), not
-        on pairs that a model had found.
+        R: of all pairs of rows of one true entity, the share within one predicted cluster. It must
+        be measured on a random sample of true pairs, for example of rows with known ids, and not on
+        pairs that a model found.
     precision : float or None
-        P: of all pairs in one predicted cluster, the share that truly belongs together. None when
-        not known: it then counts as 1, the worst case.
+        P: of all pairs within one predicted cluster, the share that belong to one entity. None if
+        unknown; it then counts as 1, the worst case.
     clusters : sequence
         ĉ(i): the predicted cluster of every row.
     K : float
-        Number of folds, or 1/share of the rows that is validated at once.
+        Number of folds, or the inverse of the share of rows in validation.
     recall_n, precision_n : int, optional
-        How many pairs either figure was measured on. Without it the figure is taken as exact; but
-        a precision without its number counts as 1 where `recall_n` is given.
+        Number of pairs behind each figure. Without it, the figure is treated as exact, but if
+        `recall_n` is given, a precision without `precision_n` counts as 1.
     level : float
-        Confidence of the limit where numbers of pairs are given.
+        Confidence of the limit if numbers of pairs are given.
 
     Returns
     -------
     LeakEstimate
-        kind `upper`, without a point.
+        Its kind is "upper", without a point.
 
     Notes
     -----
-    The true pairs that the linkage missed number FN = P·|X|·(1 − R)/R, |X| being the pairs within
-    predicted clusters, and each makes at most two rows leak:
-    E[p0] ≤ 2·FN/(n·K), E[p0_validation] ≤ 2·FN·(1 − 1/K)/n, the mean over folds to which clusters
-    are dealt at random; with C clusters in folds of equal size, up to C/(C − 1) times as much.
-    With numbers of pairs R is replaced by its lower limit and P by its upper limit (Wilson,
-    doi:10.1080/01621459.1927.10502953), each at a confidence that makes `level` hold for both.
-    In simulations the bound was 1.3 to 1.7 times the true p0 with exact figures, and 2 to 2.6
-    times with 300 pairs.
+    The linkage missed FN = P·|X|·(1 − R)/R true pairs, where |X| is the number of pairs within
+    predicted clusters. Each missed pair makes at most two rows leak: E[p0] ≤ 2·FN/(n·K) and
+    E[p0_validation] ≤ 2·FN·(1 − 1/K)/n, on average over random assignments of clusters to folds.
+    With C clusters in folds of equal size, the bounds are up to C/(C − 1) times as large. If numbers
+    of pairs are given, R is replaced by its lower and P by its upper Wilson limit
+    (doi:10.1080/01621459.1927.10502953), each at a confidence that makes `level` hold for both. In
+    simulations, the bound was 1.3 to 1.7 times the true p0 with exact figures, and 2 to 2.6 times
+    with 300 pairs.
 
     Examples
     --------
@@ -369,8 +373,8 @@ def leak_from_quality(
     pairs = float((sizes * (sizes - 1) // 2).sum())
     if not pairs:
         raise InputError(
-            "clusters has no two rows in one cluster: nothing was linked, so the recall of the "
-            "linkage is 0 or means something else. Use leak_from_resolved_rows."
+            "clusters: no two rows are in one cluster. As nothing was linked, the recall must be 0 or "
+            "has another meaning. Use leak_from_resolved_rows."
         )
     precise = 1.0 if precision is None or (recall_n and not precision_n) else precision
     both = recall_n is not None and precision_n is not None
@@ -394,23 +398,24 @@ def leak_from_quality(
 def leak_from_split_rate(
     split_rate: Any, K: float, m_max: int = 1, *, level: float = 0.95
 ) -> LeakEstimate:
-    """Turn a split rate, such as a vendor's duplicate rate, into leak shares.
+    """Convert a split rate, such as a vendor's duplicate rate, to leak shares.
 
     Parameters
     ----------
     split_rate : float or (float, float)
-        σ: the share of rows whose true entity has rows in other predicted clusters too; or a range.
+        σ: the share of rows whose true entity has rows in other predicted clusters, or a range.
     K : float
-        Number of folds, or 1/share of the rows that is validated at once.
+        Number of folds, or the inverse of the share of rows in validation.
     m_max : int
-        The most other clusters that an entity's rows are spread over.
+        The largest number of other clusters with rows of an entity.
     level : float
-        The confidence of a range; a single number is taken as exact.
+        Confidence of a range; a single number is treated as exact.
 
     Returns
     -------
     LeakEstimate
-        kind `estimate`: a point for a single rate and `m_max=1`, else a range without a point.
+        Its kind is "estimate". It has a point for a single rate and `m_max=1`, and is a range
+        otherwise.
 
     Notes
     -----
@@ -426,20 +431,21 @@ def leak_from_split_rate(
     """
     check_folds(K)
     if isinstance(m_max, bool) or not isinstance(m_max, (int, np.integer)) or m_max < 1:
-        raise InputError(f"m_max={m_max!r} must be a whole number from 1.")
+        raise InputError(f"m_max={m_max!r} must be a whole number, 1 or more.")
     check_level(level)
     low, high = _range(split_rate)
     shares = []
     for stay in (1 - 1 / K, 1 / K):
         least, most = low * (1 - stay), high * (1 - stay**m_max)
         shares.append(LeakShare(point=least if least == most else None, low=least, high=most))
-    notes = ["Leak shares on average over folds to which clusters are dealt at random."]
+    notes = ["An average over random assignments of clusters to folds."]
     if low == high:
-        notes.append("The split rate is taken as exact.")
+        notes.append("The split rate is treated as exact.")
     if m_max == 1:
         notes.append(
-            "Split entities are taken to have two ids each. With more ids p0 is larger: in simulated "
-            "linkages split persons had 2.3 to 3.4 ids on average, and p0 was 1.2 to 1.8 times this."
+            "Split entities are assumed to have two ids each. With more ids, p0 is larger: in "
+            "simulated linkages, split persons had 2.3 to 3.4 ids on average, and p0 was 1.2 to 1.8 "
+            "times this value."
         )
     return LeakEstimate(
         train=shares[0],
@@ -472,14 +478,14 @@ def _check_quality(recall: float, precision: float | None, recall_n: Any, precis
         problems.append(f"recall={recall!r} must lie in (0, 1].{not_percentage(recall)}")
     if precision is not None and not 0 < precision <= 1:
         problems.append(
-            f"precision={precision!r} must lie in (0, 1], or be None if not known."
+            f"precision={precision!r} must lie in (0, 1], or be None if unknown."
             f"{not_percentage(precision)}"
         )
     for name, count in (("recall", recall_n), ("precision", precision_n)):
         whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
         if count is not None and not (whole and count > 0):
             problems.append(
-                f"the number of pairs behind the {name}, {count!r}, must be a whole number from 1."
+                f"the number of pairs behind the {name}, {count!r}, must be a whole number, 1 or more."
             )
     if precision is None and precision_n is not None:
         problems.append(
@@ -490,7 +496,7 @@ def _check_quality(recall: float, precision: float | None, recall_n: Any, precis
 
 
 def _limit(rate: float, count: int, confidence: float, *, upper: bool) -> float:
-    """Return Wilson's one-sided limit of a rate; published rates are rounded, to the safe side."""
+    """Return the one-sided Wilson limit of a rate, with the count rounded conservatively."""
     hits = math.ceil(rate * count - 1e-9) if upper else math.floor(rate * count + 1e-9)
     test = stats.binomtest(min(hits, count), count, alternative="less" if upper else "greater")
     interval = test.proportion_ci(confidence, method="wilson")
@@ -500,19 +506,19 @@ def _limit(rate: float, count: int, confidence: float, *, upper: bool) -> float:
 def _quality_notes(
     precision: float | None, recall_n: int | None, precision_n: int | None
 ) -> tuple[str, ...]:
-    notes = ["A bound on the mean over folds to which clusters are dealt at random."]
+    notes = ["A bound on the average over random assignments of clusters to folds."]
     if recall_n is None:
-        notes.append("Recall is taken as exact: give the number of pairs behind it.")
+        notes.append("Recall is treated as exact: give the number of pairs behind it.")
     if precision is None or (recall_n and not precision_n):
         notes.append("Precision counts as 1, the worst case.")
     elif precision_n is None:
-        notes.append("Precision is taken as exact.")
+        notes.append("Precision is treated as exact.")
     return tuple(notes)
 
 
 # --- Leak shares from posterior samples of the partition of rows into entities
 
-#: What long tables of samples call their columns.
+#: Column names of long tables of samples.
 SAMPLE_NAMES = ("sample", "iteration")
 RECORD_NAMES = ("record", "record_id", "rec_id", "id", "unique_id")
 ENTITY_NAMES = ("entity", "entity_id", "cluster", "cluster_id", "lambda")
@@ -536,23 +542,24 @@ def leak_from_partition_samples(
         Λ[s, i]: the entity of row i in sample s, without burn-in; see `read_partition_samples`.
     folds : array of int, or sequence of (training rows, validation rows), or Splits
     clusters : sequence, optional
-        ĉ(i): the predicted cluster of every row; with it, `fragments` is found.
+        ĉ(i): the predicted cluster of every row, required for `fragments`.
     level : float
         Credibility of the intervals.
     allow_split : bool
-        Accept folds that have rows of one cluster on both sides.
+        Accept folds with rows of one cluster on both sides.
 
     Returns
     -------
     LeakEstimate
-        kind `estimate`, method `partition-samples`: the posterior mean with quantiles.
+        Its kind is "estimate", its method "partition-samples": the posterior mean and quantiles.
 
     Notes
     -----
-    Exact given the samples: p0 is counted in each as if it were the truth (`leak_truth`). The
-    posterior is as good as its model. Where pairs were wrongly taken as independent, 95 % intervals
-    of partition posteriors were ±10 % wide in simulations and never held the truth, which was 1.5
-    to 5 times as large: check some rows with `leak_from_resolved_rows`.
+    The estimate is exact given the samples: p0 is counted in each sample as if it were the truth
+    (`leak_truth`). The posterior is only as good as its model. If pairs were wrongly treated as
+    independent, 95% intervals of partition posteriors were ±10% wide in simulations and never
+    contained the truth, which was 1.5 to 5 times as large. Check some rows with
+    `leak_from_resolved_rows`.
 
     Examples
     --------
@@ -590,8 +597,8 @@ def leak_from_partition_samples(
         fragments=_fragments(parts),
         row_probability=tuple(np.minimum(chance, 1.0).tolist()),
         notes=(
-            f"From {len(labels)} posterior samples, as good as their model; such posteriors can be "
-            "far too sure of themselves. Check with some resolved rows.",
+            f"From {len(labels)} posterior samples, which are only as good as their model and can be far "
+            "too confident. Check some rows with leak_from_resolved_rows.",
         ),
     )
 
@@ -599,29 +606,28 @@ def leak_from_partition_samples(
 def read_partition_samples(
     source: Any, ids: Sequence[Any], *, ignore_unknown: bool = False
 ) -> Rows:
-    """Read posterior samples of a linkage tool, in the order in which they were drawn.
+    """Read posterior samples of a linkage tool, in the order of the draws.
 
     Parameters
     ----------
     source : array, DataFrame, or path of a .csv file, or of a .parquet file or folder
-        One of: an array of samples by rows. A wide table, a column for each record id and a row for
-        each sample; also with columns V1 … Vn in the order of `ids`, as R's `write.csv` writes the
-        matrix of `blink::rl.gibbs`. A long table with columns `sample` or `iteration`, `record` and
-        `entity`. Or the folder `linkage-chain.parquet` of dblink, with columns `iteration`,
-        `partitionId` and `linkageStructure` (lists of record ids, or such lists by entity).
+        An array of samples by rows. A wide table with a column for each record id and a row for each
+        sample, or with columns V1 … Vn in the order of `ids`, as written by R's `write.csv` for
+        `blink::rl.gibbs`. A long table with columns `sample` or `iteration`, `record` and `entity`.
+        Or the folder `linkage-chain.parquet` of dblink, with columns `iteration`, `partitionId` and
+        `linkageStructure` (lists of record ids, or such lists by entity).
     ids : sequence
-        The id of every row of the table, in its order; ids are compared as text.
+        The id of every row of the table, in its order. Ids are compared as text.
     ignore_unknown : bool
-        Leave out records that are not among ids, instead of refusing them: right where the audited
-        rows are some of the rows that were linked. Samples of the partition of all of them are then
-        samples of the partition of these; nothing is lost. An array, which names no records, must
-        have a column for each of ids.
+        Leave out records that are not among ids, instead of raising an error. Use it if only some
+        of the linked rows are audited: restricted to these, the samples remain valid. An array
+        has no record ids and must have a column for each of `ids`.
 
     Returns
     -------
     array of int, samples by rows
         The entity of each row in each sample, numbered from 0. Samples of the burn-in are included
-        where the tool wrote them: leave them out, as in `samples[100:]`.
+        if the tool wrote them; drop them, for example with `samples[100:]`.
 
     Examples
     --------
@@ -689,11 +695,11 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _dblink(chain: pd.DataFrame) -> pd.DataFrame:
-    """Return dblink's chain as a long table; entities of different partitions are different."""
+    """Convert the chain of dblink to a long table; partitions do not share entities."""
     samples, records, entities, entity = [], [], [], 0
     for iteration, structure in zip(chain["iteration"], chain[DBLINK_COLUMN], strict=True):
         for item in structure:
-            # Older versions wrote a map of entities to records, newer ones the records only.
+            # Older versions write a map of entities to records, newer ones only the records.
             members = item[1] if isinstance(item, tuple) else item
             records.extend(members)
             samples.extend([iteration] * len(members))
@@ -704,14 +710,16 @@ def _dblink(chain: pd.DataFrame) -> pd.DataFrame:
 
 def _from_long(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Rows:
     if table.isna().any(axis=None):
-        raise InputError(f"samples: {int(table.isna().any(axis=1).sum())} lines have gaps.")
+        raise InputError(
+            f"samples: {int(table.isna().any(axis=1).sum())} lines have missing values."
+        )
     codes, names = pd.factorize(table["record"])
     texts = np.array([id_text(name) for name in names], dtype=object)
     found = pd.Index(ids).get_indexer(pd.Index(texts))
     _check_known(texts[found >= 0], texts[found < 0], ids, ignore_unknown)
     rows = found[codes]
     table, rows = table[rows >= 0], rows[rows >= 0]
-    numbers = pd.to_numeric(table["sample"], errors="coerce")  # read from text, 10 is after 9
+    numbers = pd.to_numeric(table["sample"], errors="coerce")  # as numbers: 10 comes after 9
     order = table["sample"] if numbers.isna().any() else numbers
     samples, drawn = pd.factorize(order, sort=True)
     counts = np.bincount(samples * len(ids) + rows, minlength=len(drawn) * len(ids))
@@ -753,7 +761,7 @@ def _from_wide(table: pd.DataFrame, ids: list[str], ignore_unknown: bool) -> Row
 def _check_known(
     known: Any, strange: Any, ids: list[str], ignore_unknown: bool, needed: str = ""
 ) -> None:
-    """Refuse records that are not among ids, or all of them not being there."""
+    """Raise an error for records that are not among ids, unless they may be ignored."""
     if not len(strange) or (ignore_unknown and len(known)):
         return
     cause = ""
@@ -777,7 +785,7 @@ def _share(draws: Floats, level: float) -> LeakShare:
 
 
 def _parts(entities: Rows, clusters: Rows) -> tuple[Floats, Rows]:
-    """Return the distinct shares of an entity's rows in the row's own cluster, and how often."""
+    """Return distinct shares of an entity's rows in the row's own cluster, and their counts."""
     _, part, sizes = np.unique(
         entities * (int(clusters.max()) + 1) + clusters, return_inverse=True, return_counts=True
     )

@@ -102,7 +102,7 @@ def test_ids_must_be_unique_and_there():
     assert "more than once: 'p3'" in str(error.value)
     with pytest.raises(InputError, match="1 ids of the pair table are missing"):
         from_pairs(TABLE.assign(id_1=["p9", None]), IDS)
-    with pytest.raises(InputError, match="1 values of 'probability' are no numbers"):
+    with pytest.raises(InputError, match="1 values of 'probability' are not numbers"):
         from_pairs(TABLE.assign(probability=["0.5", "high"]), IDS)
     with pytest.raises(InputError, match="1 match probabilities"):
         from_pairs(TABLE.assign(probability=[0.5, 1.5]), IDS)
@@ -231,7 +231,7 @@ def test_probabilities_of_recordlinkage_are_read():
     for given in (scores, scores.to_frame()):
         assert listed(from_recordlinkage(given, IDS)) == listed(from_pairs(TABLE, IDS))
         assert listed(read_pairs(given, IDS)) == listed(from_pairs(TABLE, IDS))
-    with pytest.raises(InputError, match="Similarities of fields are no probabilities"):
+    with pytest.raises(InputError, match="Similarities of fields are not probabilities"):
         from_recordlinkage(pd.DataFrame({"name": scores, "dob": scores}), IDS)
     with pytest.raises(InputError, match="MultiIndex of two records"):
         from_recordlinkage(pd.Series([0.5]), IDS)
@@ -248,7 +248,7 @@ def test_checked_pairs_pass_through():
 
 
 def test_other_things_are_refused():
-    with pytest.raises(InputError, match="pairs=int is not usable"):
+    with pytest.raises(InputError, match="pairs=int is not valid"):
         read_pairs(7, IDS)
 
 

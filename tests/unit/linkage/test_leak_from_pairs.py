@@ -139,7 +139,7 @@ def test_it_says_what_it_is():
     found = leak_from_pairs([0], [2], [0.2], [0, 0, 1], [0, 0, 1])
     assert (found.kind, found.method, found.wide) == ("uncalibrated", "pairs", False)
     assert any("not a confidence interval" in note for note in found.notes)
-    assert any("folds made of the same scores" in note for note in found.notes)
+    assert any("folds made with the same scores" in note for note in found.notes)
     assert found.to_prior().law == "log-normal"
     checked = leak_from_pairs([0], [2], [0.2], [0, 0, 1], [0, 0, 1], calibrated=True, wide=True)
     assert (checked.kind, checked.wide) == ("estimate", True)

@@ -41,7 +41,7 @@ def test_the_bound_is_the_formula():
     assert bound.train.low == 0
     assert bound.train.high == pytest.approx(2 * 2.7 / (7 * 5))
     assert bound.validation.high == pytest.approx(2 * 2.7 * 0.8 / 7)
-    assert "Recall is taken as exact" in " ".join(bound.notes)
+    assert "Recall is treated as exact" in " ".join(bound.notes)
     assert bound.to_prior().law == "range"
 
 

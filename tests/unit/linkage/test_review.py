@@ -220,7 +220,7 @@ def test_all_mistakes_on_a_sheet_are_named_at_once():
         "1 of 8 records are not in the table: 'zz'.\n",
         "2 mates are not in the table: 'a 9' of 'a 1', 'q' of 'a 1'.",
         "1 records are listed as mates of themselves: 'a 2'",
-        "2 records have ids and `none` in `mates` at once: '12', 'zz'",
+        "2 records have both ids and `none` in `mates`: '12', 'zz'",
         "1 records occur more than once: '007'",
         "1 of 8 rows have nothing",
     ):

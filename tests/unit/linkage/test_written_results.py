@@ -74,14 +74,15 @@ def test_a_curve_of_measured_shares_shows_them():
 def test_labels_of_many_rows_are_not_printed():
     folds = leak_safe_folds(*PAIRS, 0.2, 4, CLUSTERS)
     assert str(folds) == (
-        "4 folds, the largest 0 % above the mean, of 800 rows in 398 groups that keep pairs from "
-        "probability 0.2 on together; the largest has 0.75 % of the rows."
+        "4 folds, the largest 0 % above the mean, of 800 rows in 398 groups that keep pairs with a "
+        "probability of at least 0.2 together; the largest has 0.75 % of the rows."
     )
     groups = safe_groups(*PAIRS, 0.2, CLUSTERS, max_group=0.005)
-    assert "together, but for 1 of these; the largest has 0.5 %" in str(groups)
+    assert "together, except for 1 of them; the largest has" in str(groups)
     clusters = correlation_cluster(500, [0, 1, 0], [1, 2, 2], [2.0, 1.0, -3.0])
     assert str(clusters) == (
-        "500 rows in 499 clusters; disagreements weigh 1, and no clustering has less than 1."
+        "500 rows in 499 clusters; the cost of disagreements is 1, and no clustering costs less "
+        "than 1."
     )
     probable = estimate(row_probability=(0.1,) * 500)
     for made in (folds, groups, clusters, probable):

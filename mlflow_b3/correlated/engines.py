@@ -78,8 +78,8 @@ def linear_learner(
     estimator = clone(learner._estimator)
     model = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     before = [step for _, step in estimator.steps[:-1]] if isinstance(estimator, Pipeline) else []
-    strength = _penalty(model)
-    if strength is None or not all(map(_is_plain, before)):
+    strength = _penalty_strength(model)
+    if strength is None or not all(map(_ignores_target, before)):
         return None
     try:
         fitted = estimator.fit(data.features, data.target)
@@ -87,7 +87,7 @@ def linear_learner(
         return None
     transformed = fitted[:-1].transform(data.features) if before else data.features
     model = fitted.steps[-1][1] if isinstance(fitted, Pipeline) else fitted
-    found = _assembled(model, transformed, strength, data.n_rows)
+    found = _build_linear_learner(model, transformed, strength, data.n_rows)
     if found is None or strength:
         return found
     # without a penalty a fold whose columns repeat each other has no one solution
@@ -96,7 +96,9 @@ def linear_learner(
     return found if whole else None
 
 
-def _assembled(model: Any, transformed: Any, strength: float, n_rows: int) -> LinearLearner | None:
+def _build_linear_learner(
+    model: Any, transformed: Any, strength: float, n_rows: int
+) -> LinearLearner | None:
     width = int(np.shape(transformed)[1])
     if n_rows * (width + 1) > MOST_NUMBERS or np.size(model.coef_) != width:
         return None
@@ -112,7 +114,7 @@ def _assembled(model: Any, transformed: Any, strength: float, n_rows: int) -> Li
     return LinearLearner(kind=kind, features=features, coefficients=coefficients, penalty=penalty)
 
 
-def _penalty(model: Any) -> float | None:
+def _penalty_strength(model: Any) -> float | None:
     """Return λ of a linear model; None for models of which the formula does not hold."""
     if type(model) is LinearRegression:
         return None if model.positive else 0.0
@@ -129,15 +131,15 @@ def _penalty(model: Any) -> float | None:
     return 0.0 if unpenalised else 1.0 / float(model.C)
 
 
-def _is_plain(step: Any) -> bool:
+def _ignores_target(step: Any) -> bool:
     """Whether a step before the model looks at nothing but the features."""
     if isinstance(step, str) or step is None:
         return step in ("passthrough", "drop", None)
     if isinstance(step, ColumnTransformer):
         parts = [part for _, part, _ in step.transformers] + [step.remainder]
-        return all(map(_is_plain, parts))
+        return all(map(_ignores_target, parts))
     if isinstance(step, Pipeline):
-        return all(_is_plain(part) for _, part in step.steps)
+        return all(_ignores_target(part) for _, part in step.steps)
     return type(step) in TRANSFORMERS
 
 
@@ -207,7 +209,7 @@ def find_engine(
     # a loss of the user's own may have the name of another
     ours = {**CLASSIFICATION, **REGRESSION}.get(loss.name) is loss
     if wanted in ("auto", "joint") and mixed is not None and structure.field is None and ours:
-        found = _joint(mixed, data, structure, splits, loss.name, draws, seed)
+        found = _joint_engine(mixed, data, structure, splits, loss.name, draws, seed)
         if found is not None or wanted == "auto":
             return found
     if wanted == "joint":
@@ -221,7 +223,7 @@ def find_engine(
     if linear is not None:
         count = max(draws, LEAST_DRAWS)
         formula = wanted == "fast"
-        return _fast(linear, structure, splits, loss.name, count, seed, formula=formula)
+        return _fast_engine(linear, structure, splits, loss.name, count, seed, formula=formula)
     if wanted == "fast":
         raise InputError(
             f"engine='fast' is for linear and logistic regression of scikit-learn without weights, up "
@@ -231,7 +233,7 @@ def find_engine(
     return None
 
 
-def _fast(
+def _fast_engine(
     linear: LinearLearner,
     structure: Structure,
     splits: Any,
@@ -243,7 +245,7 @@ def _fast(
 ) -> Engine:
     """Return the engine of a linear learner; the formula for log loss only where it was asked for.
 
-    It is a linearisation: with nine rows for each feature it was 19 % (standard error 5) above refits.
+    It is a linearisation: with nine rows for each feature it was 19% (standard error 5) above refits.
     """
     rows, columns = linear.features.shape
     formula = formula or linear.kind == "linear" or rows >= ROWS_PER_FEATURE * columns
@@ -279,7 +281,7 @@ def unused_groups(learner: Learner) -> tuple[str, ...]:
     return tuple(str(name) for name in mixed.groups if name not in mixed.effects)
 
 
-def _joint(
+def _joint_engine(
     estimator: MixedLogistic,
     data: AuditData,
     structure: Structure,

@@ -271,7 +271,7 @@ class FieldFit:
     sd, reach : float
         σ and r of the kernel σ² exp(-d/r).
     sd_low, sd_high : float
-        95 % interval of σ by its profile likelihood; equal to `sd` where it was not asked for.
+        95% interval of σ by its profile likelihood; equal to `sd` where it was not asked for.
     log_likelihood : float
         At the estimates; restricted for numbers.
     converged : bool
@@ -320,7 +320,7 @@ def fit_field(
     Notes
     -----
     Within a region of limited extent, the data tell σ²/r far better than σ and r. The reach is
-    therefore kept between 1 % and 100 % of the largest distance, and σ² at 25 at most, where searches
+    therefore kept between 1% and 100% of the largest distance, and σ² at 25 at most, where searches
     without bounds end anywhere. The interval of σ keeps the reach, so that its ends and the reach
     together are models that the data do not reject.
     """
@@ -354,7 +354,7 @@ def _distances(coordinates: Any, n_rows: int) -> Array:
     return distances
 
 
-def _highest(
+def _maximise(
     objective: Objective, beta: Array, information: Array, extent: float, most: float
 ) -> Peak:
     """Climb from the best of several starts."""
@@ -380,7 +380,7 @@ def _fit_classes(
     beta = field.first_coefficients()
     extent = float(distances.max())
     field.evaluate(beta, np.array([FIRST_SD[0], np.log(FIRST_REACHES[1] * extent)]))
-    peak = _highest(field.evaluate, beta, field.information, extent, MOST_SD)
+    peak = _maximise(field.evaluate, beta, field.information, extent, MOST_SD)
     field.evaluate(peak.coefficients, peak.spread)
     information, converged = field.information, peak.converged and field.converged
 
@@ -424,7 +424,7 @@ def _fit_numbers(
     unit = float(target.std()) or 1.0
     field = NumberField(target=target / unit, columns=columns, distances=distances)
     none, extent = np.empty((0, 0)), float(distances.max())
-    peak = _highest(field.evaluate, np.zeros(0), none, extent, MOST_RATIO)
+    peak = _maximise(field.evaluate, np.zeros(0), none, extent, MOST_RATIO)
     beta, noise = field.estimates(peak.spread)
     ratio, reach = float(peak.spread[0]), float(np.exp(peak.spread[1]))
     sd = noise * ratio if ratio > AS_ZERO else 0.0

@@ -426,7 +426,7 @@ def joint_bias(
     -----
     A refit maximises Σ [y t - log(1 + eᵗ)] - |v|²/2 - λβ²/2 over t = Φβ + Z diag(sd) v. Levels
     scaled by their standard deviations leave sd = 0 harmless. Yuval and Rosset (AISTATS 2025) take one
-    step for v instead, which is 13 % low here even with the sign of its penalty put right.
+    step for v instead, which is 13% low here even with the sign of its penalty put right.
     """
     check_size(len(phi), "joint")
     choose("loss", loss, [name for name in SLOPES if name != "squared"])
@@ -575,8 +575,8 @@ def fast_bias(
     over the rows not in k. For log loss w = (1/n) Σ_k Σ_i∈k Σ_j∉k (H_k)_ij C_ij exactly, with C the
     covariance of the working model's means that use does not share. Other losses, and fields, go
     through simulated samples, for which a learner that takes rows for independent is refitted, since
-    the step is up to 15 % off there and refits cost as little; a mixed one takes the step. μ, D and V are those of the learner's own fit on its own
-    features; Yuval and Rosset (AISTATS 2025) take them from the model that simulates, which is 20 %
+    the step is up to 15% off there and refits cost as little; a mixed one takes the step. μ, D and V are those of the learner's own fit on its own
+    features; Yuval and Rosset (AISTATS 2025) take them from the model that simulates, which is 20%
     low for log loss with ten rows for each feature.
     """
     check_size(len(phi), "fast")

@@ -83,17 +83,17 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"y has {len(self.classes_)} class(es); a logistic regression needs two."
             )
-        self._remember(X)
-        columns, groups = self._parts(X)
+        self._validate(X)
+        columns, groups = self._split_columns(X)
         coded = [pd.factorize(group) for group in groups]
-        absent = [name for name, (codes, _) in zip(self.groups, coded, strict=True) if -1 in codes]
-        if absent:
+        missing = [name for name, (codes, _) in zip(self.groups, coded, strict=True) if -1 in codes]
+        if missing:
             raise InputError(
-                f"The columns {absent} name no group for some rows; drop these, or name groups."
+                f"The columns {missing} name no group for some rows; drop these, or name groups."
             )
         design = np.column_stack([np.ones(len(columns)), columns])
         codes = [codes for codes, _ in coded]
-        beta, effects, self.sd_ = self._fitted(design, target.astype(float), codes)
+        beta, effects, self.sd_ = self._fit_effects(design, target.astype(float), codes)
         self.intercept_, self.coef_ = beta[:1], beta[None, 1:]
         self.effects_ = tuple(
             pd.Series(effect, index=pd.Index(names))
@@ -104,7 +104,7 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Return the log odds of the second class."""
         check_is_fitted(self)
-        columns, groups = self._parts(X)
+        columns, groups = self._split_columns(X)
         log_odds = self.intercept_[0] + columns @ self.coef_[0]
         for name, effect, group in zip(self.groups, self.effects_, groups, strict=True):
             if name in self.effects:
@@ -127,7 +127,7 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _fitted(
+    def _fit_effects(
         self, design: Array, target: Array, codes: list[Any]
     ) -> tuple[Array, tuple[Array, ...], tuple[float, ...]]:
         """Return coefficients, intercepts by level, and their standard deviations."""
@@ -148,13 +148,13 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             tuple(float(size) for size in self.sd),
         )
 
-    def _remember(self, X: Any) -> None:
+    def _validate(self, X: Any) -> None:
         """Check the parameters, and keep the columns by which X is recognised."""
         if not self.groups:
             raise InputError("groups is empty; name the columns of the groups.")
-        strange = [name for name in self.effects if name not in self.groups]
-        if strange:
-            raise InputError(f"effects names {strange}, which groups={self.groups!r} do not hold.")
+        unknown = [name for name in self.effects if name not in self.groups]
+        if unknown:
+            raise InputError(f"effects names {unknown}, which groups={self.groups!r} do not hold.")
         if self.sd is not None and (
             len(self.sd) != len(self.groups) or not np.all(np.asarray(self.sd) >= 0)
         ):
@@ -167,7 +167,7 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
         self.n_features_in_ = np.shape(X)[1]
 
-    def _parts(self, X: Any) -> tuple[Array, list[NDArray[Any]]]:
+    def _split_columns(self, X: Any) -> tuple[Array, list[NDArray[Any]]]:
         """Return the fixed effects and the groups of each level."""
         if np.ndim(X) != 2 or np.shape(X)[1] != self.n_features_in_:
             raise InputError(
@@ -176,9 +176,9 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         names = getattr(self, "feature_names_in_", None)
         names = list(table.columns) if names is None else list(names)
-        absent = [name for name in [*names, *self.groups] if name not in table.columns]
-        if absent:
-            raise InputError(f"X lacks the columns {absent}; it has {list(table.columns)}.")
+        missing = [name for name in [*names, *self.groups] if name not in table.columns]
+        if missing:
+            raise InputError(f"X lacks the columns {missing}; it has {list(table.columns)}.")
         fixed = [name for name in names if name not in self.groups]
         groups = [np.asarray(table[name]) for name in self.groups]
         return table[fixed].to_numpy(dtype=float), groups

@@ -40,7 +40,7 @@ class MixedFit:
     sd : tuple of float
         Standard deviations of the intercepts, one for each level.
     sd_low, sd_high : tuple of float
-        95 % intervals by the profile likelihood; equal to `sd` where they were not asked for.
+        95% intervals by the profile likelihood; equal to `sd` where they were not asked for.
     log_likelihood : float
         At the estimates; restricted for numbers.
     converged : bool
@@ -113,7 +113,7 @@ def whitened(design: Array) -> tuple[Array, Array]:
 
 # --- Intervals of a standard deviation by its profile likelihood
 
-#: Fall in log likelihood at the ends of a 95 % interval, half the quantile of χ² with one degree of
+#: Fall in log likelihood at the ends of a 95% interval, half the quantile of χ² with one degree of
 #: freedom (3.841).
 DROP = 1.92
 #: Ends are found to this share of the estimate, and no closer than this.
@@ -377,7 +377,7 @@ def fit_mixed_logistic(
         levels=levels,
         penalty=ridge * back.T @ back + SMALLEST_RIDGE * np.eye(columns.shape[1]),
     )
-    objective, peak, information = _highest_logistic(problem, method)
+    objective, peak, information = _maximise_logistic(problem, method)
     beta, effects = problem.mode or (peak.coefficients, np.zeros(levels.total))
     sd = np.where(peak.spread > AS_ZERO, peak.spread, 0.0)
     known = np.linalg.eigvalsh(information - problem.penalty)
@@ -397,7 +397,7 @@ def fit_mixed_logistic(
     )
 
 
-def _highest_logistic(problem: _LogisticProblem, method: str) -> tuple[Objective, Peak, Array]:
+def _maximise_logistic(problem: _LogisticProblem, method: str) -> tuple[Objective, Peak, Array]:
     """Return the likelihood of a method, its peak, and the information on coefficients there."""
     none = np.empty((0, 0))
     sd = np.full(len(problem.levels.sizes), FIRST_SD)
@@ -566,7 +566,7 @@ def fit_mixed_linear(
         )
     unit = float(values.std()) or 1.0
     problem = _LinearProblem(target=values / unit, columns=columns, levels=levels)
-    peak = _highest_linear(problem)
+    peak = _maximise_linear(problem)
     ratio = np.where(peak.spread > AS_ZERO, peak.spread, 0.0)
     beta, effects, _, squares, _ = problem.solved(ratio)
     noise = float(np.sqrt(squares / problem.freedom))
@@ -594,7 +594,7 @@ def _log_determinants(curvature: Curvature) -> float:
     return curvature.log_determinant + 2 * float(logs.sum())
 
 
-def _highest_linear(problem: _LinearProblem) -> Peak:
+def _maximise_linear(problem: _LinearProblem) -> Peak:
     """Climb, and climb again from where a level that ended at 0 would do better."""
     count = len(problem.levels.sizes)
     bounds = np.full(count, LEAST_RATIO), np.full(count, MOST_RATIO)

@@ -105,7 +105,7 @@ class WorkingModel:
     sd : tuple of float
         Standard deviations of the intercepts, one for each level; σ alone for a field.
     sd_low, sd_high : tuple of float
-        95 % profile-likelihood intervals of these.
+        95% profile-likelihood intervals of these.
     noise : float or None
         Standard deviation of ε, for numbers.
     reach : float or None

@@ -17,13 +17,13 @@ from mlflow_b3.errors import InputError, check_seed
 N_NODES = 31
 
 
-def _rule() -> tuple[Array, Array]:
+def _gauss_hermite_rule() -> tuple[Array, Array]:
     nodes, weights = hermegauss(N_NODES)
     return np.asarray(nodes), np.asarray(weights / weights.sum())
 
 
 #: Nodes and weights for the standard normal distribution.
-NODES, WEIGHTS = _rule()
+NODES, WEIGHTS = _gauss_hermite_rule()
 
 
 def smoothed_logistic(f: Any, sd: Any) -> Array:
@@ -111,7 +111,7 @@ class Draws:
         self.model, self.structure, self.seed = model, structure, seed
         self.field: RegionalField | None = None
         if structure.field is not None:
-            self.field = _checked_field(model, structure)
+            self.field = _build_field(model, structure)
             self._new_sd = self.field.own_sd
         else:
             pairs = zip(structure.levels, model.sd, strict=True)
@@ -171,7 +171,7 @@ class Draws:
         return smoothed_logistic(known, self._new_sd)
 
 
-def _checked_field(model: WorkingModel, structure: Structure) -> RegionalField:
+def _build_field(model: WorkingModel, structure: Structure) -> RegionalField:
     """Return the field split by regions, or say what is missing."""
     assert structure.field is not None
     if not structure.field.regions.new:

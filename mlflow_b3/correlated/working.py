@@ -54,8 +54,8 @@ class Scaling:
     To first order w = Σ h_ij C_ij over pairs of rows in different folds, where h says how much
     training row j moves the prediction of row i, and C is their covariance that use does not share.
     Here h is taken as the same for all pairs, so w changes as the summed covariance does. Against refits
-    of logistic regression and nearest neighbours this was within 7 % when all standard deviations
-    were multiplied by 0.5 to 2; when one of two changed alone it was off by up to 17 %, or by a tenth
+    of logistic regression and nearest neighbours this was within 7% when all standard deviations
+    were multiplied by 0.5 to 2; when one of two changed alone it was off by up to 17%, or by a tenth
     of w where one was set to 0. No matrix of pairs is made.
     """
 
@@ -81,7 +81,7 @@ class Scaling:
         before = self.excess(simulated)
 
         def of(model: WorkingModel) -> float:
-            if model.sd == simulated.sd or before <= _NOTHING * _unit(simulated):
+            if model.sd == simulated.sd or before <= _NOTHING * _covariance_unit(simulated):
                 return 1.0
             return self.excess(model) / before
 
@@ -95,19 +95,19 @@ class Scaling:
             excess = (draws.expected - draws.deployed).T / np.sqrt(_FIELD_DRAWS)
             total = _across_folds(excess, structure.field.regions.codes, fold_of)
         else:
-            total = _sum_through(model, structure, fold_of, again_only=False)
-            total -= _sum_through(model, structure, fold_of, again_only=True)
+            total = _sum_covariance(model, structure, fold_of, again_only=False)
+            total -= _sum_covariance(model, structure, fold_of, again_only=True)
         return total / structure.n_rows**2
 
 
-def _unit(model: WorkingModel) -> float:
+def _covariance_unit(model: WorkingModel) -> float:
     """Return the size that covariances can have, in the units of the target."""
     if model.task == "classification":
         return 1.0
     return sum(sd**2 for sd in (*model.sd, *model.sd_high)) + (model.noise or 0.0) ** 2
 
 
-def _sum_through(
+def _sum_covariance(
     model: WorkingModel, structure: Structure, fold_of: Codes, *, again_only: bool
 ) -> float:
     """Return the summed covariance by way of all levels, or of those that are observed again."""
@@ -121,11 +121,11 @@ def _sum_through(
         variance = sum(levels[at][1] ** 2 for at in shared)
         if variance == 0:
             continue
-        parts = _parts(model, variance, everything)
+        parts = _covariance_vectors(model, variance, everything)
         others = [at for at in range(len(levels)) if at not in shared]
         # those that share exactly these: at least these, less those that share more
         for more in [(), *_subsets(others)]:
-            codes = _common([levels[at][0] for at in (*shared, *more)])
+            codes = _combine_codes([levels[at][0] for at in (*shared, *more)])
             total += (-1) ** len(more) * _across_folds(parts, codes, fold_of)
     return total
 
@@ -135,7 +135,7 @@ def _subsets(positions: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from combinations(positions, size)
 
 
-def _common(codes: Sequence[Codes]) -> Codes:
+def _combine_codes(codes: Sequence[Codes]) -> Codes:
     """Return the group of each row by all of these together."""
     result = codes[0]
     for other in codes[1:]:
@@ -144,7 +144,7 @@ def _common(codes: Sequence[Codes]) -> Codes:
     return result
 
 
-def _parts(model: WorkingModel, variance: float, everything: float) -> Array:
+def _covariance_vectors(model: WorkingModel, variance: float, everything: float) -> Array:
     """Return vectors whose products are the covariances of rows that share this variance."""
     if model.task == "regression":
         return np.full((len(model.mean), 1), np.sqrt(variance))
@@ -160,10 +160,10 @@ def _parts(model: WorkingModel, variance: float, everything: float) -> Array:
 
 def _across_folds(parts: Array, codes: Codes, fold_of: Codes) -> float:
     """Return the sum of products of rows in the same group and different folds."""
-    return _squares(parts, codes) - _squares(parts, _common([codes, fold_of]))
+    return _sum_of_squares(parts, codes) - _sum_of_squares(parts, _combine_codes([codes, fold_of]))
 
 
-def _squares(parts: Array, codes: Codes) -> float:
+def _sum_of_squares(parts: Array, codes: Codes) -> float:
     return sum(float((np.bincount(codes, weights=column) ** 2).sum()) for column in parts.T)
 
 
@@ -176,7 +176,7 @@ SMALL_GROUPS = 4
 #: A standard deviation below this share of the largest scale counts as none.
 NO_VARIANCE = 0.05
 
-Told = tuple[tuple[str, str], ...]
+CodedMessages = tuple[tuple[str, str], ...]
 
 
 def structure_problems(structure: Structure) -> list[tuple[str, str]]:
@@ -187,7 +187,7 @@ def structure_problems(structure: Structure) -> list[tuple[str, str]]:
     InputError
         For columns that group nothing.
     """
-    useless = [_why_useless(level) for level in structure.grouping if _groups_nothing(level)]
+    useless = [_explain_useless(level) for level in structure.grouping if _groups_nothing(level)]
     useless += [
         f"{a.name!r} and {b.name!r} divide the rows alike; leave one of them out."
         for a, b in combinations(structure.grouping, 2)
@@ -211,7 +211,7 @@ def _groups_nothing(level: Level) -> bool:
     return level.n_groups < 2 or int(np.bincount(level.codes).max()) < 2
 
 
-def _why_useless(level: Level) -> str:
+def _explain_useless(level: Level) -> str:
     if level.n_groups < 2:
         return f"{level.name!r} has the same value in all rows; leave it out."
     return (
@@ -229,8 +229,8 @@ def fit_score_model(task: str, target: Array, scores: Array, structure: Structur
     Notes
     -----
     Yuval and Rosset (AISTATS 2025) put all covariates into f. Covariates that differ between groups
-    then take over their variance: in the paper's own design that recovers 41 to 69 % of the bias. With
-    two coefficients nothing can, and 85 to 101 % are recovered; weak scores leave some fixed signal
+    then take over their variance: in the paper's own design that recovers 41 to 69% of the bias. With
+    two coefficients nothing can, and 85 to 101% are recovered; weak scores leave some fixed signal
     to the groups, so that the bias is over-estimated by up to a third.
     """
     spread = float(np.std(scores))
@@ -239,7 +239,7 @@ def fit_score_model(task: str, target: Array, scores: Array, structure: Structur
     else:  # of about one, so that the optimiser need not know the units
         scale = spread
         design = np.column_stack([np.ones(len(scores)), scores / scale])
-    return _fitted("score", task, target, design, structure, scale)
+    return _fit_working_model("score", task, target, design, structure, scale)
 
 
 def fit_covariate_model(
@@ -251,7 +251,7 @@ def fit_covariate_model(
     -----
     For numbers the variance of groups is found by restricted maximum likelihood, which is not biased
     by how many covariates there are: in simulations of 100 rows in 10 and 5 groups with ten covariates
-    the bias of ridge regression came out as 105 % (standard error 8) of the truth, by the score as 133
+    the bias of ridge regression came out as 105% (standard error 8) of the truth, by the score as 133
     % (11). For classes there is no such estimate, and covariates eat the variance.
     """
     frame = pd.DataFrame(features)
@@ -273,10 +273,10 @@ def fit_covariate_model(
             f"working='glmm' has {design.shape[1]} coefficients for {len(design)} rows. Use "
             "working='score'."
         )
-    return _fitted("glmm", task, target, design, structure, 1.0)
+    return _fit_working_model("glmm", task, target, design, structure, 1.0)
 
 
-def _fitted(
+def _fit_working_model(
     source: str, task: str, target: Array, design: Array, structure: Structure, scale: float
 ) -> WorkingModel:
     fit: Any
@@ -309,13 +309,13 @@ def _fitted(
         problems=_problems(fit),
         warnings=(
             *_small_groups(structure),
-            *_without_variance(task, fit, sd, names),
-            *_capped(fit),
+            *_missing_variance(task, fit, sd, names),
+            *_capped_field(fit),
         ),
     )
 
 
-def _problems(fit: Any) -> Told:
+def _problems(fit: Any) -> CodedMessages:
     if fit.separated:
         return (
             (
@@ -337,8 +337,8 @@ def _problems(fit: Any) -> Told:
     return ()
 
 
-def _small_groups(structure: Structure) -> Told:
-    told = []
+def _small_groups(structure: Structure) -> CodedMessages:
+    messages = []
     for level in structure.grouping:
         sizes = np.bincount(level.codes)
         if level.n_groups < FEW_GROUPS:
@@ -346,17 +346,19 @@ def _small_groups(structure: Structure) -> Told:
                 f"{level.name!r} has {level.n_groups} groups: the correction is right on average, but "
                 "uncertain for any one table; mind the interval."
             )
-            told.append(("B335", message))
+            messages.append(("B335", message))
         if np.median(sizes) < SMALL_GROUPS and len(structure.levels) > 1:
             message = (
                 f"half of the groups of {level.name!r} have {int(np.median(sizes))} rows or fewer; the "
                 "variance of several levels at once is then estimated too small."
             )
-            told.append(("B341", message))
-    return tuple(told)
+            messages.append(("B341", message))
+    return tuple(messages)
 
 
-def _without_variance(task: str, fit: Any, sd: Sequence[float], names: Sequence[str]) -> Told:
+def _missing_variance(
+    task: str, fit: Any, sd: Sequence[float], names: Sequence[str]
+) -> CodedMessages:
     total = np.sqrt(sum(s**2 for s in sd) + (fit.noise or 0.0) ** 2)
     least = NO_VARIANCE * (1.0 if task == "classification" else float(total))
     return tuple(
@@ -379,7 +381,7 @@ def fit_null_model(task: str, target: Array, structure: Structure) -> tuple[floa
     return tuple(map(float, fit.sd))
 
 
-def _capped(fit: Any) -> Told:
+def _capped_field(fit: Any) -> CodedMessages:
     if not getattr(fit, "capped", False):
         return ()
     message = (
@@ -519,7 +521,7 @@ def examine_slopes(
     Products of features matter most. Where a feature that differs between groups changes the effect
     of another one, its slopes differ between groups although the effects are the same everywhere.
     """
-    rows = _rows(target, features, scores, level)
+    rows = _select_rows(target, features, scores, level)
     if rows is None:
         return None
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(level.name),)))
@@ -563,7 +565,9 @@ class _Rows:
         return np.asarray(values - means[self.groups])
 
 
-def _rows(target: Array, features: pd.DataFrame, scores: Array, level: Level) -> _Rows | None:
+def _select_rows(
+    target: Array, features: pd.DataFrame, scores: Array, level: Level
+) -> _Rows | None:
     order = np.argsort(level.codes, kind="stable")
     kept = order[np.bincount(level.codes)[level.codes[order]] >= LEAST_ROWS]
     groups = np.unique(level.codes[kept], return_inverse=True)[1]
@@ -594,7 +598,7 @@ def _standardised(values: Array) -> Array:
     return np.asarray((values - values.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0))
 
 
-def _span(columns: Array) -> Array:
+def _orthonormal_basis(columns: Array) -> Array:
     """Return orthonormal columns that span the same space."""
     left, size, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(left[:, size > 1e-8 * size.max()])
@@ -611,7 +615,7 @@ def _effects(rows: _Rows) -> Array:
     first, second = np.triu_indices(bent.shape[1])
     bends = [np.maximum(bent - np.quantile(bent, knot, axis=0), 0.0) for knot in KNOTS]
     terms = np.column_stack([bent[:, first] * bent[:, second], *bends])
-    base = _span(rows.centred(plain, one))
+    base = _orthonormal_basis(rows.centred(plain, one))
     left = rows.centred(np.column_stack([rows.target, terms]), one)
     left -= base @ (base.T @ left)
     size = np.sqrt((left**2).sum(axis=0))
@@ -629,7 +633,7 @@ def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
     else:
         null, weight, residual = None, np.ones(count), rows.target
     root, total = np.sqrt(weight)[:, None], rows.sums(weight)
-    base = _span(rows.centred(effects, weight) * root)
+    base = _orthonormal_basis(rows.centred(effects, weight) * root)
     left = np.maximum(1.0 - (base**2).sum(axis=1) - weight / total[rows.groups], 0.1)
 
     def fitted(errors: Array) -> Array:

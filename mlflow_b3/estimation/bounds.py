@@ -31,7 +31,7 @@ class ShapeCheck(Result):
     slope_z, curvature_z : float
         z-scores of the slope of a line and of the curvature of a parabola through the curve.
     near_curvature_z : float
-        z-score of the curvature of a parabola through the lowest levels, those up to 40 % of the
+        z-score of the curvature of a parabola through the lowest levels, those up to 40% of the
         largest one and four at least; 0 with fewer levels, and in records of earlier versions.
     """
 
@@ -53,7 +53,7 @@ class ShapeCheck(Result):
     def supports_convexity(self) -> bool:
         """Whether the curve is convex beyond its noise, as a whole and where it is extrapolated from.
 
-        The lower 97.5 % confidence limits of both curvatures must be above 0. Not to reject a
+        The lower 97.5% confidence limits of both curvatures must be above 0. Not to reject a
         convex curve is much less: noise hides any shape. The lowest levels count by themselves
         because a curve whose first leaked row changes little bends down there, and up as a whole.
         """
@@ -66,32 +66,34 @@ def check_shape(problem: Extrapolation) -> ShapeCheck:
     limit = exposure[0] + NEAR * float(np.ptp(exposure))
     near = max(NEAR_LEVELS, int(np.sum(exposure <= limit)))
     return ShapeCheck(
-        slope_z=_z(problem, 1),
-        curvature_z=_z(problem, 2),
-        near_curvature_z=_z(problem, 2, near) if len(exposure) >= NEAR_LEVELS else 0.0,
+        slope_z=_z_score(problem, 1),
+        curvature_z=_z_score(problem, 2),
+        near_curvature_z=_z_score(problem, 2, near) if len(exposure) >= NEAR_LEVELS else 0.0,
     )
 
 
-def _z(problem: Extrapolation, order: int, levels: int | None = None) -> float:
+def _z_score(problem: Extrapolation, order: int, levels: int | None = None) -> float:
     """Return the z-score of the highest coefficient of a polynomial fitted to the first levels."""
     if len(problem.exposure) < order + 1:
         return 0.0
     row = np.zeros(len(problem.exposure))
-    row[:levels] = _map(problem.exposure[:levels], problem.stderr[:levels], order)[order]
+    row[:levels] = _coefficient_map(problem.exposure[:levels], problem.stderr[:levels], order)[
+        order
+    ]
     error = float(np.sqrt(max(0.0, float(row @ problem.covariance @ row))))
     value = float(row @ problem.loss)
     # a noise-free curve has no error to compare with, only rounding
     return value / error if error > 1e-12 * max(1.0, float(np.abs(problem.loss).max())) else 0.0
 
 
-def _map(exposure: Array, stderr: Array, order: int) -> Array:
+def _coefficient_map(exposure: Array, stderr: Array, order: int) -> Array:
     """Return the linear map from losses to the coefficients of a weighted polynomial fit."""
     design = np.vander(exposure, order + 1, increasing=True) / stderr[:, None]
     return np.asarray(np.linalg.pinv(design) / stderr)
 
 
 def secant_limit(problem: Extrapolation) -> float:
-    """Return the one-sided 95 % lower limit of a secant of the curve, read at no leakage.
+    """Return the one-sided 95% lower limit of a secant of the curve, read at no leakage.
 
     A secant of a convex curve lies below it outside of its two levels, so
 
@@ -121,9 +123,11 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     their values less c standard errors, with c the quantile of the joint maximum.
     """
     rows = [np.eye(len(problem.exposure))[0]]
-    for count in _first_levels(len(problem.exposure)):
+    for count in _line_lengths(len(problem.exposure)):
         row = np.zeros(len(problem.exposure))
-        row[:count] = _read_line(problem.exposure[:count], problem.stderr[:count], problem.target)
+        row[:count] = _line_weights(
+            problem.exposure[:count], problem.stderr[:count], problem.target
+        )
         rows.append(row)
     weights = np.array(rows)
     values = weights @ problem.loss
@@ -133,7 +137,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     return float(np.max(values - critical * errors))
 
 
-def _read_line(exposure: Array, stderr: Array, target: float) -> Array:
+def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:
     """Return the weights with which a weighted line reads the losses at the target."""
     weights = stderr**-2 / np.sum(stderr**-2)
     centred = exposure - weights @ exposure
@@ -141,7 +145,7 @@ def _read_line(exposure: Array, stderr: Array, target: float) -> Array:
     return np.asarray(weights + (target - weights @ exposure) * slope)
 
 
-def _first_levels(levels: int) -> list[int]:
+def _line_lengths(levels: int) -> list[int]:
     """Return how many of the first levels to draw lines through: all of 2 … m, or ten of them."""
     if levels <= 11:
         return list(range(2, levels + 1))
@@ -198,7 +202,7 @@ def interval(
     noise_weights: Array,
     readings: tuple[float, ...] = (),
 ) -> tuple[float, float]:
-    """Return a 95 % interval for e_0.
+    """Return a 95% interval for e_0.
 
     The lower end is `lower_limit`, the upper end `upper_limit`, but not below e_0 + t standard errors
     of the estimate; each has half of the error probability. Where the curve is not decreasing or not convex, or the estimate does not use that
@@ -209,7 +213,7 @@ def interval(
     ----------
     problem : Extrapolation
         Its covariance must hold everything that is uncertain: refits, clusters, the rows that
-        leaked. Intervals from refits alone cover 13-75 % instead of 95 %.
+        leaked. Intervals from refits alone cover 13-75% instead of 95%.
     e0 : float
         The estimate; always inside the interval.
     shaped : bool
@@ -260,11 +264,11 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
     powers = np.append(POWERS[problem.sharpness > POWERS], problem.sharpness)
     design, loss = _whitened(problem, (1 - problem.exposure)[:, None] ** powers)
     goal = (1 - problem.target) ** powers.astype(float)
-    least, start = _least(design, loss, goal)
+    least, start = _best_fit(design, loss, goal)
     allowed = least + quantile**2
 
     def excess(value: float) -> float:
-        return _constrained(design, loss, goal, value) - allowed
+        return _constrained_chi_square(design, loss, goal, value) - allowed
 
     low, step = start, max(1e-6, float(np.sqrt(problem.covariance[0, 0])))
     high = start + step
@@ -295,16 +299,16 @@ def _whitened(problem: Extrapolation, columns: Array) -> tuple[Array, Array]:
     return np.asarray(both[:, :-1]), np.asarray(both[:, -1])
 
 
-def _least(design: Array, loss: Array, goal: Array) -> tuple[float, float]:
+def _best_fit(design: Array, loss: Array, goal: Array) -> tuple[float, float]:
     weights, norm = nnls(design, loss, maxiter=100 * design.shape[1])
     return float(norm) ** 2, float(goal @ weights)
 
 
-def _constrained(design: Array, loss: Array, goal: Array, value: float) -> float:
+def _constrained_chi_square(design: Array, loss: Array, goal: Array, value: float) -> float:
     """Return the least χ² among curves with goal·a = value."""
-    heavy = 1e4 * max(1.0, float(np.abs(design).max())) / float(np.abs(goal).max())
-    stacked = np.vstack([design, heavy * goal])
-    padded = np.append(loss, heavy * value)
+    stiffness = 1e4 * max(1.0, float(np.abs(design).max())) / float(np.abs(goal).max())
+    stacked = np.vstack([design, stiffness * goal])
+    padded = np.append(loss, stiffness * value)
     weights, _ = nnls(stacked, padded, maxiter=100 * stacked.shape[1])
     rest = loss - design @ weights
     return float(rest @ rest)

@@ -153,23 +153,23 @@ def _check_names(method: str, options: dict[str, Any]) -> None:
             )
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole_number(name: str, value: Any) -> int:
     least = 1 if name == "groups" else 0
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name}={value!r} must be a whole number from {least}.")
     return int(value)
 
 
-def _weight(name: str, value: Any) -> float:
+def _non_negative_number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
         raise InputError(f"{name}={value!r} must be a finite number from 0.")
     return float(value)
 
 
 _CHECKS: dict[str, Any] = {
-    "order": _whole,
-    "groups": _whole,
-    "smoothing": _weight,
+    "order": _whole_number,
+    "groups": _whole_number,
+    "smoothing": _non_negative_number,
     "objective": lambda name, value: choose(name, value, OBJECTIVES),
     "grouping": lambda name, value: choose(name, value, GROUPINGS),
 }
@@ -300,9 +300,9 @@ class Estimate(Result):
         e_0, bias-corrected; not always more accurate than the uncorrected loss. At most the
         largest possible loss.
     interval : tuple of float
-        95 % interval that contains noise, extrapolation and the range of p0.
+        95% interval that contains noise, extrapolation and the range of p0.
     secant : float or None
-        Lower limit (one-sided 95 %) that holds if the curve is convex: a secant with its noise
+        Lower limit (one-sided 95%) that holds if the curve is convex: a secant with its noise
         subtracted, see `secant_limit`. None unless the measured curve supports convexity, see
         `ShapeCheck.supports_convexity`.
     losses : tuple of float
@@ -493,7 +493,7 @@ def ends_of(
 ) -> tuple[tuple[float, float], float]:
     """Return the interval of a fit's e_0, and the standard error that noise alone gives to it."""
     published = fit if isinstance(fit, PublishedFit) else None
-    reads = published.reads if published else _read_parabola(problem)
+    reads = published.reads if published else _parabola_weights(problem)
     e0 = possible(fit.e0, bound)
     low, high = interval(
         problem,
@@ -525,7 +525,7 @@ def check_bound(bound: object) -> None:
         )
 
 
-def _read_parabola(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _parabola_weights(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the weights with which a parabola reads the curve at x*."""
     order = min(2, len(problem.exposure) - 1)
     design = np.vander(problem.exposure, order + 1, increasing=True)
@@ -581,7 +581,7 @@ class LossDistribution(Result):
     exceeding : tuple of float
         P(loss > t) on new clusters; never increasing.
     low, high : tuple of float
-        95 % interval at each threshold by itself.
+        95% interval at each threshold by itself.
     uncorrected : tuple of float
         P(loss > t) on the folds as they are.
 

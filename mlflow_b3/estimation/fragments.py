@@ -51,7 +51,7 @@ class FragmentEstimate(Result):
     ----------
     e0 : float
     interval : tuple of float
-        95 %, over clusters and refits, and over the range of the share.
+        95%, over clusters and refits, and over the range of the share.
     seen_share : float
         s: share of the validation rows whose true cluster also has rows in training; the middle
         of a range.
@@ -111,18 +111,21 @@ def seen_share(split_rate: float, folds: Sequence[FoldSummary], *, parts: int = 
     """
     if not 0 <= split_rate < 1:
         raise InputError(f"split_rate={split_rate!r} must lie in [0, 1).")
-    return SeenShare(share=split_rate * _apart(folds, parts))
+    return SeenShare(share=split_rate * _probability_apart(folds, parts))
 
 
-def _apart(folds: Sequence[FoldSummary], parts: int = 2) -> float:
+def _probability_apart(folds: Sequence[FoldSummary], parts: int = 2) -> float:
     """Return the probability that a row of a split cluster has mates in training."""
     if isinstance(parts, bool) or not isinstance(parts, int) or parts < 2:
         raise InputError(f"parts={parts!r} must be a whole number from 2.")
     rows = sum(fold.n_validation for fold in folds)
-    return sum(fold.n_validation * _one_apart(fold, parts - 1) for fold in folds) / rows
+    return (
+        sum(fold.n_validation * _probability_apart_in_fold(fold, parts - 1) for fold in folds)
+        / rows
+    )
 
 
-def _one_apart(fold: FoldSummary, others: int) -> float:
+def _probability_apart_in_fold(fold: FoldSummary, others: int) -> float:
     inside, all_ids = (
         fold.clusters_validation - 1,
         fold.clusters_training + fold.clusters_validation,
@@ -178,7 +181,7 @@ def estimate_fragments(
         e0=_solve(losses, centre, losses.gain, bound),
         interval=(min(end[0] for end in ends), max(end[1] for end in ends)),
         seen_share=centre,
-        doses=_at_doses(losses, centre, bound),
+        doses=_dose_estimates(losses, centre, bound),
     )
 
 
@@ -198,7 +201,7 @@ def weigh_fragments(
     Notes
     -----
     At each s, e_0 has a t distribution about the solution of `estimate_fragments`. The weighted
-    distribution is their mixture; its median is the estimate and its 2.5 % and 97.5 % quantiles are
+    distribution is their mixture; its median is the estimate and its 2.5% and 97.5% quantiles are
     the interval, which so contains the uncertainty of s. The median, unlike the mean, does not
     depend on whether s or e_0 is averaged.
     """
@@ -223,11 +226,11 @@ def weigh_fragments(
         low, e0, high = (min(max(value, 0.0), bound) for value in (low, e0, high))
     centre = float(np.median(values))
     return FragmentEstimate(
-        e0=e0, interval=(low, high), seen_share=centre, doses=_at_doses(losses, centre, bound)
+        e0=e0, interval=(low, high), seen_share=centre, doses=_dose_estimates(losses, centre, bound)
     )
 
 
-def _at_doses(
+def _dose_estimates(
     losses: FragmentLosses, share: float, bound: float | None
 ) -> tuple[DoseEstimate, ...]:
     return tuple(
@@ -256,7 +259,7 @@ def tipping_split_rate(
         return None
     total = gain + missing
     root = math.sqrt(max(0.0, total**2 - 4 * losses.saturation * gain * missing))
-    rate = 2 * missing / (total + root) / _apart(folds)
+    rate = 2 * missing / (total + root) / _probability_apart(folds)
     return rate if rate < 1 else None
 
 
@@ -268,7 +271,7 @@ def _share_range(value: object) -> tuple[float, float]:
             "clusters need the share of validation rows with mates in training: see seen_share()."
         )
     try:
-        low, high = (_one_share(item) for item in pair)
+        low, high = (_share_value(item) for item in pair)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not 0 <= low <= high < 1:
@@ -279,7 +282,7 @@ def _share_range(value: object) -> tuple[float, float]:
     return low, high
 
 
-def _one_share(value: Any) -> float:
+def _share_value(value: Any) -> float:
     if isinstance(value, str):
         return math.nan
     return value.share if isinstance(value, SeenShare) else float(value)

@@ -16,7 +16,7 @@ from mlflow_b3.results import Result
 
 LEVEL = 0.05
 POWER = 0.8
-#: Rows scored by the same few models are not independent: the plain paired t-test rejects up to 16 %
+#: Rows scored by the same few models are not independent: the plain paired t-test rejects up to 16%
 #: of true nulls. With these multiples of its variance it keeps its level (docs/leakage-test.md).
 VARIANCE_INFLATION = 3.0
 #: Where every row is trained on and validated, much of what models have in common cancels.
@@ -40,7 +40,7 @@ class LeakageTest(Result):
         Mean loss without less mean loss with the validation clusters in training; over clusters
         that weigh by their rows, up to a cap.
     interval : tuple of float
-        90 % two-sided interval of the effect: its lower end is above 0 when H0′ is rejected at 5 %.
+        90% two-sided interval of the effect: its lower end is above 0 when H0′ is rejected at 5%.
     detectable : float
         The smallest effect that this test would have found with probability 0.8.
     units : int
@@ -76,7 +76,7 @@ class LeakageTest(Result):
 
     @property
     def rejected(self) -> bool:
-        """Whether H0′ is rejected at 5 %."""
+        """Whether H0′ is rejected at 5%."""
         return self.pvalue <= LEVEL
 
 
@@ -198,19 +198,23 @@ def leakage_test(
             "samples."
         )
     if method == "welch":
-        return _by_t(_welch(without, leaked, _groups("strata", strata, len(without))), method)
+        return _t_test(
+            _welch_effect(without, leaked, _group_codes("strata", strata, len(without))), method
+        )
     factor = CROSSED_INFLATION if crossed else VARIANCE_INFLATION
-    owners = _groups("clusters", clusters, len(without))
-    effect = _paired(without - leaked, owners, factor, _assignments(folds, len(without)))
+    owners = _group_codes("clusters", clusters, len(without))
+    effect = _paired_effect(without - leaked, owners, factor, _fold_codes(folds, len(without)))
     if method == "paired":
-        return _by_t(effect, method)
+        return _t_test(effect, method)
     if null_statistics is None:
         raise InputError(
             "null_statistics is missing: method='permutation' compares with the paired statistics "
             "of rearranged rows. Use mlflow_b3.auditing.audit.run_leakage_test(..., test='permutation') "
             "to have the refits done."
         )
-    return _by_rank(effect, _sample("null_statistics", null_statistics, LEAST_ARRANGEMENTS))
+    return _permutation_test(
+        effect, _sample("null_statistics", null_statistics, LEAST_ARRANGEMENTS)
+    )
 
 
 def _sample(name: str, values: ArrayLike, least: int = MINIMUM_UNITS) -> Array:
@@ -239,7 +243,7 @@ def _refuse_unused(method: str, **given: ArrayLike | None) -> None:
             raise InputError(f"{name} was given, but method={method!r} does not use it.")
 
 
-def _groups(name: str, values: ArrayLike | None, length: int) -> NDArray[np.intp] | None:
+def _group_codes(name: str, values: ArrayLike | None, length: int) -> NDArray[np.intp] | None:
     if values is None:
         return None
     labels = np.asarray(values)
@@ -250,16 +254,16 @@ def _groups(name: str, values: ArrayLike | None, length: int) -> NDArray[np.intp
     return np.unique(labels, return_inverse=True)[1]
 
 
-def _assignments(values: ArrayLike | None, length: int) -> list[NDArray[np.intp]]:
+def _fold_codes(values: ArrayLike | None, length: int) -> list[NDArray[np.intp]]:
     if values is None:
         return []
     labels = np.asarray(values)
     several = labels if labels.ndim == 2 else labels[None]
-    made = [_groups("folds", assignment, length) for assignment in several]
+    made = [_group_codes("folds", assignment, length) for assignment in several]
     return [assignment for assignment in made if assignment is not None]
 
 
-def _paired(
+def _paired_effect(
     difference: Array,
     clusters: NDArray[np.intp] | None,
     factor: float,
@@ -274,7 +278,7 @@ def _paired(
     if (sizes > 1).sum() >= FEW_CLUSTERS:  # a row without mates cannot profit from them
         counted = sizes > 1
     w = np.zeros(len(sizes))
-    w[counted] = _capped(sizes[counted])
+    w[counted] = _capped_sizes(sizes[counted])
     w /= w.sum()
     effect = float(w @ means)
     s2, s3, s4, s5, s6 = (float(np.sum(w**power)) for power in range(2, 7))
@@ -318,7 +322,7 @@ def _shared_variance(
     return shared, freedom
 
 
-def _capped(sizes: Array) -> Array:
+def _capped_sizes(sizes: Array) -> Array:
     """Return the largest min(n_g, cap) for which the clusters count as half their number or more.
 
     The effective number of clusters is (Σ w)² / Σ w². A cap of one row makes it their number.
@@ -330,7 +334,7 @@ def _capped(sizes: Array) -> Array:
     return np.ones(len(sizes))
 
 
-def _welch(without: Array, leaked: Array, strata: NDArray[np.intp] | None) -> _Effect:
+def _welch_effect(without: Array, leaked: Array, strata: NDArray[np.intp] | None) -> _Effect:
     samples = [(without, leaked)]
     if strata is not None:
         samples = [(without[strata == s], leaked[strata == s]) for s in range(strata.max() + 1)]
@@ -356,7 +360,7 @@ def _welch(without: Array, leaked: Array, strata: NDArray[np.intp] | None) -> _E
     )
 
 
-def _by_t(effect: _Effect, method: str) -> LeakageTest:
+def _t_test(effect: _Effect, method: str) -> LeakageTest:
     critical = float(stats.t.ppf(1 - LEVEL, effect.freedom))
     statistic = effect.statistic
     reach = critical * effect.error
@@ -373,7 +377,7 @@ def _by_t(effect: _Effect, method: str) -> LeakageTest:
     )
 
 
-def _by_rank(effect: _Effect, null: Array) -> LeakageTest:
+def _permutation_test(effect: _Effect, null: Array) -> LeakageTest:
     """Take the quantiles of the rearranged statistics where the t-test takes those of t."""
     statistic = effect.statistic
     count = len(null)

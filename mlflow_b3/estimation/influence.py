@@ -31,7 +31,7 @@ class Reading(Result):
     leakage : float
         In the units of the claim: cluster error, split rate, p0 or seen share.
     e0, low, high : float
-        With its 95 % interval at this value.
+        With its 95% interval at this value.
     noise : float
         Standard error of e_0 that has nothing to do with which clusters were drawn: refits, and
         which rows happened to leak.
@@ -147,7 +147,7 @@ def curve_gradient(problem: Extrapolation, method: Method) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Uncertain:
-    """An estimate with its 95 % interval and what is known about where its noise comes from.
+    """An estimate with its 95% interval and what is known about where its noise comes from.
 
     Attributes
     ----------

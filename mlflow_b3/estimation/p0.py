@@ -171,7 +171,7 @@ def search_p0(
     residual = np.array(
         [s * residual_of(f, p) for s, f, p in zip(shrink, fits, problems, strict=True)]
     )
-    possible = np.array([_possible(problem, bound) for problem in problems])
+    possible = np.array([_allows_possible_loss(problem, bound) for problem in problems])
     if not possible.any():  # no candidate is: nothing is learnt
         possible[:] = True
     kept = residual[possible]
@@ -207,7 +207,7 @@ def _candidates(name: str, values: Sequence[Number] | None, n_train: int) -> NDA
     return grid
 
 
-def _possible(problem: Extrapolation, bound: float | None) -> bool:
+def _allows_possible_loss(problem: Extrapolation, bound: float | None) -> bool:
     """Return whether the curve allows e_0 to be a possible loss."""
     shape = check_shape(problem)
     if bound is None or not (shape.decreasing and shape.convex):
@@ -313,7 +313,7 @@ def design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
 
 # --- An upper bound on p0 from the rows themselves: how much of T̂ can look like V̂
 
-#: Shares of V̂ that the sets A hold: its most validation-like 5 %, 10 % … 90 %.
+#: Shares of V̂ that the sets A hold: its most validation-like 5%, 10% … 90%.
 SET_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEAST_ROWS = 20
 MOST_ROWS = 2000  # of a side; more make the classifier slow and the bound hardly smaller
@@ -396,7 +396,7 @@ def bound_p0(
         p0 ≤ min over A of T̂(A)/V̂(A).
 
     The sets are {x: score(x) ≥ c}, with the out-of-fold score of a classifier of T̂ versus V̂ (extra
-    trees), and with c at the 5 % … 90 % most validation-like rows of V̂.
+    trees), and with c at the 5% … 90% most validation-like rows of V̂.
 
     Parameters
     ----------
@@ -460,8 +460,8 @@ def bound_p0(
     check_seed(seed)
     if not 0 < confidence < 1:
         raise InputError(f"confidence={confidence!r} must lie between 0 and 1.")
-    sides = _frames(training, validation)
-    ids = None if clusters is None else _ids(clusters, sides)
+    sides = _as_frames(training, validation)
+    ids = None if clusters is None else _as_cluster_codes(clusters, sides)
     return bound_sides(
         lambda side, rows: sides[side].iloc[rows],
         (len(sides[0]), len(sides[1])),
@@ -488,7 +488,7 @@ def bound_sides(
     if ids is not None:
         groups = np.concatenate([side[rows] for side, rows in zip(ids, kept, strict=True)])
     scores = score_sides(features, is_validation, groups, rng)
-    ranks, counts, inside = _count(scores, is_validation)
+    ranks, counts, inside = _count_in_sets(scores, is_validation)
     effect = 1.0 if groups is None else design_effect(inside, groups[is_validation])
     share, index = _largest_share(
         ranks / effect,
@@ -508,7 +508,7 @@ def bound_sides(
     )
 
 
-def _frames(training: Any, validation: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _as_frames(training: Any, validation: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     frames = []
     for name, side in (("training", training), ("validation", validation)):
         frame = side if isinstance(side, pd.DataFrame) else np.asarray(side)
@@ -538,7 +538,9 @@ def _frames(training: Any, validation: Any) -> tuple[pd.DataFrame, pd.DataFrame]
     return first, second
 
 
-def _ids(clusters: Any, sides: tuple[pd.DataFrame, pd.DataFrame]) -> list[NDArray[np.intp]]:
+def _as_cluster_codes(
+    clusters: Any, sides: tuple[pd.DataFrame, pd.DataFrame]
+) -> list[NDArray[np.intp]]:
     if len(clusters) != 2 or any(
         len(ids) != len(side) for ids, side in zip(clusters, sides, strict=True)
     ):
@@ -556,7 +558,7 @@ def _ids(clusters: Any, sides: tuple[pd.DataFrame, pd.DataFrame]) -> list[NDArra
     return [first, second]
 
 
-def _count(
+def _count_in_sets(
     scores: Array, is_validation: NDArray[np.bool_]
 ) -> tuple[Counts, Counts, NDArray[np.bool_]]:
     """Return r, the training rows above the r-th validation row, and which of V̂ are in each A."""
@@ -583,12 +585,12 @@ def _largest_share(
     parts = rng.dirichlet(steps, size=DRAWS)
     state = int(rng.integers(2**31))
 
-    def against(leaked: int) -> tuple[bool, int]:
+    def test_leaked(leaked: int) -> tuple[bool, int]:
         """Return whether M = `leaked` is rejected, and by which set."""
-        again = np.random.default_rng(state)
+        stream = np.random.default_rng(state)
         # a subsample of T̂ holds a random number of the leaked rows; all of T̂ holds all of them
-        present = again.hypergeometric(leaked, total - leaked, drawn, size=DRAWS)
-        simulated = again.multinomial(present, parts).cumsum(axis=1)[:, :-1]
+        present = stream.hypergeometric(leaked, total - leaked, drawn, size=DRAWS)
+        simulated = stream.multinomial(present, parts).cumsum(axis=1)[:, :-1]
         usual = round(leaked * drawn / total)
         numbers = np.arange(usual + 1)
         chances = [
@@ -602,13 +604,13 @@ def _largest_share(
         as_small = int((smallest <= observed[index] * (1 + 1e-9)).sum())
         return (1 + as_small) / (1 + DRAWS) <= level, index
 
-    rejected, decisive = against(total)
+    rejected, decisive = test_leaked(total)
     if not rejected:
         return 1.0, decisive
     low, high = 0, total
     while high - low > 1:
         middle = (low + high) // 2
-        rejected, index = against(middle)
+        rejected, index = test_leaked(middle)
         if rejected:
             high, decisive = middle, index
         else:
@@ -624,7 +626,7 @@ def bound_folds(
 ) -> P0Bound:
     """Bound the p0 of an audit: the mean over folds, weighted by validation rows.
 
-    Each fold is bounded at level 1 - 0.05/folds, so that all bounds hold together with 95 %
+    Each fold is bounded at level 1 - 0.05/folds, so that all bounds hold together with 95%
     confidence; then their mean bounds the mean, which is what an audit calls p0, whether or not
     rows leak alike in all folds. A fold with too few rows counts with the bound 1.
 
@@ -656,7 +658,7 @@ def bound_folds(
         known = {name: column for name, column in rows.items() if name not in empty}
         if sizes[number].min() >= LEAST_ROWS and known:
             bound = bound_sides(
-                partial(_taken, known, sides),
+                partial(_take_rows, known, sides),
                 (len(fold.training), len(fold.validation)),
                 confidence=level,
                 seed=int(seeds[number]),
@@ -704,7 +706,7 @@ def _columns(data: AuditData) -> dict[str, "pd.Series[Any]"]:
     return {**columns, data.target_name: pd.Series(data.target)}
 
 
-def _taken(
+def _take_rows(
     columns: dict[str, "pd.Series[Any]"],
     sides: tuple[RowNumbers, RowNumbers],
     side: int,

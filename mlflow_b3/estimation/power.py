@@ -49,7 +49,7 @@ class PowerFit:
     def read(self, targets: Array) -> Array:
         """Return e_0 for some targets x* ≤ 0."""
         gain = (1 - targets)[:, None] ** self.powers
-        return np.asarray(gain @ self.free + _limited(gain) @ self.smooth)
+        return np.asarray(gain @ self.free + _limit_amplification(gain) @ self.smooth)
 
     def at(self, exposure: Array) -> Array:
         """Return the fitted curve at some exposures."""
@@ -64,7 +64,7 @@ class PowerFit:
         """
         values = np.zeros(len(leaked))
         gains = np.asarray((1 - self.target) ** self.powers)
-        weights = gains * self.free + _limited(gains) * self.smooth
+        weights = gains * self.free + _limit_amplification(gains) * self.smooth
         for power, weight in zip(self.powers, weights, strict=True):
             steps = np.arange(int(power))
             present = np.clip(leakable - leaked[:, None] - steps, 0, None)
@@ -73,7 +73,7 @@ class PowerFit:
         return values
 
 
-def _limited(gain: Array) -> Array:
+def _limit_amplification(gain: Array) -> Array:
     """Return amplifications that level off at the largest one that is trusted."""
     with np.errstate(over="ignore"):
         return np.asarray(gain / (1 + (gain / LARGEST_AMPLIFICATION) ** 4) ** 0.25)
@@ -102,14 +102,14 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     docs/estimators.md tells what it was chosen on.
     """
     powers = POWERS[max(1, min(problem.sharpness, problem.leakable)) >= POWERS]
-    design, loss, constant, means, noise = _centred(problem, powers)
+    design, loss, constant, means, noise = _centre(problem, powers)
     seen, _ = nnls(design, loss, maxiter=100 * len(powers))
     change = max(float(seen.sum()), float(np.ptp(problem.loss)), 2 * noise)
     chances = [np.log(CONSTANT)]
     weights = [np.zeros(len(powers))]
     for size, prior in ((1, LINE), (2, PARABOLA)):
         if len(powers) >= size:
-            free, evidence = _free(design[:, :size], loss, FREE_CHANGES * change)
+            free, evidence = _fit_polynomial(design[:, :size], loss, FREE_CHANGES * change)
             if size == 2 and (free >= 0).all():
                 continue  # a falling convex parabola is a smooth sum already
             weights.append(np.append(free, np.zeros(len(powers) - size)))
@@ -118,7 +118,7 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     if len(powers) > 1:
         shape = _smooth_covariance(powers)
         for scale in SCALES:
-            spread, evidence = _smooth(design, loss, (scale * change) ** 2 * shape)
+            spread, evidence = _fit_smooth_sum(design, loss, (scale * change) ** 2 * shape)
             weights.append(spread)
             chances.append(np.log(SMOOTH / len(SCALES)) + evidence)
     parts = softmax(np.array(chances))[:, None] * np.array(weights)
@@ -131,7 +131,7 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     )
 
 
-def _centred(problem: Extrapolation, powers: Array) -> tuple[Array, Array, float, Array, float]:
+def _centre(problem: Extrapolation, powers: Array) -> tuple[Array, Array, float, Array, float]:
     """Return powers and losses with unit noise, the constant projected out, in few rows.
 
     Then the mean loss, the means of the powers, from which the constant follows, and the noise.
@@ -150,7 +150,7 @@ def _centred(problem: Extrapolation, powers: Array) -> tuple[Array, Array, float
     return both[:, :-1], both[:, -1], float(means[-1]), means[:-1], float(np.median(noise))
 
 
-def _free(design: Array, loss: Array, spread: float) -> tuple[Array, float]:
+def _fit_polynomial(design: Array, loss: Array, spread: float) -> tuple[Array, float]:
     """Return the coefficients of a polynomial, of either sign, and the log evidence for it."""
     precision = spread**-2
     matrix = design.T @ design + precision * np.eye(design.shape[1])
@@ -165,7 +165,7 @@ def _smooth_covariance(powers: Array) -> Array:
     return np.asarray(np.exp(-distance) + 1e-8 * np.eye(len(powers)))
 
 
-def _smooth(design: Array, loss: Array, covariance: Array) -> tuple[Array, float]:
+def _fit_smooth_sum(design: Array, loss: Array, covariance: Array) -> tuple[Array, float]:
     """Return the non-negative weights of a smooth sum, and the log evidence for its scale."""
     total = np.eye(len(loss)) + design @ covariance @ design.T
     _, determinant = np.linalg.slogdet(total)

@@ -94,7 +94,7 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
     Losses that are skewed have means and standard errors that are low together by chance. Levels
     weighted by their own standard errors then count most where they are too low, and e_0 comes out
     worse than without any. Where that shows, as a correlation of the residuals of losses and
-    standard errors from smooth curves (one-sided test at 5 %, 12 levels or more), the logarithm of
+    standard errors from smooth curves (one-sided test at 5%, 12 levels or more), the logarithm of
     the variance of a single refit is replaced by a parabola over the exposure, and none counts as
     less than a tenth as noisy as the noisiest. Standard errors that pass are left alone.
 
@@ -110,7 +110,7 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
         return stderr
     variance = stderr**2 * fits
     root = np.sqrt(np.maximum(fits - 1, 1))[:, None]
-    design = np.polynomial.chebyshev.chebvander(_centred(exposure), 2)
+    design = np.polynomial.chebyshev.chebvander(_rescale(exposure), 2)
     logarithm = np.log(variance)
     found, *_ = np.linalg.lstsq(design * root, logarithm * root[:, 0], rcond=None)
     smooth = np.exp(design @ found)
@@ -118,8 +118,8 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
     smooth *= np.average(variance / smooth, weights=fits)
     degree = min(HIGHEST_DEGREE, levels // 3)
     rough = _residuals(exposure, loss, np.sqrt(smooth / fits), degree)
-    together = float(np.corrcoef(rough, logarithm - np.log(smooth))[0, 1])
-    if not together > ASSOCIATED_Z / np.sqrt(levels - degree - 1):
+    correlation = float(np.corrcoef(rough, logarithm - np.log(smooth))[0, 1])
+    if not correlation > ASSOCIATED_Z / np.sqrt(levels - degree - 1):
         return stderr
     smooth = np.maximum(smooth, float(smooth.max()) / LARGEST_RATIO**2)
     return np.asarray(np.sqrt(smooth / fits))
@@ -160,12 +160,12 @@ def noise_of(exposure: Array, loss: Array) -> Array:
 
 
 def _residuals(exposure: Array, loss: Array, stderr: Array, degree: int) -> Array:
-    design = np.polynomial.chebyshev.chebvander(_centred(exposure), degree) / stderr[:, None]
+    design = np.polynomial.chebyshev.chebvander(_rescale(exposure), degree) / stderr[:, None]
     values = loss / stderr
     return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 
-def _centred(exposure: Array) -> Array:
+def _rescale(exposure: Array) -> Array:
     """Return the exposures spread over [-1, 1]."""
     return np.asarray(2 * (exposure - exposure[0]) / max(float(np.ptp(exposure)), 1e-12) - 1)
 
@@ -307,11 +307,11 @@ def unmix(
         other += weight * remove
         target -= weight * share.p0 / share.clean / fold.exhausted_at
     exposure = np.array(curve.exposure)
-    stderr = own * _stated_or_seen(curve)
+    stderr = own * _refit_errors(curve)
     covariance = (
-        _clusters(curve, own, other)
+        _cluster_covariance(curve, own, other)
         + np.diag(stderr**2)
-        + _which_rows_leaked(curve, exposure, stderr, target)
+        + _leak_set_covariance(curve, exposure, stderr, target)
     )
     total = sum(
         w * s.p0 + (1 - s.p0_validation) * w * f.exhausted_at
@@ -332,19 +332,19 @@ def unmix(
 
 
 @lru_cache(maxsize=8)  # the same for every leaked share
-def _stated_or_seen(curve: LossCurve) -> Array:
+def _refit_errors(curve: LossCurve) -> Array:
     """Return the noise of the refits: what is stated, or more where the curve is rougher."""
     exposure, loss = np.array(curve.exposure), np.array(curve.loss)
     if curve.stderr is None:
-        return _positive(noise_of(exposure, loss), loss)
-    stderr = _positive(_smoothed(curve), loss)
+        return _make_positive(noise_of(exposure, loss), loss)
+    stderr = _make_positive(_smooth_stated_errors(curve), loss)
     return stderr * max(1.0, noise_scale(exposure, loss, stderr))
 
 
-def _smoothed(curve: LossCurve) -> Array:
+def _smooth_stated_errors(curve: LossCurve) -> Array:
     """Return the stated standard errors, smooth over the levels that have noise."""
     stderr, exposure, loss = (np.array(v) for v in (curve.stderr, curve.exposure, curve.loss))
-    noisy = stderr > _rounding(loss)
+    noisy = stderr > _rounding_error(loss)
     if curve.covariance is not None and curve.exhausted_at < 1:
         noisy[0] = False  # T̂ as it is: what varies there is the learner's own chance only
     fits = np.ones(len(stderr)) if curve.fits is None else np.array(curve.fits, dtype=float)
@@ -352,18 +352,18 @@ def _smoothed(curve: LossCurve) -> Array:
     return stderr
 
 
-def _positive(stderr: Array, loss: Array) -> Array:
+def _make_positive(stderr: Array, loss: Array) -> Array:
     """Give levels without noise, rounding aside, half the smallest noise of the others."""
-    rounding = _rounding(loss)
+    rounding = _rounding_error(loss)
     noisy = stderr[stderr > rounding]
     return np.maximum(stderr, noisy.min() / 2 if noisy.size else rounding)
 
 
-def _rounding(loss: Array) -> float:
+def _rounding_error(loss: Array) -> float:
     return 1e-9 * max(1e-3, float(np.abs(loss).max()))
 
 
-def _clusters(curve: LossCurve, own: float, other: float) -> Array:
+def _cluster_covariance(curve: LossCurve, own: float, other: float) -> Array:
     levels = len(curve.loss)
     if curve.covariance is None:
         return np.zeros((levels, levels))
@@ -374,7 +374,7 @@ def _clusters(curve: LossCurve, own: float, other: float) -> Array:
     return np.asarray(weights @ joint @ weights.T)
 
 
-def _which_rows_leaked(curve: LossCurve, exposure: Array, stderr: Array, target: float) -> Array:
+def _leak_set_covariance(curve: LossCurve, exposure: Array, stderr: Array, target: float) -> Array:
     """Return the variance from the one set of rows that happened to leak.
 
     No number of refits averages it away. A refit at exposure |x*| injects another set of that

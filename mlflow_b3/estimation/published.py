@@ -128,7 +128,7 @@ def solve_program(
 def _solve(program: Program) -> Array:
     import cvxpy as cp
 
-    said = []
+    failures = []
     for solver in SOLVERS:
         try:
             with warnings.catch_warnings():
@@ -138,14 +138,14 @@ def _solve(program: Program) -> Array:
                 # a warm start would make the numbers depend on what was solved before
                 program.problem.solve(solver=solver, warm_start=False)
         except cp.error.SolverError as error:
-            said.append(f"{solver}: {error}")
+            failures.append(f"{solver}: {error}")
             continue
         values = program.losses.value
         if values is not None and np.isfinite(values).all():
             return np.asarray(values, float)
-        said.append(f"{solver}: {program.problem.status}")
+        failures.append(f"{solver}: {program.problem.status}")
     raise SolverError(
-        f"no solver found the losses ({'; '.join(said)}). Use the method 'power' or 'basis'."
+        f"no solver found the losses ({'; '.join(failures)}). Use the method 'power' or 'basis'."
     )
 
 
@@ -233,9 +233,9 @@ def solve_losses(
     if not order:
         smoothing, objective = 0.0, "squared"
     if not decreasing and not order:
-        return _plain(matrix, loss)
+        return _least_squares(matrix, loss)
     if not decreasing and objective == "squared":
-        return _smooth(matrix, loss, order, smoothing)
+        return _smooth_least_squares(matrix, loss, order, smoothing)
 
     def sizes(losses: Array) -> tuple[float, float]:
         rough = np.diff(losses, order) if order else np.zeros(1)
@@ -248,25 +248,27 @@ def solve_losses(
         return misfit**2 + smoothing * rough**2
 
     exact = (
-        _Decreasing(matrix, loss, order) if decreasing else partial(_smooth, matrix, loss, order)
+        _DecreasingSolver(matrix, loss, order)
+        if decreasing
+        else partial(_smooth_least_squares, matrix, loss, order)
     )
     weight, confirmed = smoothing, True
     try:
         if objective == "norm":
-            start = _smooth(matrix, loss, order, smoothing).losses
+            start = _smooth_least_squares(matrix, loss, order, smoothing).losses
             weight, confirmed = _balance(exact, sizes, smoothing, start)
         refined = exact(weight)
     except RuntimeError:  # non-negative least squares gave up
         refined, confirmed = None, False
     if refined is not None and confirmed:
-        return _with_reads(refined, matrix, loss, order, weight)
+        return _add_reads(refined, matrix, loss, order, weight)
     found = solve_program(
         matrix, loss, order=order, smoothing=smoothing, decreasing=decreasing, objective=objective
     )
     if decreasing:  # the solver keeps to it within its tolerance only, and gains by that
         found = np.maximum(np.maximum.accumulate(found[::-1])[::-1], 0.0)
     if refined is None:
-        heights = _heights(found)
+        heights = _step_heights(found)
         refined = Solution(
             losses=found,
             reads=np.zeros(len(loss)),
@@ -280,10 +282,10 @@ def solve_losses(
     rounding = 1e-12 * float(loss @ loss) ** (0.5 if objective == "norm" else 1.0)
     if cost(refined.losses) > cost(found) * (1 + TOLERANCE) + rounding:
         refined = replace(refined, losses=found, accurate=False)
-    return _with_reads(refined, matrix, loss, order, weight)
+    return _add_reads(refined, matrix, loss, order, weight)
 
 
-def _plain(matrix: Array, loss: Array) -> Solution:
+def _least_squares(matrix: Array, loss: Array) -> Solution:
     """Return the least-squares solution; it is inaccurate where others fit as well.
 
     Rounding hides most losses of large systems from the levels. The solution of smallest norm is
@@ -296,7 +298,7 @@ def _plain(matrix: Array, loss: Array) -> Solution:
     return Solution(losses=inverse @ loss, reads=inverse[0], accurate=seen == matrix.shape[1])
 
 
-def _smooth(matrix: Array, loss: Array, order: int, weight: float) -> Solution:
+def _smooth_least_squares(matrix: Array, loss: Array, order: int, weight: float) -> Solution:
     """Minimise ‖Ae-b‖² + μ‖De‖² in closed form.
 
     e is a polynomial of degree below the order plus the repeated sum of its differences, which
@@ -330,7 +332,7 @@ def _sum_right(matrix: Array, order: int) -> Array:
     return matrix[:, order:]
 
 
-class _Decreasing:
+class _DecreasingSolver:
     """Minimises ‖Ae-b‖² + μ‖De‖² over decreasing, non-negative e, for one μ after another.
 
     The steps that are free at one μ are tried first at the next: where they are still optimal, a
@@ -342,14 +344,14 @@ class _Decreasing:
         self._free: NDArray[np.bool_] | None = None
 
     def __call__(self, weight: float) -> Solution:
-        """Return the solution for one μ; its `reads` are left to `_with_reads`."""
-        stacked, padded = _stack(self._matrix, self._loss, self._order, weight)
+        """Return the solution for one μ; its `reads` are left to `_add_reads`."""
+        stacked, padded = _stack_penalty(self._matrix, self._loss, self._order, weight)
         steps = np.cumsum(stacked, axis=1)  # columns of the steps u_k, e_j = Σ_{k ≥ j} u_k
         scale = np.linalg.norm(steps, axis=0)
         seen = np.flatnonzero(scale > UNSEEN * scale.max())
         whole = np.column_stack([steps[:, seen] / scale[seen], padded])
         small = np.asarray(np.linalg.qr(whole, mode="r"))
-        found = self._still_free(small, seen)
+        found = self._reuse_free_steps(small, seen)
         if found is None:
             found, _ = nnls(small[:, :-1], small[:, -1], maxiter=MOST_ROUNDS * len(scale))
         heights = np.zeros(self._matrix.shape[1])
@@ -358,7 +360,7 @@ class _Decreasing:
         losses = np.cumsum(heights[::-1])[::-1]
         return Solution(losses=losses, reads=np.zeros(len(self._loss)), free=self._free)
 
-    def _still_free(self, small: Array, seen: NDArray[np.intp]) -> Array | None:
+    def _reuse_free_steps(self, small: Array, seen: NDArray[np.intp]) -> Array | None:
         """Return the solution whose free steps are those of the last one; None unless optimal."""
         if self._free is None:
             return None
@@ -374,22 +376,22 @@ class _Decreasing:
         return found if gradient.max() <= tolerance * np.linalg.norm(target) else None
 
 
-def _with_reads(
+def _add_reads(
     solution: Solution, matrix: Array, loss: Array, order: int, weight: float
 ) -> Solution:
     """Add how e_0 is read from the losses, where that depends on which steps are free."""
     if solution.free is None:
         return solution
-    steps = np.cumsum(_stack(matrix, loss, order, weight)[0], axis=1)
-    return replace(solution, reads=_reads_of_steps(steps, solution.free, len(loss)))
+    steps = np.cumsum(_stack_penalty(matrix, loss, order, weight)[0], axis=1)
+    return replace(solution, reads=_step_reads(steps, solution.free, len(loss)))
 
 
-def _heights(losses: Array) -> Array:
+def _step_heights(losses: Array) -> Array:
     """Return the steps u_k of which e_j = Σ_{k ≥ j} u_k consists."""
     return np.asarray(losses - np.append(losses[1:], 0.0))
 
 
-def _stack(matrix: Array, loss: Array, order: int, weight: float) -> tuple[Array, Array]:
+def _stack_penalty(matrix: Array, loss: Array, order: int, weight: float) -> tuple[Array, Array]:
     if not order:
         return matrix, loss
     differences = np.diff(np.eye(matrix.shape[1]), order, axis=0)
@@ -397,7 +399,7 @@ def _stack(matrix: Array, loss: Array, order: int, weight: float) -> tuple[Array
     return stacked, np.concatenate([loss, np.zeros(len(differences))])
 
 
-def _reads_of_steps(steps: Array, free: NDArray[np.bool_], levels: int) -> Array:
+def _step_reads(steps: Array, free: NDArray[np.bool_], levels: int) -> Array:
     """Return e_0 = Σ_k u_k over the free steps as a linear function of the losses."""
     if not free.any():
         return np.zeros(levels)
@@ -785,7 +787,7 @@ def fit_sketch(
             objective=objective,
         )
     else:
-        solution = _plain_sketch(matrix, problem.loss)
+        solution = _solve_sketch(matrix, problem.loss)
     return SketchFit(
         target=problem.target,
         reads=solution.reads,
@@ -796,7 +798,7 @@ def fit_sketch(
     )
 
 
-def _plain_sketch(matrix: Array, loss: Array) -> Solution:
+def _solve_sketch(matrix: Array, loss: Array) -> Solution:
     """Return S⁺b; columns of very different size are scaled first."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0

@@ -40,7 +40,7 @@ class Sensitivity(Result):
     p0 : tuple of float
         Leaked shares: p_T for pattern `rows`, the share s of seen rows for `fragments`.
     e0, low, high : tuple of float
-        The estimate and its 95 % interval at each share; the ends are empty without a band.
+        The estimate and its 95% interval at each share; the ends are empty without a band.
     pattern : {"rows", "fragments"}
     error : tuple of float or None
         The cluster error (rows) or split rate (fragments) that belongs to each share; None for a
@@ -150,16 +150,16 @@ def sensitivity(
     if one_fit and isinstance(first, PowerFit):
         e0 = first.read(-shares / (1 - shares) / curve.exhausted_at)
     else:
-        e0 = _between(shares, nodes, np.array([fit.e0 for fit in fits]))
-    e0 = _levelled(e0 if bound is None else np.clip(e0, 0.0, bound))
+        e0 = _interpolate(shares, nodes, np.array([fit.e0 for fit in fits]))
+    e0 = _make_monotone(e0 if bound is None else np.clip(e0, 0.0, bound))
     low = high = shares[:0]
     if band:
         shape = check_shape(problems[0])
         ends = np.array(
             [ends_of(f, p, shape, bound)[0] for f, p in zip(fits, problems, strict=True)]
         )
-        low = np.minimum(_between(shares, nodes, ends[:, 0]), e0)
-        high = np.maximum(_between(shares, nodes, _levelled(ends[:, 1])), e0)
+        low = np.minimum(_interpolate(shares, nodes, ends[:, 0]), e0)
+        high = np.maximum(_interpolate(shares, nodes, _make_monotone(ends[:, 1])), e0)
     return Sensitivity(
         p0=tuple(shares.tolist()),
         e0=tuple(e0.tolist()),
@@ -169,7 +169,7 @@ def sensitivity(
     )
 
 
-def _between(
+def _interpolate(
     shares: NDArray[np.float64], nodes: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Interpolate without adding rises or falls of its own."""
@@ -178,7 +178,7 @@ def _between(
     return np.asarray(PchipInterpolator(nodes, values)(shares))
 
 
-def _levelled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _make_monotone(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a curve that rises on the whole without its small falls."""
     return np.maximum.accumulate(values) if values[-1] >= values[0] else values
 
@@ -203,7 +203,7 @@ def trace(
         nodes = nodes[np.linspace(0, len(shares) - 1, most).round().astype(int)]
     points = [point(share) for share in nodes.tolist()]
     found = np.array([[e0, low, high] for e0, (low, high) in points])
-    values = np.column_stack([_between(np.array(shares), nodes, column) for column in found.T])
+    values = np.column_stack([_interpolate(np.array(shares), nodes, column) for column in found.T])
     if values[-1, 0] >= values[0, 0]:
         values[:, ::2] = np.maximum.accumulate(values[:, ::2], axis=0)
     e0, low, high = (tuple(column.tolist()) for column in values.T)
@@ -237,7 +237,7 @@ class ExtrapolationPath(Result):
     exposure : tuple of float
         From x* (no leaked row) to 0.
     loss, low, high : tuple of float
-        The extrapolated loss there and its 95 % interval, for the leaked share of the estimate; the
+        The extrapolated loss there and its 95% interval, for the leaked share of the estimate; the
         first is e_0.
     """
 

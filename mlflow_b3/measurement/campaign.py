@@ -151,7 +151,7 @@ def measure_test(
         rounds = max(1, (fits or TEST_FITS) // per_round)
         if seconds is not None:
             first = _measure_paired(folds, session, 1)
-            rounds = _affordable(folds, session, seconds) // per_round
+            rounds = _affordable_fits(folds, session, seconds) // per_round
             if rounds < 2:
                 return (first,)
         return (_measure_paired(folds, session, rounds),)
@@ -163,7 +163,7 @@ def _fits_per_round(folds: Sequence[Fold]) -> int:
     return max(1, len(paired_tasks(folds, range(1))))
 
 
-def _affordable(folds: Sequence[Fold], session: Session, seconds: float) -> int:
+def _affordable_fits(folds: Sequence[Fold], session: Session, seconds: float) -> int:
     """Return how many more refits fit into a time, by the speed of those done."""
     speed = session.counts.seconds / max(1, session.counts.done)
     left = seconds - speed * _fits_per_round(folds)
@@ -217,7 +217,7 @@ def _measure_arrangements(
         count, rounds = _count_arrangements(fits, per_round)
     measured = [_measure_paired(folds, session, rounds)]
     if seconds is not None:
-        fits = per_round + _affordable(folds, session, seconds)
+        fits = per_round + _affordable_fits(folds, session, seconds)
         count, _ = _count_arrangements(fits, per_round)
     for number in range(1, count + 1):
         try:
@@ -333,7 +333,7 @@ class Campaign:
     def _measure_curve(self, session: Session, collected: Collected) -> None:
         # the folds as they are come first: what follows is measured against them
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
-        clock = None if session.deadline is None else _Clock(self, session)
+        clock = None if session.deadline is None else _TimeBudget(self, session)
 
         def collect(outcome: Outcome) -> None:
             collected.add(outcome)
@@ -348,7 +348,7 @@ class Campaign:
             again = [Task("loco", fold, 0, repeats) for fold in collected.folds_without_loss]
             session.run(again, collected.add)
         collected.start(session.counts)
-        plan = self._settled_plan(session, len(again))
+        plan = self._find_or_make_plan(session, len(again))
         tasks, _ = self._later_tasks(plan)
         planned = session.counts.planned + len(tasks)
         session.progress.expect(planned, final=self.test == "paired")
@@ -356,7 +356,7 @@ class Campaign:
         if clock is not None and clock.over and not collected.complete:
             raise clock.too_short()
 
-    def _settled_plan(self, session: Session, again: int) -> FitPlan:
+    def _find_or_make_plan(self, session: Session, again: int) -> FitPlan:
         """Return the plan; one that follows from the speed of this machine is kept for later."""
         journal, seconds = session.journal, parse_budget(self.budget)[1]
         if seconds is None or journal is None:
@@ -511,7 +511,7 @@ def check_timed_test(test: str, budget: int | str | None) -> None:
         )
 
 
-class _Clock:
+class _TimeBudget:
     """Tells as early as possible that a budget in time does not suffice.
 
     Parameters

@@ -73,14 +73,14 @@ class Totals:
         """Add a loss, or the sum of several, at each of some places, none of them twice."""
         # in wide types: NumPy 1 adds a single number to bytes in bytes, and they overflow unseen
         sums = np.add(self._sums[level, where], losses, dtype=float)
-        self._sums = _fitting(self._sums, sums)
+        self._sums = _widen(self._sums, sums)
         self._sums[level, where] = sums
         numbers = np.add(self._counts[level, where], counts, dtype=float)
-        self._counts = _fitting(self._counts, numbers)
+        self._counts = _widen(self._counts, numbers)
         self._counts[level, where] = numbers
 
 
-def _fitting(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def _widen(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Return what is stored in a type that holds further values too."""
     if stored.dtype.kind == "f" or not values.size:
         return stored
@@ -247,7 +247,9 @@ def fragment_losses(
     known = np.maximum(scored, 1)
     mean = np.sum([np.nansum(change, axis=0) for change in changes], axis=0) / known
     influence = np.zeros((int(units.max()) + 1, 1 + len(arms)))
-    noise = _filled([[fold.refit_variance(arm) for arm in range(len(arms))] for fold in folds])
+    noise = _fill_missing(
+        [[fold.refit_variance(arm) for arm in range(len(arms))] for fold in folds]
+    )
     refits = np.zeros(len(arms))
     broken = lasting = 0.0
     for fold, change, own_noise in zip(folds, changes, noise, strict=True):
@@ -288,7 +290,7 @@ def fragment_losses(
     return losses, influence[:, kept]
 
 
-def _filled(variances: list[list[float]]) -> Array:
+def _fill_missing(variances: list[list[float]]) -> Array:
     """Give folds with a single refit the largest variance of the others, or none."""
     values = np.array(variances)
     largest = np.max(np.nan_to_num(values), axis=0)
@@ -470,7 +472,7 @@ class Measurement:
 
     def to_json(self) -> str:
         """Return strict JSON from which all conclusions can be drawn again; NaN becomes null."""
-        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        values = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
         return json.dumps(values, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -492,14 +494,14 @@ class Measurement:
             "weights": tuple(values["weights"]),
             "fragments": None if losses is None else FragmentLosses.from_dict(losses),
             "test_losses": tuple(
-                (_numbers(without), _numbers(leaked), np.array(groups, dtype=np.intp))
+                (_as_array(without), _as_array(leaked), np.array(groups, dtype=np.intp))
                 for without, leaked, groups in values["test_losses"]
             ),
-            "row_losses": tuple(map(_numbers, values["row_losses"])),
+            "row_losses": tuple(map(_as_array, values["row_losses"])),
             "units": UnitLosses(
                 unit=units["unit"],
                 ids=np.array(units["ids"], dtype=np.intp),
-                **{name: _numbers(units[name]) for name in ("share", "curve", "fragments")},
+                **{name: _as_array(units[name]) for name in ("share", "curve", "fragments")},
             ),
             "tails": tuple(tails),
         }
@@ -507,7 +509,7 @@ class Measurement:
         return cls(**read)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind != "f" or np.isfinite(value).all():
             return value.tolist()
@@ -515,13 +517,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Result):
         return value.to_dict()
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_as_json(item) for item in value]
     if isinstance(value, (Tail, UnitLosses)):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
-def _numbers(values: Any) -> Array:
+def _as_array(values: Any) -> Array:
     """Return an array of numbers, in which null stands for NaN."""
     return np.array(values, dtype=float)
 
@@ -635,7 +637,7 @@ def sharpness_of(clusters: NDArray[np.intp]) -> int:
     """Return the highest power with which the loss curve can fall, from the cluster sizes.
 
     A row with m - 1 others in its cluster meets J ~ Binomial(m - 1, r) of them in training at
-    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The size that 95 %
+    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The size that 95%
     of the rows stay below stands for m, and 25 is the most.
     """
     sizes = np.bincount(clusters)[clusters]

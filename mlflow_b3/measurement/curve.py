@@ -104,13 +104,15 @@ class LossCurve(Result):
             )
         if any(error < 0 for error in self.stderr or ()):
             problems.append(f"stderr={self.stderr} must not be negative; give standard errors.")
-        if not _counts(self.n_train):
+        if not _is_positive_integer(self.n_train):
             problems.append(f"n_train={self.n_train!r} must be a positive whole number.")
         if not 0 < self.exhausted_at <= 1:
             problems.append(f"exhausted_at={self.exhausted_at!r} must lie in (0, 1].")
-        if not _counts(self.sharpness):
+        if not _is_positive_integer(self.sharpness):
             problems.append(f"sharpness={self.sharpness!r} must be a whole number from 1.")
-        if self.degrees_of_freedom is not None and not _counts(self.degrees_of_freedom):
+        if self.degrees_of_freedom is not None and not _is_positive_integer(
+            self.degrees_of_freedom
+        ):
             problems.append(
                 f"degrees_of_freedom={self.degrees_of_freedom!r} must be a whole number from 1."
             )
@@ -252,7 +254,7 @@ class FragmentLosses(Result):
             problems.append(f"again_rows={self.again_rows!r} must lie in [0, 1].")
         for name in ("degrees_of_freedom", "fits"):
             value = getattr(self, name)
-            if value is not None and not _counts(value):
+            if value is not None and not _is_positive_integer(value):
                 problems.append(f"{name}={value!r} must be a positive whole number.")
         if self.covariance is not None:
             sizes = {2} if self.again_loss is None else {2, 3}
@@ -278,7 +280,7 @@ class FragmentLosses(Result):
         return min(1.0, max(0.0, 1 - self.again_rows + left))
 
 
-def _counts(value: object) -> bool:
+def _is_positive_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 

@@ -19,7 +19,7 @@ FEWEST_LEVELS, MOST_LEVELS = 3, 1000
 TEST_PARTS = 5
 #: Refits of the leakage test when it is run alone.
 TEST_FITS = 150
-#: Rearrangements of the permutation test, by default and at least: fewer cannot reach 5 %.
+#: Rearrangements of the permutation test, by default and at least: fewer cannot reach 5%.
 ARRANGEMENTS, LEAST_ARRANGEMENTS = 99, 19
 DEFAULT_FITS = 480
 MOST_REPEATS = 3
@@ -44,7 +44,7 @@ def exposures(
     The papers use a uniform grid on [p0, 1] and draw with replacement; with V̂ of a few hundred
     rows that curve turns up near π = 1, because the same few rows are drawn again and again.
     """
-    return _grid(count_levels(levels), largest, _design(levels))
+    return _level_grid(count_levels(levels), largest, _design(levels))
 
 
 def parse_levels(levels: object) -> str | int:
@@ -142,28 +142,28 @@ def plan_levels(
         )
     if not 0 <= p0 < 1 or not 0 < largest <= 1:
         raise InputError(f"p0={p0!r} must lie in [0, 1) and largest={largest!r} in (0, 1].")
-    injected = _grid(levels, largest, design)
-    weights = _weights(injected, max(p0 / (1 - p0), 0.01), design)
-    return LevelPlan(injected=injected, fits=_spread(fits, weights))
+    injected = _level_grid(levels, largest, design)
+    weights = _level_weights(injected, max(p0 / (1 - p0), 0.01), design)
+    return LevelPlan(injected=injected, fits=_allocate(fits, weights))
 
 
-def _grid(count: int, largest: float, design: str) -> tuple[float, ...]:
+def _level_grid(count: int, largest: float, design: str) -> tuple[float, ...]:
     """Return levels from 0 to the largest, crowded at 0 or at equal distances."""
-    curved = 2 if design == "optimal" else 1
-    return tuple(largest * (level / (count - 1)) ** curved for level in range(count))
+    exponent = 2 if design == "optimal" else 1
+    return tuple(largest * (level / (count - 1)) ** exponent for level in range(count))
 
 
-def _weights(levels: Sequence[float], distance: float, design: str) -> list[float]:
+def _level_weights(levels: Sequence[float], distance: float, design: str) -> list[float]:
     """Return how much of the refits each level deserves when the target is a distance below 0."""
     return [1 / (level + distance) if design == "optimal" else 1.0 for level in levels]
 
 
-def _spread(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
+def _allocate(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
     """Divide refits in proportion to weights, at least two each, none left over."""
     counts = [2] * len(weights)
     for _ in range(fits - sum(counts)):
-        needy = max(range(len(weights)), key=lambda level: weights[level] / counts[level])
-        counts[needy] += 1
+        neediest = max(range(len(weights)), key=lambda level: weights[level] / counts[level])
+        counts[neediest] += 1
     return tuple(counts)
 
 
@@ -249,8 +249,8 @@ def plan_fits(
     rows = max(sum(least.rows), extra - test * (1 + TEST_PARTS) - fragments)
     fragments = min(fragments, extra - rows - test * (1 + TEST_PARTS))
     measured = exposures(levels)[0 if from_zero else 1 :]
-    weights = _weights(measured, USUAL_DISTANCE, _design(levels))
-    return FitPlan(loco=loco, rows=_spread(rows, weights), fragments=fragments, test=test)
+    weights = _level_weights(measured, USUAL_DISTANCE, _design(levels))
+    return FitPlan(loco=loco, rows=_allocate(rows, weights), fragments=fragments, test=test)
 
 
 def choose_repeats(

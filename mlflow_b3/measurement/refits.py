@@ -371,16 +371,16 @@ def test_parts(fold: Fold) -> int:
     return 0 if rows < 2 else min(TEST_PARTS, rows)
 
 
-def _exchange(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Draw:
-    kept = _without(fold.training, dropped)
+def _exchange_rows(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Draw:
+    kept = _remove_rows(fold.training, dropped)
     return Draw(
         training=np.sort(np.concatenate([kept, injected])),
-        validation=_without(fold.validation, injected),
+        validation=_remove_rows(fold.validation, injected),
         held_back=np.sort(dropped),
     )
 
 
-def _without(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
+def _remove_rows(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
     """Return the rows that are not gone, in their order."""
     left = np.ones(int(rows.max()) + 1, dtype=bool)
     left[gone] = False
@@ -466,7 +466,7 @@ class InjectedRows(Kind):
         count = self.count(resampler, task)
         injected = self._balanced(resampler, fold.validation, count, task, 2)
         dropped = self._balanced(resampler, fold.training, count, task, 3)
-        return _exchange(fold, injected, dropped)
+        return _exchange_rows(fold, injected, dropped)
 
     def count(self, resampler: Resampler, task: Task) -> int:
         """Return how many rows of V̂ are put into T', rounded at random to be right on average.
@@ -553,7 +553,7 @@ class BrokenClusters(Kind):
         none = fold.validation[:0]
         injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
         dropped = second.choice(fold.training, len(injected), replace=False)
-        draw = _exchange(fold, injected, dropped)
+        draw = _exchange_rows(fold, injected, dropped)
         ascending = np.argsort(validation)
         return Draw(
             training=draw.training,
@@ -829,9 +829,9 @@ def time_limit(seconds: float | None, *, may_exit: bool = False) -> Iterator[Non
     if seconds is None:
         yield
         return
-    interrupt = _by_signal if _has_signal() else _by_thread
+    interrupt = _limit_by_signal if _has_signal() else _limit_by_thread
     if may_exit:
-        faulthandler.dump_traceback_later(2 * seconds + GRACE, exit=True, file=_nowhere())
+        faulthandler.dump_traceback_later(2 * seconds + GRACE, exit=True, file=_devnull())
     try:
         with interrupt(seconds):
             yield
@@ -845,7 +845,7 @@ def _has_signal() -> bool:
 
 
 @contextmanager
-def _by_signal(seconds: float) -> Iterator[None]:
+def _limit_by_signal(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal wants it
         raise RefitTimeout
 
@@ -856,9 +856,9 @@ def _by_signal(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with _whatever_comes_late():
+        with _ignore_late_timeout():
             signal.setitimer(signal.ITIMER_REAL, 0)
-        with _whatever_comes_late():
+        with _ignore_late_timeout():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             if left:  # somebody else's alarm, which goes on where it was
@@ -866,13 +866,13 @@ def _by_signal(seconds: float) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_REAL, left, again)
 
 
-def _whatever_comes_late() -> AbstractContextManager[None]:
+def _ignore_late_timeout() -> AbstractContextManager[None]:
     """Take no notice of a limit that is reached on the way out."""
     return suppress(RefitTimeout)
 
 
 @contextmanager
-def _by_thread(seconds: float) -> Iterator[None]:
+def _limit_by_thread(seconds: float) -> Iterator[None]:
     thread = ctypes.c_ulong(threading.get_ident())
     raised = ctypes.py_object(RefitTimeout)
     over = threading.Event()
@@ -888,21 +888,21 @@ def _by_thread(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with _whatever_comes_late():
+        with _ignore_late_timeout():
             over.set()
-        with _whatever_comes_late():
+        with _ignore_late_timeout():
             over.set()
             watcher.join()
 
 
-_NOWHERE: list[int] = []
+_DEVNULL: list[int] = []
 
 
-def _nowhere() -> int:
+def _devnull() -> int:
     """Return a file that nobody reads, opened once."""
-    if not _NOWHERE:
-        _NOWHERE.append(os.open(os.devnull, os.O_WRONLY))
-    return _NOWHERE[0]
+    if not _DEVNULL:
+        _DEVNULL.append(os.open(os.devnull, os.O_WRONLY))
+    return _DEVNULL[0]
 
 
 # --- One refit: train on the rows of a task, score the rows it left out, and report what went wrong
@@ -953,7 +953,7 @@ class Refitter:
         started = time.perf_counter()
         try:
             with (
-                _caught(catch_warnings) as caught,
+                _record_warnings(catch_warnings) as caught,
                 time_limit(self.seconds_at_most, may_exit=may_exit),
             ):
                 result = self._fit_and_score(task, draw)
@@ -963,7 +963,7 @@ class Refitter:
             limit = f"the refit took longer than fit_timeout, {self.seconds_at_most:g} s"
             result = {"error": f"TimeoutError: {limit}", "timed_out": True}
         except Exception as error:  # whatever a learner raises is reported, never lost
-            result = {"error": f"{_cause(error)}\n\n{traceback.format_exc()}"}
+            result = {"error": f"{_describe_error(error)}\n\n{traceback.format_exc()}"}
         texts = {f"{w.category.__name__}: {w.message}" for w in caught}
         seconds = time.perf_counter() - started
         return Outcome(task=task, seconds=seconds, warnings=tuple(sorted(texts)), **result)
@@ -1005,7 +1005,7 @@ class Refitter:
 
 
 @contextmanager
-def _caught(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
+def _record_warnings(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
     if not wanted:
         yield []
         return
@@ -1014,7 +1014,7 @@ def _caught(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
         yield caught
 
 
-def _cause(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return what an exception says in its first line; the last may be a detail or a drawing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Lower limits by the shape of the loss curve, checks of that shape, and intervals of e_0."""
+"""Lower limits from the shape of the loss curve, checks of that shape, and intervals for e_0."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,10 +13,10 @@ from scipy.stats import qmc
 from mlflow_b3.estimation.problem import Extrapolation
 from mlflow_b3.results import Result
 
-# --- Lower limits that rest on the shape of the loss curve, and the checks of that shape
+# --- Lower limits from the shape of the loss curve, and checks of that shape
 
 REJECTED_Z = 1.96
-#: The part of the measured range, and the fewest levels, whose curvature counts by itself.
+#: The lowest levels have a curvature check of their own: this part of the range, at least this many.
 NEAR, NEAR_LEVELS = 0.4, 4
 SECANT_CONFIDENCE = 0.95
 Array = NDArray[np.float64]
@@ -24,15 +24,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeCheck(Result):
-    """Whether the measured curve is decreasing and convex.
+    """Tests of whether the measured curve is decreasing and convex.
 
     Attributes
     ----------
     slope_z, curvature_z : float
-        z-scores of the slope of a line and of the curvature of a parabola through the curve.
+        z-scores of the slope of a line and of the curvature of a parabola fitted to the curve.
     near_curvature_z : float
-        z-score of the curvature of a parabola through the lowest levels, those up to 40% of the
-        largest one and four at least; 0 with fewer levels, and in records of earlier versions.
+        z-score of the curvature of a parabola fitted to the lowest levels: those up to 40% of the
+        largest one, and at least four. 0 with fewer levels, and in records of earlier versions.
     """
 
     slope_z: float
@@ -41,27 +41,28 @@ class ShapeCheck(Result):
 
     @property
     def decreasing(self) -> bool:
-        """False when the curve rises beyond its noise: leaked rows hurt."""
+        """False when the curve rises by more than its noise: leaked rows hurt."""
         return self.slope_z <= REJECTED_Z
 
     @property
     def convex(self) -> bool:
-        """False when the curve bends downwards beyond its noise."""
+        """False when the curve bends downwards by more than its noise."""
         return self.curvature_z >= -REJECTED_Z
 
     @property
     def supports_convexity(self) -> bool:
-        """Whether the curve is convex beyond its noise, as a whole and where it is extrapolated from.
+        """Whether the data show a convex curve, both overall and at the levels nearest to no leakage.
 
-        The lower 97.5% confidence limits of both curvatures must be above 0. Not to reject a
-        convex curve is much less: noise hides any shape. The lowest levels count by themselves
-        because a curve whose first leaked row changes little bends down there, and up as a whole.
+        The lower 97.5% confidence limits of both curvatures must be above 0. Failing to reject a
+        convex curve is much weaker, because noise hides any shape. The lowest levels are tested
+        separately: if the first leaked row changes little, the curve bends down there even though
+        it bends up overall.
         """
         return min(self.curvature_z, self.near_curvature_z) > REJECTED_Z
 
 
 def check_shape(problem: Extrapolation) -> ShapeCheck:
-    """Test slope and curvature of the measured curve against its whole covariance."""
+    """Test the slope and curvature of the measured curve, using its full covariance."""
     exposure = problem.exposure
     limit = exposure[0] + NEAR * float(np.ptp(exposure))
     near = max(NEAR_LEVELS, int(np.sum(exposure <= limit)))
@@ -73,7 +74,7 @@ def check_shape(problem: Extrapolation) -> ShapeCheck:
 
 
 def _z_score(problem: Extrapolation, order: int, levels: int | None = None) -> float:
-    """Return the z-score of the highest coefficient of a polynomial fitted to the first levels."""
+    """Return the z-score of the leading coefficient of a polynomial fitted to the first levels."""
     if len(problem.exposure) < order + 1:
         return 0.0
     row = np.zeros(len(problem.exposure))
@@ -82,7 +83,7 @@ def _z_score(problem: Extrapolation, order: int, levels: int | None = None) -> f
     ]
     error = float(np.sqrt(max(0.0, float(row @ problem.covariance @ row))))
     value = float(row @ problem.loss)
-    # a noise-free curve has no error to compare with, only rounding
+    # the standard error of a noise-free curve is rounding error
     return value / error if error > 1e-12 * max(1.0, float(np.abs(problem.loss).max())) else 0.0
 
 
@@ -93,16 +94,16 @@ def _coefficient_map(exposure: Array, stderr: Array, order: int) -> Array:
 
 
 def secant_limit(problem: Extrapolation) -> float:
-    """Return the one-sided 95% lower limit of a secant of the curve, read at no leakage.
+    """Return the one-sided 95% lower limit of a secant of the curve, evaluated at no leakage.
 
-    A secant of a convex curve lies below it outside of its two levels, so
+    A secant of a convex curve lies below the curve outside its two levels, so
 
         e_0 ≥ b(0) + |x*|·(b(0) - b(x_m))/x_m
 
-    with the largest measured level x_m; with one direction and x_m = 1 this is
+    where x_m is the largest measured level. With one direction and x_m = 1 this is
     e_0 ≥ (LOCO - p0·e_in)/(1 - p0). The noise of the two losses is subtracted, so the limit can
-    fall below LOCO. It needs no degree and no tuning, but it is no guarantee: it holds for curves
-    that are convex, also to the left of all levels, where nothing is measured.
+    fall below LOCO. It needs no degree and no tuning, but it is not a guarantee: the curve must
+    also be convex to the left of all levels, where nothing is measured.
     """
     exposure = problem.exposure
     reach = float(exposure[-1] - exposure[0])
@@ -118,9 +119,9 @@ def secant_limit(problem: Extrapolation) -> float:
 def lower_limit(problem: Extrapolation, confidence: float) -> float:
     """Return a simultaneous lower confidence limit for e_0 of a decreasing and convex curve.
 
-    Lines through the first r levels lie below a convex curve to the left of these levels, so each
-    of them, read at x*, underestimates e_0; so does b(0) itself. The limit is the largest of
-    their values less c standard errors, with c the quantile of the joint maximum.
+    Lines through the first r levels lie below a convex curve to the left of these levels. Each
+    line evaluated at x* therefore underestimates e_0, and so does b(0) itself. The limit is the
+    largest of these values minus c standard errors, where c is the quantile of the joint maximum.
     """
     rows = [np.eye(len(problem.exposure))[0]]
     for count in _line_lengths(len(problem.exposure)):
@@ -138,7 +139,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
 
 
 def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:
-    """Return the weights with which a weighted line reads the losses at the target."""
+    """Return the weights of the losses in a weighted line evaluated at the target."""
     weights = stderr**-2 / np.sum(stderr**-2)
     centred = exposure - weights @ exposure
     slope = weights * centred / float(weights @ centred**2)
@@ -146,7 +147,7 @@ def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:
 
 
 def _line_lengths(levels: int) -> list[int]:
-    """Return how many of the first levels to draw lines through: all of 2 … m, or ten of them."""
+    """Return the numbers of first levels to fit lines to: all of 2 … m, or ten of them."""
     if levels <= 11:
         return list(range(2, levels + 1))
     return [int(count) for count in np.unique(np.geomspace(2, levels, 10).round())]
@@ -163,8 +164,8 @@ def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: flo
     return float(np.quantile(points, level))
 
 
-# The quantile is an integral, not an experiment: it is always taken over the same points, which
-# are spread evenly (Sobol) and need not be many.
+# The quantile is an integral. It is always computed over the same evenly spread (Sobol) points, so
+# a moderate number of them is enough.
 LOG_POINTS = 12
 
 
@@ -187,7 +188,7 @@ def _chi_points(size: int, freedom: float) -> Array:
     return np.asarray(np.sqrt(squares / freedom))
 
 
-# --- Confidence intervals for e_0 that contain noise and extrapolation alike
+# --- Confidence intervals for e_0 that cover both noise and extrapolation
 
 CONFIDENCE = 0.95
 POWERS = np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 19, 24, 30, 40, 55, 75, 100])
@@ -204,32 +205,33 @@ def interval(
 ) -> tuple[float, float]:
     """Return a 95% interval for e_0.
 
-    The lower end is `lower_limit`, the upper end `upper_limit`, but not below e_0 + t standard errors
-    of the estimate; each has half of the error probability. Where the curve is not decreasing or not convex, or the estimate does not use that
-    it is, the ends are e_0 ∓ t standard errors of the estimate instead, spread over other readings
-    of the curve.
+    The lower end is `lower_limit`. The upper end is `upper_limit`, but at least e_0 + t standard
+    errors of the estimate. Each end has half of the error probability. If the curve is not
+    decreasing or not convex, or the estimate does not rely on that shape, the ends are e_0 ∓ t
+    standard errors of the estimate, widened to include the other readings of the curve.
 
     Parameters
     ----------
     problem : Extrapolation
-        Its covariance must hold everything that is uncertain: refits, clusters, the rows that
-        leaked. Intervals from refits alone cover 13-75% instead of 95%.
+        Its covariance must include every source of uncertainty: refits, clusters, and the rows
+        that leaked. Intervals from refits alone cover 13-75% instead of 95%.
     e0 : float
-        The estimate; always inside the interval.
+        The estimate. It always lies inside the interval.
     shaped : bool
-        The estimate rests on a decreasing and convex curve, and the curve does not contradict it.
+        Whether the estimate assumes a decreasing and convex curve and the data do not contradict
+        that shape.
     bound : float or None
         The largest possible loss M.
     noise_weights : numpy.ndarray
         The estimate as a linear function of the curve, for the fallback.
     readings : tuple of float
-        What other curves would read at the target, for the fallback.
+        Values of other curves at the target, for the fallback.
 
     Notes
     -----
-    Where few clusters with large losses make all levels rise and fall together, the curve that fits
-    best by the estimated covariance lies far below all of them (Peelle's puzzle), and so would the
-    upper end: the noise of the estimate itself is the least that it must hold.
+    If a few clusters with large losses make all levels rise and fall together, the best-fitting
+    curve under the estimated covariance lies far below all levels (Peelle's puzzle), and so would
+    the upper end. The interval therefore covers at least the noise of the estimate itself.
     """
     level = 1 - (1 - CONFIDENCE) / 2
     quantile = _quantile(level, problem.freedom)
@@ -257,9 +259,9 @@ def noise_error(problem: Extrapolation, weights: Array) -> float:
 def upper_limit(problem: Extrapolation, quantile: float) -> float:
     """Return the largest e_0 of a curve Σ_k a_k (1-x)^k, a_k ≥ 0, that the data allow.
 
-    The data allow a curve when its χ² exceeds the least possible one by at most quantile².
-    Powers go up to the sharpness of the curve: without such a limit no upper bound below the
-    largest loss exists, because a curve may rise arbitrarily fast to the left of all levels.
+    The data allow a curve if its χ² exceeds the minimum χ² by at most quantile². Powers go up to
+    the sharpness of the curve. Without that limit there is no upper bound below the largest
+    possible loss, because a curve may rise arbitrarily fast to the left of all levels.
     """
     powers = np.append(POWERS[problem.sharpness > POWERS], problem.sharpness)
     design, loss = _whitened(problem, (1 - problem.exposure)[:, None] ** powers)
@@ -278,16 +280,16 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
         low, high = high, high + 3 * (high - low)
     else:
         return float("inf")
-    if excess(low) > 0:  # rounding: nothing beyond the best fit is allowed
+    if excess(low) > 0:  # rounding error: only the best fit is allowed
         return low
     return float(brentq(excess, low, high, xtol=1e-2 * step))
 
 
 def _whitened(problem: Extrapolation, columns: Array) -> tuple[Array, Array]:
-    """Return columns and losses with independent unit noise, in as few rows as hold them."""
+    """Return columns and losses with independent unit noise, reduced to as few rows as possible."""
     both = np.column_stack([columns, problem.loss])
     variance = np.diag(problem.covariance)
-    # refits without noise leave the covariance singular
+    # noise-free refits make the covariance singular
     ridge = 1e-10 * float(variance.sum())
     if np.count_nonzero(problem.covariance) <= len(variance):
         both = both / np.sqrt(variance + ridge)[:, None]
@@ -305,7 +307,7 @@ def _best_fit(design: Array, loss: Array, goal: Array) -> tuple[float, float]:
 
 
 def _constrained_chi_square(design: Array, loss: Array, goal: Array, value: float) -> float:
-    """Return the least χ² among curves with goal·a = value."""
+    """Return the minimum χ² over curves with goal·a = value."""
     stiffness = 1e4 * max(1.0, float(np.abs(design).max())) / float(np.abs(goal).max())
     stacked = np.vstack([design, stiffness * goal])
     padded = np.append(loss, stiffness * value)

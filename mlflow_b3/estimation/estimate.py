@@ -1,4 +1,4 @@
-"""`estimate`: the loss on new clusters from a loss curve and a leaked share."""
+"""`estimate`: the loss on new clusters, from a loss curve and a leaked share."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from mlflow_b3.estimation.published import (
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
-# --- Which estimator, and with which options
+# --- Estimators and their options
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ OBJECTIVES = ("norm", "squared")
 TRENDS = tuple(f"trend{order}{end}" for end in ("", "+mono") for order in (2, 3, 4))
 METHODS = ("auto", "power", "least-squares", "mono", *TRENDS, "basis", "sketch")
 
-#: The options of each method, with the values that they have unless given.
+#: The options of each method, with their default values.
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in METHODS},
     **{name: {"smoothing": 10.0, "objective": "norm"} for name in TRENDS},
@@ -52,7 +52,7 @@ class CurveFit(Protocol):
         """The loss on new clusters."""
 
     def at(self, exposure: Array) -> Array:
-        """Return the fitted curve at some exposures."""
+        """Return the fitted curve at the given exposures."""
 
     def losses(self, leaked: Array, leakable: int) -> Array:
         """Return e_j: the loss with j of the `leakable` rows in training."""
@@ -60,27 +60,29 @@ class CurveFit(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Result):
-    """An estimator with its options; those that it does not have are None.
+    """An estimator and its options. Options that the estimator does not have are None.
 
     Attributes
     ----------
     name : str
-        `power` (`auto` is the same), or one of the papers' estimators: `least-squares`, the system
-        Ae = b as it is; `mono`, with decreasing losses; `trend2`, `trend3` and `trend4`, with
-        smooth losses; `trend2+mono`, `trend3+mono` and `trend4+mono`, with both; `basis`, a
-        polynomial; `sketch`, losses in groups.
+        `power` (also called `auto`), or one of the papers' estimators: `least-squares`, the plain
+        system Ae = b; `mono`, with decreasing losses; `trend2`, `trend3` and `trend4`, with smooth
+        losses; `trend2+mono`, `trend3+mono` and `trend4+mono`, with both; `basis`, a polynomial;
+        `sketch`, losses in groups.
     order : int
-        Of the polynomial of `basis`: 2, the papers also use 7.
+        Order of the polynomial of `basis`. The default is 2; the papers also use 7.
     smoothing : float
-        λ of the trend filters, 10 as in the papers' experiments, and of `sketch`, 0.1. One λ does
-        not fit all: it smooths less the more levels and the more training rows there are.
+        λ. The default is 10 for the trend filters, as in the papers' experiments, and 0.1 for
+        `sketch`. No single λ suits every curve: the same λ smooths less with more levels and more
+        training rows.
     objective : {"norm", "squared"}
-        What trend filters and `sketch` minimise: ‖Ae-b‖ + λ‖De‖, as the authors' program does,
-        for which their λ were chosen, or ‖Ae-b‖² + λ‖De‖², which the papers print.
+        What trend filters and `sketch` minimise. "norm" is ‖Ae-b‖ + λ‖De‖, which the authors'
+        program minimises and for which they chose λ. "squared" is ‖Ae-b‖² + λ‖De‖², which the
+        papers print.
     groups : int
-        k of `sketch`.
+        Number of groups k of `sketch`.
     grouping : {"means", "blocks", "medoids"}
-        What stands for a group of `sketch`.
+        What represents a group of `sketch`.
 
     Examples
     --------
@@ -104,7 +106,7 @@ class Method(Result):
     grouping: str | None = None
 
     def __post_init__(self) -> None:
-        """Fill in the values of options that were not given; refuse what cannot be."""
+        """Fill in default values and check all options."""
         choose("method", self.name, METHODS)
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
         given = {name: value for name, value in given.items() if value is not None}
@@ -122,13 +124,13 @@ class Method(Result):
 
 
 def as_method(method: str | Method, **options: Any) -> Method:
-    """Return a method of some name with options.
+    """Return the `Method` with a given name and options.
 
     Parameters
     ----------
     method : str or Method
     **options
-        Those of `Method` that the method has; only with a name.
+        Options of the method, see `Method`. Allowed only if `method` is a name.
     """
     if isinstance(method, Method):
         if options:
@@ -178,7 +180,7 @@ _CHECKS: dict[str, Any] = {
 def check_size(
     method: Method, levels: int, leakable: int, *, largest: int = LARGEST_SYSTEM
 ) -> None:
-    """Raise an `InputError` when a curve has too few levels, or too many losses, for a method.
+    """Raise an `InputError` if a curve has too few levels or too many losses for a method.
 
     Parameters
     ----------
@@ -187,7 +189,7 @@ def check_size(
     leakable : int
         The largest j of e_j.
     largest : int
-        The most leaked rows for which all losses are solved for.
+        The largest number of leaked rows for which the full system is solved.
     """
     if levels < 2:
         raise InputError("the curve has one level only; measure at least two.")
@@ -206,7 +208,7 @@ def check_size(
             f"measure more levels, or use {way_out}."
         )
     if method.name == "sketch" and method.options["grouping"] != "means":
-        # a binomial distribution is at most √m/2 wide; further apart, levels fall between columns
+        # a binomial distribution is at most √m/2 wide; columns further apart leave levels uncovered
         fewest = math.ceil(math.sqrt(leakable) / 3)
         if method.options["groups"] < fewest:
             raise InputError(
@@ -231,12 +233,12 @@ def _needed_levels(method: Method, leakable: int) -> tuple[int, str]:
         columns = min(method.options["groups"], leakable) + 1
         if not method.options["smoothing"]:
             return columns, "fewer groups or some smoothing"
-    # fewer levels than that leave the polynomial open that is not penalised
+    # with fewer levels, the polynomial that smoothing does not penalise is undetermined
     return min(_smoothness_order(method), columns), "the method 'power'"
 
 
 def solves_in_full(method: Method) -> bool:
-    """Return whether a method solves for every loss e_0 … e_m, which takes time for large m."""
+    """Return whether a method solves for every loss e_0 … e_m, which is slow for large m."""
     if method.name == "sketch":
         return bool(method.options["grouping"] == "medoids")
     return method.name not in ("power", "basis")
@@ -249,7 +251,7 @@ def _smoothness_order(method: Method) -> int:
 
 
 def fit_curve(problem: Extrapolation, method: Method) -> PowerFit | PublishedFit:
-    """Fit the curve of a method, without its uncertainty."""
+    """Fit the curve with one method, without its uncertainty."""
     check_size(method, len(problem.exposure), problem.leakable)
     if method.name == "power":
         return fit_power(problem)
@@ -266,7 +268,7 @@ def fit_curve(problem: Extrapolation, method: Method) -> PowerFit | PublishedFit
 
 
 def fit_all(problems: Sequence[Extrapolation], method: Method) -> list[PowerFit | PublishedFit]:
-    """Fit several readings of one curve; where only the target differs, one fit of `power` does."""
+    """Fit several problems of one curve. `power` is fitted once if only the target differs."""
     fits = [fit_curve(problems[0], method)]
     first = fits[0]
     for problem in problems[1:]:
@@ -278,7 +280,7 @@ def fit_all(problems: Sequence[Extrapolation], method: Method) -> list[PowerFit 
 
 
 def is_accurate(fit: PowerFit | PublishedFit) -> bool:
-    """Return False when a solver's result could not be confirmed."""
+    """Return False if a solver's result could not be confirmed."""
     return fit.accurate if isinstance(fit, PublishedFit) else True
 
 
@@ -292,37 +294,37 @@ Range = Number | tuple[Number, Number]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Result):
-    """The loss on new clusters, with everything that qualifies it.
+    """The estimated loss on new clusters, with its uncertainty and diagnostics.
 
     Attributes
     ----------
     e0 : float
-        e_0, bias-corrected; not always more accurate than the uncorrected loss. At most the
-        largest possible loss.
+        e_0, corrected for bias. It never exceeds the largest possible loss, and it is not always
+        more accurate than the uncorrected loss.
     interval : tuple of float
-        95% interval that contains noise, extrapolation and the range of p0.
+        95% interval that covers noise, extrapolation and the range of p0.
     secant : float or None
-        Lower limit (one-sided 95%) that holds if the curve is convex: a secant with its noise
-        subtracted, see `secant_limit`. None unless the measured curve supports convexity, see
+        One-sided 95% lower limit for a convex curve: a secant with its noise subtracted, see
+        `secant_limit`. None unless the measured curve supports convexity, see
         `ShapeCheck.supports_convexity`.
     losses : tuple of float
         e_j at each of `leaked`.
     leaked : tuple of int
-        j: number of leaked rows in training; all from 0 on, or 1001 of them when there are more.
+        j: numbers of leaked rows in training, from 0. At most 1001 values are listed.
     residual : float
         ‖fitted curve - measured curve‖₂, as in the papers.
     method : str
         The name of the method that was used.
     shares : LeakShares
-        The leaked shares; the middle where a range was given.
+        The leaked shares; the middle of the range if a range was given.
     shape : ShapeCheck
     noise : float
-        Standard error that the noise of the losses alone gives to e_0; the rest of the interval is
+        Standard error of e_0 from the noise of the losses alone. The rest of the interval is
         extrapolation.
     accurate : bool
         False when a solver's result could not be confirmed.
     sketch_error : float or None
-        For `sketch`: a bound on the error of sketching as a multiple of e_0; see `fit_sketch`.
+        For `sketch`: a bound on the sketching error, as a multiple of e_0; see `fit_sketch`.
 
     Examples
     --------
@@ -356,7 +358,7 @@ class Estimate(Result):
 
     @property
     def extrapolated(self) -> bool:
-        """Whether most of the interval comes from extrapolation: more refits would not help."""
+        """Whether most of the interval comes from extrapolation, so more refits would not help."""
         return self.interval[1] - self.interval[0] > 2 * (2 * 1.96 * self.noise)
 
 
@@ -380,19 +382,19 @@ def estimate(
         "auto" is "power"; the papers' estimators are "least-squares", "mono", "trend2" to "trend4",
         "trend2+mono" to "trend4+mono", "basis" and "sketch".
     p0_validation : float
-        p_V: the share of rows in V̂ that belong to the training clusters. It needs the curve's
+        p_V: the share of rows in V̂ that belong to the training clusters. Requires a curve with
         `training_loss`.
     bound : float, optional
-        The largest possible loss M; it limits the interval.
+        The largest possible loss M. It limits the estimate and the interval.
     **options
         Options of the method, such as `order=7` for "basis"; see `Method`.
 
     Notes
     -----
-    The interval of the papers' estimators is e_0 ∓ t standard errors, from the linear map that the
-    estimator applies to the losses, or its derivative where it is not linear. It holds the noise of
-    the curve, but not the bias of smoothing, constraints, groups or a polynomial that is too low;
-    that of `power` holds the extrapolation as well.
+    For the papers' estimators the interval is e_0 ∓ t standard errors, computed from the linear map
+    that the estimator applies to the losses, or from its derivative if it is not linear. It covers
+    the noise of the curve, but not the bias of smoothing, constraints, groups or a polynomial of
+    too low an order. The interval of `power` covers the extrapolation as well.
 
     References
     ----------
@@ -438,7 +440,11 @@ def estimate_range(
     bound: float | None = None,
     centre: float | None = None,
 ) -> Estimate:
-    """Estimate in the middle of a range of shares, or at its centre, with an interval over it."""
+    """Estimate e_0 over a range of shares.
+
+    The estimate is taken at `centre`, by default the middle of the range. The interval covers the
+    whole range.
+    """
     value = (low + high) / 2 if centre is None else centre
     middle = solve(problem(value), shares, method=method, bound=bound)
     if low == high:
@@ -491,7 +497,7 @@ def solve(
 def ends_of(
     fit: PowerFit | PublishedFit, problem: Extrapolation, shape: ShapeCheck, bound: float | None
 ) -> tuple[tuple[float, float], float]:
-    """Return the interval of a fit's e_0, and the standard error that noise alone gives to it."""
+    """Return the interval for a fit's e_0, and its standard error from noise alone."""
     published = fit if isinstance(fit, PublishedFit) else None
     reads = published.reads if published else _parabola_weights(problem)
     e0 = possible(fit.e0, bound)
@@ -512,12 +518,12 @@ def residual_of(fit: CurveFit, problem: Extrapolation) -> float:
 
 
 def possible(value: float, bound: float | None) -> float:
-    """Return the nearest possible loss: from 0 to the bound, where there is one."""
+    """Clip a loss to [0, bound], if there is a bound."""
     return value if bound is None else min(max(value, 0.0), bound)
 
 
 def check_bound(bound: object) -> None:
-    """Raise an `InputError` unless a bound on the loss is None or a positive number."""
+    """Raise an `InputError` unless the bound on the loss is None or a positive number."""
     number = isinstance(bound, (int, float, np.number)) and not isinstance(bound, bool)
     if bound is not None and not (number and 0 < float(bound) < np.inf):  # type: ignore[arg-type]
         raise InputError(
@@ -526,7 +532,7 @@ def check_bound(bound: object) -> None:
 
 
 def _parabola_weights(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the weights with which a parabola reads the curve at x*."""
+    """Return the weights of the losses in a fitted parabola evaluated at x*."""
     order = min(2, len(problem.exposure) - 1)
     design = np.vander(problem.exposure, order + 1, increasing=True)
     inverse = np.linalg.pinv(design / problem.stderr[:, None]) / problem.stderr
@@ -534,7 +540,7 @@ def _parabola_weights(problem: Extrapolation) -> np.ndarray[tuple[int], np.dtype
 
 
 def one_share(name: str, value: object) -> float:
-    """Return a single share in [0, 1)."""
+    """Return a share as a float, or raise an `InputError` unless it lies in [0, 1)."""
     refuse_seen(name, value)
     try:
         share = float(value)  # type: ignore[arg-type]
@@ -548,7 +554,7 @@ def one_share(name: str, value: object) -> float:
 
 
 def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:
-    """Return (low, high) of a number or a pair; shares must lie in [0, 1)."""
+    """Return (low, high) from a number or a pair of shares in [0, 1)."""
     refuse_seen(name, value)
     try:
         pair = (float(value), float(value))  # type: ignore[arg-type]
@@ -567,23 +573,23 @@ def as_range(name: str, value: Range | Sequence[Number]) -> tuple[float, float]:
     return pair
 
 
-# --- The whole distribution of the loss on new clusters, not only its mean
+# --- The distribution of the loss on new clusters
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossDistribution(Result):
-    """Shares of rows of new clusters whose loss exceeds some thresholds.
+    """For each threshold, the share of rows of new clusters whose loss exceeds it.
 
     Attributes
     ----------
     thresholds : tuple of float
         Increasing.
     exceeding : tuple of float
-        P(loss > t) on new clusters; never increasing.
+        P(loss > t) on new clusters; non-increasing.
     low, high : tuple of float
-        95% interval at each threshold by itself.
+        Pointwise 95% interval at each threshold.
     uncorrected : tuple of float
-        P(loss > t) on the folds as they are.
+        P(loss > t) on the unchanged folds.
 
     Examples
     --------
@@ -603,9 +609,9 @@ class LossDistribution(Result):
     uncorrected: tuple[float, ...]
 
     def quantile(self, share: float) -> tuple[float | None, float | None]:
-        """Return thresholds (low, high) between which a quantile of the loss lies.
+        """Return the thresholds (low, high) that enclose a quantile of the loss.
 
-        None where the quantile is below all thresholds or above all of them.
+        An end is None if the quantile lies below or above all thresholds.
         """
         if not 0 < share < 1:
             raise InputError(f"share={share!r} must lie in (0, 1).")
@@ -630,17 +636,17 @@ def estimate_distribution(
     thresholds : sequence of float
         Increasing.
     curves : sequence of LossCurve
-        For each threshold t, the share of rows with a loss above t as a loss curve.
+        One loss curve for each threshold t: the share of rows with a loss above t.
     p0, method, p0_validation, **options
         As in `estimate`.
 
     Notes
     -----
-    The papers extend B3 to a histogram of the loss (UAI 2017, section 5). Here each threshold is
-    one more loss, 1[loss > t]: unlike the share of a single bin it falls with leakage whenever
-    leakage makes losses stochastically smaller, so that the shape the estimators rest on is the
-    same. Shares that are not in order after separate estimation are put in order by isotonic
-    regression.
+    The papers extend B3 to a histogram of the loss (UAI 2017, section 5). Here each threshold
+    defines a loss of its own, 1[loss > t]. Unlike the share of a single bin, it falls with leakage
+    whenever leakage makes losses stochastically smaller, so the estimators can assume the same
+    shape. Each threshold is estimated separately; isotonic regression then makes the shares
+    monotone.
 
     Examples
     --------
@@ -672,7 +678,7 @@ def estimate_distribution(
 def distribution_of(
     thresholds: Sequence[float], results: Sequence[Estimate], uncorrected: Sequence[float]
 ) -> LossDistribution:
-    """Put estimates at single thresholds together."""
+    """Combine the estimates of single thresholds."""
 
     def ordered(values: Sequence[float]) -> tuple[float, ...]:
         kept = np.clip(np.asarray(values, float), 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Pattern `fragments`: clusters that linkage has split, an exact mixture of seen and new."""
+"""Pattern `fragments`: linkage splits clusters, so the loss is a mixture of seen and new clusters."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Share = SeenShare | float | int
 
 @dataclass(frozen=True, kw_only=True)
 class DoseEstimate(Result):
-    """e_0 if linkage broke clusters in another way; what fragments gain is taken as stated.
+    """e_0 if linkage broke clusters in another way, with the saturation left as measured.
 
     Attributes
     ----------
@@ -51,12 +51,12 @@ class FragmentEstimate(Result):
     ----------
     e0 : float
     interval : tuple of float
-        95%, over clusters and refits, and over the range of the share.
+        95% interval over clusters, refits and the range of the share.
     seen_share : float
         s: share of the validation rows whose true cluster also has rows in training; the middle
-        of a range.
+        of the range if a range was given.
     doses : tuple of DoseEstimate
-        e_0 for fragments of other sizes, as far as they were measured.
+        e_0 for the other fragment sizes that were measured.
 
     Examples
     --------
@@ -76,9 +76,9 @@ class FragmentEstimate(Result):
 def seen_share(split_rate: float, folds: Sequence[FoldSummary], *, parts: int = 2) -> SeenShare:
     """Return s, the share of validation rows with true mates in training.
 
-    A row whose true cluster is split in f ids is seen unless the f-1 others all fell into its own
-    fold. With G_T ids in training and G_V in validation, its own among them, that has probability
-    C(G_V - 1, f - 1)/C(G_T + G_V - 1, f - 1); folds count by their validation rows.
+    A row whose true cluster is split into f ids is seen unless the f-1 other ids all fall into its
+    own fold. With G_T ids in training and G_V in validation, including its own, the probability of
+    that is C(G_V - 1, f - 1)/C(G_T + G_V - 1, f - 1). Folds are weighted by their validation rows.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ def seen_share(split_rate: float, folds: Sequence[FoldSummary], *, parts: int = 
     folds : sequence of FoldSummary
         For example `report.folds`.
     parts : int
-        f, the number of ids that a split cluster has.
+        f, the number of ids of a split cluster.
 
     Notes
     -----
     For K equal folds of many ids this is σ·(1 - K^(1-f)), the split-count identity of record
-    linkage; here the ids are drawn without replacement, which matters when they are few.
+    linkage. Here ids are drawn without replacement, which matters if there are few of them.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def _probability_apart_in_fold(fold: FoldSummary, others: int) -> float:
         fold.clusters_validation - 1,
         fold.clusters_training + fold.clusters_validation,
     )
-    # ids on both sides of given folds count twice, so more ids may be wanted than there are
+    # ids on both sides of user-defined folds count twice, so `others` can exceed what is available
     return 1 - math.comb(inside, others) / max(1, math.comb(all_ids - 1, others))
 
 
@@ -145,26 +145,26 @@ def estimate_fragments(
     Parameters
     ----------
     losses : FragmentLosses
-        Of an audit, or bare numbers.
+        From an audit, or built from plain numbers.
     seen_share : SeenShare or float, or a pair (low, high) of them
-        s; the estimate is given for the middle of a range.
+        s. For a range, e_0 is estimated at its middle.
     bound : float, optional
         The largest possible loss M.
 
     Notes
     -----
-    e_0 = (LOCO - s·e_seen)/(1-s). Nothing is extrapolated beyond the mixture; what it rests on is
+    e_0 = (LOCO - s·e_seen)/(1-s). Nothing is extrapolated beyond the mixture. The assumption is
     that clusters broken on purpose are broken like those that linkage broke.
 
-    It would be exact if breaking a fragment once more changed nothing. But a share s of the rows
-    is seen already, and where their clusters are broken on purpose they gain again, so that e_seen
-    is measured too low. With the gain D = LOCO - e_seen that broken clusters show, and the part ρ of
-    it that fragments show (`FragmentLosses.saturation`),
+    The mixture would be exact if breaking a fragment once more changed nothing. But a share s of
+    the rows is already seen, and breaking their clusters on purpose adds to their gain, so the
+    measured e_seen is too low. Let D = LOCO - e_seen be the gain of broken clusters, and ρ the part
+    of it that fragments show (`FragmentLosses.saturation`). Then
 
         e_0 = LOCO + D·s·(1 - s·ρ)/(1 - s).
 
-    ρ = 0 gives the mixture back. ρ is measured by breaking clusters twice; what then remains is of
-    second order in s.
+    ρ = 0 gives the plain mixture. ρ is measured by breaking clusters twice; the remaining error is
+    of second order in s.
 
     Examples
     --------
@@ -188,22 +188,23 @@ def estimate_fragments(
 def weigh_fragments(
     losses: FragmentLosses, shares: Sequence[float], *, bound: float | None = None
 ) -> FragmentEstimate:
-    """Weight e_0 over how likely each share of seen rows is.
+    """Average e_0 over the distribution of the share of seen rows.
 
     Parameters
     ----------
     losses : FragmentLosses
     shares : sequence of float
-        Equally likely values of s, such as 200 quantiles of what linkage evidence says about it.
+        Equally likely values of s, such as 200 quantiles of its distribution given the linkage
+        evidence.
     bound : float, optional
         The largest possible loss M.
 
     Notes
     -----
-    At each s, e_0 has a t distribution about the solution of `estimate_fragments`. The weighted
-    distribution is their mixture; its median is the estimate and its 2.5% and 97.5% quantiles are
-    the interval, which so contains the uncertainty of s. The median, unlike the mean, does not
-    depend on whether s or e_0 is averaged.
+    At each s, e_0 has a t distribution around the solution of `estimate_fragments`. The result is
+    the mixture of these distributions: its median is the estimate, and its 2.5% and 97.5% quantiles
+    are the interval, which therefore covers the uncertainty of s. Unlike the mean, the median does
+    not depend on whether s or e_0 is averaged.
     """
     values = np.array([_share_range(share)[0] for share in shares])
     if not len(values):
@@ -245,10 +246,11 @@ def _dose_estimates(
 def tipping_split_rate(
     losses: FragmentLosses, folds: Sequence[FoldSummary], threshold: float
 ) -> float | None:
-    """Return the smallest split rate at which e_0 reaches a threshold t; None if none below 1 does.
+    """Return the smallest split rate below 1 at which e_0 reaches a threshold t, or None.
 
-    s* = (t - LOCO)/(t - e_seen), or where ρ > 0 the smaller root of ρD·s² - (D+τ)·s + τ = 0 with
-    τ = t - LOCO, divided by the probability that the parts of a split cluster are apart.
+    It is s* = (t - LOCO)/(t - e_seen), or for ρ > 0 the smaller root of ρD·s² - (D+τ)·s + τ = 0
+    with τ = t - LOCO, divided by the probability that the parts of a split cluster are in different
+    folds.
     """
     if not math.isfinite(threshold):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
@@ -267,8 +269,8 @@ def _share_range(value: object) -> tuple[float, float]:
     pair = value if isinstance(value, (tuple, list)) else (value, value)
     if any(isinstance(item, LeakShares) for item in pair):
         raise InputError(
-            f"seen_share={value!r} holds shares of pattern rows, which count misplaced rows. Split "
-            "clusters need the share of validation rows with mates in training: see seen_share()."
+            f"seen_share={value!r} holds shares of pattern rows, which count misplaced rows. For split "
+            "clusters give the share of validation rows with mates in training; see seen_share()."
         )
     try:
         low, high = (_share_value(item) for item in pair)
@@ -294,7 +296,7 @@ def _solve(losses: FragmentLosses, share: float, gain: float, bound: float | Non
 
 
 def mixture_weights(losses: FragmentLosses, share: float) -> NDArray[np.float64]:
-    """Return how far e_0 changes with LOCO, e_seen and the loss of clusters broken twice."""
+    """Return the derivatives of e_0 by LOCO, e_seen and the loss of clusters broken twice."""
     odds, again = share / (1 - share), losses.again_loss is not None
     kept = 1 - share * (1 - losses.again_rows)
     return np.array([1 + odds * kept, -odds * (kept + share * again), odds * share * again])

@@ -16,13 +16,14 @@ from mlflow_b3.results import Result
 
 LEVEL = 0.05
 POWER = 0.8
-#: Rows scored by the same few models are not independent: the plain paired t-test rejects up to 16%
-#: of true nulls. With these multiples of its variance it keeps its level (docs/leakage-test.md).
+#: Rows scored by the same few models are not independent, and the plain paired t-test rejects up to
+#: 16% of true nulls. With its variance multiplied by these factors it keeps its level
+#: (docs/leakage-test.md).
 VARIANCE_INFLATION = 3.0
-#: Where every row is trained on and validated, much of what models have in common cancels.
+#: If every row is both trained on and validated, much of the error shared by the models cancels.
 CROSSED_INFLATION = 2.0
 MINIMUM_UNITS = 3
-#: Large clusters are capped until the clusters are worth this share of as many equal ones.
+#: Large clusters are capped until the effective number of clusters reaches this share of their number.
 EFFECTIVE_SHARE = 0.5
 TESTS = ("paired", "welch", "permutation")
 LARGEST = sys.float_info.max
@@ -37,19 +38,19 @@ class LeakageTest(Result):
     ----------
     statistic, pvalue : float
     effect : float
-        Mean loss without less mean loss with the validation clusters in training; over clusters
-        that weigh by their rows, up to a cap.
+        Mean loss without minus mean loss with the validation clusters in training. Clusters are
+        weighted by their rows, up to a cap.
     interval : tuple of float
-        90% two-sided interval of the effect: its lower end is above 0 when H0′ is rejected at 5%.
+        Two-sided 90% interval of the effect. Its lower end is above 0 if H0′ is rejected at 5%.
     detectable : float
-        The smallest effect that this test would have found with probability 0.8.
+        The smallest effect that this test detects with probability 0.8.
     units : int
-        How many rows, clusters or folds the test counts as independent.
+        Number of rows, clusters or folds that the test treats as independent.
     method : {"paired", "welch", "permutation"}
     unit : {"rows", "clusters", "folds"}
-        What they are; with rows the test speaks of new rows of the same clusters.
+        What these units are. With rows, the conclusion is about new rows of the same clusters.
     arrangements : int or None
-        How often `permutation` dealt the rows to the clusters anew.
+        Number of rearrangements of the rows, for `permutation`.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class LeakageTest(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class _Effect:
-    """An estimated effect, its standard error, and the degrees of freedom of that."""
+    """An estimated effect with its standard error and degrees of freedom."""
 
     value: float
     error: float
@@ -94,7 +95,7 @@ class _Effect:
     def statistic(self) -> float:
         if self.error > 0:
             return self.value / self.error
-        # the same difference everywhere, most often none at all
+        # every difference is the same, usually 0
         return math.copysign(LARGEST, self.value) if self.value else 0.0
 
 
@@ -111,65 +112,69 @@ def leakage_test(
 ) -> LeakageTest:
     """Test whether a learner profits from having validation clusters in training.
 
-    H0′: e(p0) ≤ e(1), the loss of models trained on T̂ is no larger than that of models trained on
-    as many rows of V̂.
+    H0′: e(p0) ≤ e(1), that is, the loss of models trained on T̂ is no larger than the loss of models
+    trained on the same number of rows of V̂.
 
     Parameters
     ----------
     losses_without, losses_with : array of float
-        `paired` and `permutation`: losses of the same validation rows under models trained without
-        (on T̂) and with (on rows of V̂ outside of the row's part) their clusters. `welch`: mean
-        losses of disjoint validation folds under models trained on disjoint folds of T̂, and of V̂.
+        For `paired` and `permutation`: losses of the same validation rows under models trained
+        without their clusters (on T̂) and with their clusters (on rows of V̂ outside the row's part).
+        For `welch`: mean losses of disjoint validation folds under models trained on disjoint folds
+        of T̂, and of V̂.
     method : {"paired", "welch", "permutation"}
     clusters : array, optional
-        The cluster of each row, for `paired` and `permutation`: from ten clusters on they are the
-        independent units, below that the rows are.
+        For `paired` and `permutation`: the cluster of each row. With ten clusters or more, clusters
+        are the independent units; with fewer, rows are.
     crossed : bool
-        For `paired` and `permutation`: the losses come from cross-validation, in which every row
-        that is trained on is validated in another fold.
+        For `paired` and `permutation`: whether the losses come from cross-validation, where every
+        training row is validated in another fold.
     folds : array, optional
-        For `paired` and `permutation`: the outer fold of each row, for the variance of the models
-        that rows of a fold share. A row of it for each assignment, if there are several, over which
-        losses were averaged.
+        For `paired` and `permutation`: the outer fold of each row, to estimate the variance of the
+        models that rows of a fold share. If losses were averaged over several assignments of
+        clusters to folds, give a two-dimensional array with one row for each assignment.
     strata : array, optional
         For `welch` with several outer folds: the outer fold of each value, the same for both
-        samples. Samples are then compared within outer folds, which count alike.
+        samples. Samples are then compared within outer folds, which have equal weights.
     null_statistics : array of float
-        For `permutation`: the statistics of the paired test on rows whose cluster ids were dealt
-        anew, refits included.
+        For `permutation`: the paired statistics after permuting the cluster ids of the rows and
+        refitting.
 
     Notes
     -----
-    Rejecting says that leakage, if there is any, biases the score. It does not say that rows are
-    misclustered; not rejecting proves neither that they are not nor that the learner is immune.
+    A rejection means that leakage, if there is any, biases the score. It does not mean that rows
+    are misclustered. A failure to reject shows neither that no row is misclustered nor that the
+    learner is immune.
 
     `welch` is the published form: T = (z̄ - z̄′) / √(s²/k + s′²/k) with Welch's degrees of freedom
-    (the paper does not give any). It keeps its level and finds little; see docs/leakage-test.md.
+    (the paper does not give any). It keeps its level but has little power; see
+    docs/leakage-test.md.
 
-    `paired` is ours. With x_g the mean difference of cluster g and w_g its weight, the effect is
-    Σ w_g x_g, and its variance
+    `paired` is our own test. Let x_g be the mean difference of cluster g and w_g its weight. The
+    effect is Σ w_g x_g, and its variance is
 
         c · Σ w_g² · x′Ax / tr A,   A = (I - 1w′)′ diag(w²) (I - 1w′),
 
-    which is unbiased but for the factor when cluster means are equally variable, with
-    (tr A)² / tr A² degrees of freedom (Bell and McCaffrey): for clusters of equal size those of the
-    t-test on cluster means. The factor c, 3 or with `crossed` 2, is for
-    the models that all rows of a fold share. Weights are proportional to min(n_g, cap), with the
-    largest cap for which (Σ w_g)²/Σ w_g² is at least half the number of clusters: with weights by
-    rows a few large clusters would decide, and their number is too small to show anything.
-    Clusters of one row, which has no mates to profit from, are left out where ten others are there.
+    Apart from the factor c it is unbiased if cluster means have equal variances. It has
+    (tr A)² / tr A² degrees of freedom (Bell and McCaffrey), which for clusters of equal size are
+    those of the t-test on cluster means. The factor c is 3, or 2 with `crossed`; it allows for the
+    models that all rows of a fold share. Weights are proportional to min(n_g, cap), with the
+    largest cap for which (Σ w_g)²/Σ w_g² is at least half the number of clusters. If clusters were
+    weighted by their rows, a few large ones would decide the test, and they would be too few to
+    show anything. Clusters of one row have no mates to profit from; they are left out if at least
+    ten larger clusters remain.
 
-    Rows of a fold are scored by the same models, whose errors they share. With `folds`, V being the
-    variance above without its factor and S that with folds for units, S - V is the part of the models.
-    Where V + (S - V), over all assignments, exceeds c · V, it takes its place, with the degrees of
-    freedom of Satterthwaite. Without `folds` the factor has to do.
+    Rows of a fold are scored by the same models and share their errors. With `folds`, let V be the
+    variance above without its factor, and S the variance with folds as units. Then S - V is the
+    part of the models. If V + (S - V), over all assignments, exceeds c · V, it replaces c · V, with
+    Satterthwaite's degrees of freedom. Without `folds`, only the factor allows for shared models.
 
     `permutation` compares the paired statistic with those of other arrangements of the rows,
-    p = (1 + #{t* ≥ t}) / (B + 1). It is exact for the null hypothesis that rows are exchangeable
-    whatever their cluster id, so P_T = P_V, which is stronger than H0′: clusters that differ in ways
-    that the learner cannot profit from violate it. Whole clusters are never permuted: clusters of
-    one population can be exchanged whether or not the learner profits from them, so that such a test
-    would reject at its level and no more.
+    p = (1 + #{t* ≥ t}) / (B + 1). It is exact under the null hypothesis that rows are exchangeable
+    regardless of their cluster id, so P_T = P_V. This is stronger than H0′: clusters that differ in
+    ways the learner cannot profit from violate it. Whole clusters are never permuted. Clusters of
+    one population are exchangeable whether or not the learner profits from them, so such a test
+    would have no power beyond its level.
 
     References
     ----------
@@ -193,9 +198,8 @@ def leakage_test(
     )
     if len(without) != len(leaked) and (method != "welch" or strata is not None):
         raise InputError(
-            f"losses_without has {len(without)} and losses_with {len(leaked)} values, but "
-            "rows and strata are the same for both; use method='welch' without strata for separate "
-            "samples."
+            f"losses_without has {len(without)} and losses_with {len(leaked)} values, but both must "
+            "have the same rows or strata; use method='welch' without strata for separate samples."
         )
     if method == "welch":
         return _t_test(
@@ -210,7 +214,7 @@ def leakage_test(
         raise InputError(
             "null_statistics is missing: method='permutation' compares with the paired statistics "
             "of rearranged rows. Use mlflow_b3.auditing.audit.run_leakage_test(..., test='permutation') "
-            "to have the refits done."
+            "to run the refits."
         )
     return _permutation_test(
         effect, _sample("null_statistics", null_statistics, LEAST_ARRANGEMENTS)
@@ -275,14 +279,14 @@ def _paired_effect(
     sizes = np.bincount(owners).astype(float)
     means = np.bincount(owners, weights=difference) / sizes
     counted = np.ones(len(sizes), dtype=bool)
-    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a row without mates cannot profit from them
+    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a cluster of one row has no mates to profit from
         counted = sizes > 1
     w = np.zeros(len(sizes))
     w[counted] = _capped_sizes(sizes[counted])
     w /= w.sum()
     effect = float(w @ means)
     s2, s3, s4, s5, s6 = (float(np.sum(w**power)) for power in range(2, 7))
-    # A = diag(w²) + UCU′ with U = [w², w], which keeps its traces linear in the number of units
+    # A = diag(w²) + UCU′ with U = [w², w], so its traces cost linear time in the number of units
     core = np.array([[0.0, -1.0], [-1.0, s2]])
     trace = s2 - 2 * s3 + s2**2
     inner = core @ np.array([[s4, s3], [s3, s2]])
@@ -290,7 +294,7 @@ def _paired_effect(
     trace_of_square = s4 + 2 * float(np.trace(outer)) + float(np.trace(inner @ inner))
     plain = s2 * float(w**2 @ (means - effect) ** 2) / trace
     variance, freedom = factor * plain, trace**2 / trace_of_square
-    shares = (w / sizes)[owners]  # of single rows in the effect
+    shares = (w / sizes)[owners]  # weights of single rows in the effect
     scores = shares * (difference - effect)
     shared, shared_freedom = _shared_variance(scores, shares > 0, folds, plain)
     if plain + shared > variance:
@@ -308,9 +312,10 @@ def _paired_effect(
 def _shared_variance(
     scores: Array, counted: NDArray[np.bool_], folds: Sequence[NDArray[np.intp]], plain: float
 ) -> tuple[float, int]:
-    """Return the variance of models that folds share, and the degrees of freedom of that.
+    """Return the variance from models shared within folds, and its degrees of freedom.
 
-    It is what folds for units show beyond the variance over clusters. Assignments add up.
+    It is the variance with folds as units minus the variance over clusters, summed over
+    assignments.
     """
     shared, freedom = 0.0, 0
     for labels in folds:
@@ -323,9 +328,10 @@ def _shared_variance(
 
 
 def _capped_sizes(sizes: Array) -> Array:
-    """Return the largest min(n_g, cap) for which the clusters count as half their number or more.
+    """Return min(n_g, cap), with the largest cap that leaves enough effective clusters.
 
-    The effective number of clusters is (Σ w)² / Σ w². A cap of one row makes it their number.
+    The effective number of clusters is (Σ w)² / Σ w². It must be at least half their number. With a
+    cap of one row it equals their number.
     """
     for cap in np.unique(sizes)[::-1]:
         capped = np.minimum(sizes, cap)
@@ -340,8 +346,8 @@ def _welch_effect(without: Array, leaked: Array, strata: NDArray[np.intp] | None
         samples = [(without[strata == s], leaked[strata == s]) for s in range(strata.max() + 1)]
     if min(len(sample) for pair in samples for sample in pair) < 2:
         raise InputError(
-            "strata: an outer fold has a single value of a kind, whose variance is not known; give "
-            "at least two, or leave that fold out."
+            "strata: an outer fold has a single value in one of the samples, so its variance is not "
+            "known; give at least two, or leave that fold out."
         )
     effect = float(np.mean([first.mean() - second.mean() for first, second in samples]))
     parts = [
@@ -366,7 +372,7 @@ def _t_test(effect: _Effect, method: str) -> LeakageTest:
     reach = critical * effect.error
     return LeakageTest(
         statistic=statistic,
-        # losses that never differ are no evidence at all
+        # identical losses are no evidence
         pvalue=float(stats.t.sf(statistic, effect.freedom)) if effect.error or statistic else 1.0,
         effect=effect.value,
         interval=(effect.value - reach, effect.value + reach),
@@ -378,7 +384,7 @@ def _t_test(effect: _Effect, method: str) -> LeakageTest:
 
 
 def _permutation_test(effect: _Effect, null: Array) -> LeakageTest:
-    """Take the quantiles of the rearranged statistics where the t-test takes those of t."""
+    """Test an effect with the quantiles of the rearranged statistics instead of those of t."""
     statistic = effect.statistic
     count = len(null)
     ordered = np.sort(null)

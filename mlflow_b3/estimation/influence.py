@@ -1,4 +1,4 @@
-"""How far each cluster moves e_0, and the interval of a difference of two audits."""
+"""The influence of each cluster on e_0, and the interval of a difference of two audits."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from mlflow_b3.estimation.published import PublishedFit
 from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
 from mlflow_b3.results import Result
 
-# --- How far each cluster moves e_0: what two audits of the same clusters need to be compared
+# --- The influence of each cluster on e_0, needed to compare two audits of the same clusters
 
 Array = NDArray[np.float64]
 
@@ -31,10 +31,10 @@ class Reading(Result):
     leakage : float
         In the units of the claim: cluster error, split rate, p0 or seen share.
     e0, low, high : float
-        With its 95% interval at this value.
+        e_0 at this value, and its 95% interval.
     noise : float
-        Standard error of e_0 that has nothing to do with which clusters were drawn: refits, and
-        which rows happened to leak.
+        Standard error of e_0 that does not depend on which clusters were sampled: from refits and
+        from which rows happened to leak.
     """
 
     leakage: float
@@ -46,20 +46,20 @@ class Reading(Result):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Influence:
-    """What each cluster adds to the error of the scores, to first order.
+    """The first-order contribution of each cluster to the error of the scores.
 
     Attributes
     ----------
     unit : {"clusters", "rows"}
-        Rows, where clusters are too few.
+        "rows" if there are too few clusters.
     ids : array of int
-        Clusters by the order in which they first occur in the table, or rows by their number.
+        Clusters numbered in order of first occurrence in the table, or row numbers.
     share : array
-        w: the share of the validated rows that each unit has.
+        w: each unit's share of the validated rows.
     loco : array
-        ψ of the score by noisy ids, one for each unit.
+        ψ of the score with noisy ids, one value for each unit.
     e0 : array
-        ψ of e_0, a column for each reading.
+        ψ of e_0, one column for each reading.
     cv : array or None
         ψ of the cross-validated loss that CV_c corrects; None without CV_c, and in older tables.
     """
@@ -72,7 +72,7 @@ class Influence:
     cv: Array | None = None
 
     def to_csv(self) -> str:
-        """Return a table with a line for each unit."""
+        """Return the table as CSV text, one line for each unit."""
         columns = {self.unit: self.ids, "share": self.share, "loco": self.loco}
         if self.cv is not None:
             columns["cv"] = self.cv
@@ -81,9 +81,9 @@ class Influence:
 
     @classmethod
     def from_csv(cls, text: str) -> "Influence":
-        """Read what `to_csv` returned."""
+        """Parse the text that `to_csv` returned."""
         cells = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
-        # Python reads every digit; what pandas does by default may differ in the last one
+        # Python's parser is exact; the default parser of pandas may differ in the last digit
         numbers = np.array(cells.replace("", "nan").to_numpy(dtype=object), dtype=float)
         frame = pd.DataFrame(numbers, columns=cells.columns)
         unit, *scores = map(str, frame.columns)
@@ -106,15 +106,15 @@ class Influence:
 
 
 def curve_influence(problem: Extrapolation, gradient: Array, units: Array) -> Array:
-    """Return ψ_g = Σ_l (∂e_0/∂ℓ_l)·d_gl, with d_gl what unit g adds to the loss ℓ_V at level l.
+    """Return ψ_g = Σ_l (∂e_0/∂ℓ_l)·d_gl, where d_gl is the part of unit g in the loss ℓ_V at level l.
 
     Parameters
     ----------
     problem : Extrapolation
     gradient : array
-        As `curve_gradient` returns it.
+        The result of `curve_gradient`.
     units : array
-        What each unit adds to the losses on V̂ at every level and, behind them, on T̂.
+        The contribution of each unit to the losses on V̂ at every level, followed by those on T̂.
     """
     levels = len(problem.loss)
     own = problem.own * units[:, :levels] - problem.other * units[:, levels:]
@@ -124,8 +124,8 @@ def curve_influence(problem: Extrapolation, gradient: Array, units: Array) -> Ar
 def curve_gradient(problem: Extrapolation, method: Method) -> Array:
     """Return ∂e_0/∂ℓ_l for each level l.
 
-    The papers' methods give it themselves. For `power` it is a central difference over one standard
-    error of the refits at each level, because the average over curves is not linear in the losses.
+    The papers' methods provide it. For `power` it is a central difference over one standard error of
+    the refits at each level, because the average over curves is not linear in the losses.
     """
     if method.name != "power":
         fit = fit_curve(problem, method)
@@ -147,7 +147,7 @@ def curve_gradient(problem: Extrapolation, method: Method) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Uncertain:
-    """An estimate with its 95% interval and what is known about where its noise comes from.
+    """An estimate with its 95% interval and the sources of its noise.
 
     Attributes
     ----------
@@ -155,10 +155,10 @@ class Uncertain:
     freedom : float
         Degrees of freedom of its noise.
     noise : float
-        Standard error that it shares with no other estimate.
+        Standard error of the noise that it shares with no other estimate.
     influence : array or None
-        ψ: what each cluster adds to its error, corrected by `corrected_influence`; None where that
-        is not known.
+        ψ: the contribution of each cluster to its error, corrected by `corrected_influence`; None
+        if unknown.
     """
 
     value: float
@@ -170,15 +170,15 @@ class Uncertain:
 
     @property
     def variance(self) -> float:
-        """By what clusters add, and by what it has alone."""
+        """Variance over clusters plus that of its own noise."""
         return self.noise**2 + _covariance(self, self)
 
 
 def corrected_influence(influence: Array, shares: Array) -> Array:
-    """Return ψ_g/√(1 - w_g), with w_g the share of the rows that are of cluster g.
+    """Return ψ_g/√(1 - w_g), where w_g is the share of rows in cluster g.
 
-    A cluster pulls the mean towards itself, so that its deviation is too small by √(1 - w_g) on
-    average (CR2, doi:10.1080/07350015.2016.1247004).
+    A cluster pulls the mean towards itself, so on average its deviation is too small by √(1 - w_g)
+    (CR2, doi:10.1080/07350015.2016.1247004).
     """
     return np.asarray(influence / np.sqrt(1 - shares))
 
@@ -186,12 +186,12 @@ def corrected_influence(influence: Array, shares: Array) -> Array:
 def effective_freedom(shares: Array) -> float:
     """Return the degrees of freedom of a variance over clusters of unequal size.
 
-    They are those of Bell and McCaffrey for the mean over rows (doi:10.1162/REST_a_00552): with w_g
-    the share of the rows that are of cluster g, and c_g² = w_g²/(1 - w_g),
+    They are those of Bell and McCaffrey for the mean over rows (doi:10.1162/REST_a_00552). With w_g
+    the share of rows in cluster g, and c_g² = w_g²/(1 - w_g), they are
 
         1 / (Σ_g w_g² + (Σ_g c_g²)² - Σ_g c_g⁴),
 
-    which is G - 1 for G equal clusters, and less where few clusters hold many rows.
+    which equals G - 1 for G equal clusters, and is less if a few clusters hold many rows.
     """
     squares = shares**2 / (1 - shares)
     return float(1 / ((shares**2).sum() + squares.sum() ** 2 - (squares**2).sum()))
@@ -202,28 +202,28 @@ def difference_interval(
 ) -> tuple[float, float]:
     """Return the interval of a - b.
 
-    With w the distance from an estimate to the end of its interval that matters, t·s the part of it
-    that is noise of clusters and refits, and ρ the correlation of the two,
+    Let w be the distance from an estimate to the relevant end of its interval, t·s the part of it
+    that is noise of clusters and refits, and ρ the correlation of the two estimates. Then
 
         lower = a - b - √(w_a² + w_b² - 2ρ·n_a·n_b),   n = min(w, t·s),
 
-    and the upper end alike. Only noise is taken to be shared: what extrapolation adds to either
-    interval is not. The root is at least that of the noise alone, with n = w = t·s.
+    and likewise for the upper end. Only noise is treated as shared; what extrapolation adds to
+    either interval is not. The root is at least that of the noise alone, with n = w = t·s.
 
     Parameters
     ----------
     a, b : Uncertain
     paired : bool
-        Their influences are of the same clusters; otherwise ρ = 0.
+        Whether their influences are of the same clusters; otherwise ρ = 0.
     pairs : int
-        Of how many differences this is one, for intervals that hold for all at once (Bonferroni).
+        Number of differences whose intervals should hold simultaneously (Bonferroni).
 
     Notes
     -----
-    False differences between two equally good models, in per cent of 8000 simulated comparisons
-    each (Monte-Carlo error at most 0.5 before, 0.25 here). Losses differ more between clusters than within.
-    "Before" is G/(G-1)·Σψ² with G - 1 degrees of freedom. Clusters are independent in the simulation, so that
-    the factor 1.4 for cross-validation leaves 2 instead of 5.
+    The table shows false differences between two equally good models, in per cent of 8000 simulated
+    comparisons each (Monte-Carlo error at most 0.5 before, 0.25 here). Losses differ more between
+    clusters than within. "Before" is G/(G-1)·Σψ² with G - 1 degrees of freedom. Clusters are
+    independent in the simulation, so the factor 1.4 for cross-validation leads to 2 instead of 5.
 
     ===========================================  ======  =====
     clusters                                     before  here
@@ -273,7 +273,7 @@ def _quantile(freedom: float, pairs: int) -> float:
 
 
 def _covariance(a: Uncertain, b: Uncertain) -> float:
-    """Return what clusters make two estimates vary together."""
+    """Return the covariance of two estimates over clusters."""
     if a.influence is None or b.influence is None:
         return 0.0
     return CORRELATED_ERRORS * float(a.influence @ b.influence)

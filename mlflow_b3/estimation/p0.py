@@ -29,10 +29,10 @@ from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
-# --- p0 from the loss curve alone: the papers' grid search, and what it cannot tell
+# --- p0 from the loss curve alone: the papers' grid search and its limits
 
 MOST_CANDIDATES = 100
-#: p0 above this is not searched in an audit: half of the training rows would be leaked.
+#: An audit does not search p0 above this value, at which half of the training rows would be leaked.
 LARGEST_SHARE = 0.5
 
 
@@ -43,22 +43,22 @@ class P0Search(Result):
     Attributes
     ----------
     p0 : tuple of float
-        The candidates; for both directions p_T of every pair.
+        The candidates; for both directions, p_T of every pair.
     residual : tuple of float
         ‖fitted - measured‖₂ for each candidate.
     p0_star : float
         The candidate with the smallest residual, as the papers define it.
     identified : tuple of float
-        The smallest and the largest p0 that the curve does not exclude: those whose lower
-        confidence limit for e_0 is a possible loss. It rests on a decreasing and convex curve; all
-        candidates where that is rejected or the loss has no bound.
+        The smallest and the largest p0 that the curve does not exclude, because their lower
+        confidence limit for e_0 is a possible loss. This assumes a decreasing and convex curve. If
+        that shape is rejected or the loss has no bound, no candidate is excluded.
     flat : bool
-        No identified candidate's residual exceeds another's by more than the noise: `p0_star` is
-        then no estimate of anything.
+        Whether the residuals of all identified candidates agree within the noise. If so, `p0_star`
+        is not an estimate of p0.
     noise : float
-        The residual that noise alone would leave, ‖stderr‖₂.
+        The expected residual from noise alone, ‖stderr‖₂.
     accurate : bool
-        False when a solver's result for one of the candidates could not be confirmed.
+        False if a solver's result for one of the candidates could not be confirmed.
     p0_validation : tuple of float or None
         For both directions, p_V of every pair.
     p0_validation_star : float or None
@@ -89,12 +89,12 @@ class P0Search(Result):
 
     @property
     def estimated(self) -> float | None:
-        """p0* where the profile tells candidates apart, else None."""
+        """p0* if the profile distinguishes the candidates, else None."""
         return None if self.flat else self.p0_star
 
     @property
     def statement(self) -> str:
-        """What the search says about p0, in words."""
+        """The result of the search as a sentence."""
         low, high = self.identified
         excluded = (
             f"The curve excludes only p0 above {high:.3g}"
@@ -132,20 +132,21 @@ def search_p0(
     method, bound, **options
         As in `estimate`.
     p0 : sequence of float, optional
-        The candidates; 0, 1/n', 2/n', … (n'-1)/n' by default, a hundred of them at most.
+        The candidates. The default is 0, 1/n', 2/n', … (n'-1)/n', with at most a hundred values.
     p0_validation : sequence of float, optional
-        Candidates of p_V: every pair with p0 is tried, algorithm 4. By default p_V = 0, algorithm
-        2.
+        Candidates for p_V. Every pair with a candidate p0 is tried (algorithm 4). By default p_V = 0
+        (algorithm 2).
 
     Notes
     -----
-    What is measured depends on the injected share only; another candidate p0 relabels the axis
+    The measured losses depend only on the injected share. Another candidate p0 relabels the axis
     affinely, and polynomials stay polynomials. The residual of unconstrained solvers is therefore
-    the same for every candidate, and assumption 1 of the papers, on which the consistency of
-    p0* rests, does not hold for smooth curves. What the curve can exclude is a p0 so large that a
-    decreasing and convex curve would rise above the largest possible loss: that is `identified`.
-    One set of refits serves all candidates, so this costs as much as a single one. For both
-    directions the residual is that of the unmixed curve, in the units of the measured one.
+    the same for every candidate, and assumption 1 of the papers, which the consistency of p0*
+    requires, does not hold for smooth curves. The curve can exclude a p0 that is so large that a
+    decreasing and convex curve would rise above the largest possible loss; `identified` gives the
+    candidates that remain. One set of refits serves all candidates, so the search needs no more
+    refits than a single candidate. For both directions the residual is that of the unmixed curve,
+    in the units of the measured one.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def search_p0(
         [s * residual_of(f, p) for s, f, p in zip(shrink, fits, problems, strict=True)]
     )
     possible = np.array([_allows_possible_loss(problem, bound) for problem in problems])
-    if not possible.any():  # no candidate is: nothing is learnt
+    if not possible.any():  # the curve excludes every candidate, so it tells nothing about p0
         possible[:] = True
     kept = residual[possible]
     best = int(np.argmin(residual))
@@ -208,14 +209,14 @@ def _candidates(name: str, values: Sequence[Number] | None, n_train: int) -> NDA
 
 
 def _allows_possible_loss(problem: Extrapolation, bound: float | None) -> bool:
-    """Return whether the curve allows e_0 to be a possible loss."""
+    """Return whether the lower limit of e_0 is a possible loss."""
     shape = check_shape(problem)
     if bound is None or not (shape.decreasing and shape.convex):
         return True
     return lower_limit(problem, 1 - (1 - CONFIDENCE) / 2) <= bound
 
 
-# --- How far the two sides of a fold can be told apart, row by row
+# --- How well a classifier separates the rows of the two sides of a fold
 
 CROSS_FITS = 5
 TREES = 50
@@ -225,10 +226,10 @@ Array = NDArray[np.float64]
 
 
 def encode(first: pd.DataFrame, second: pd.DataFrame) -> Array:
-    """Return the rows of both sides as numbers that do not depend on the side.
+    """Encode the rows of both sides as numbers that do not depend on the side.
 
-    A value becomes its rank among the distinct values of its column (text in alphabetical order),
-    and a column with missing values gets another one that marks them.
+    Each value becomes its rank among the distinct values of its column (text in alphabetical
+    order). A column with missing values gets an additional indicator column.
     """
     columns = []
     for name in first.columns:
@@ -262,7 +263,7 @@ def score_sides(
     groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> Array:
-    """Return how validation-like every row is, by models that were not trained on it.
+    """Return a score of how validation-like each row is, from models that were not trained on it.
 
     Parameters
     ----------
@@ -289,12 +290,12 @@ def score_sides(
         trees.fit(features[known], is_validation[known])
         chances = trees.predict_proba(features[held_out])
         scores[held_out] = chances[:, 1] if chances.shape[1] == 2 else float(trees.classes_[0])
-    # equal scores are put in random order: the sides of tied rows must not decide
+    # break ties at random, so that their order does not depend on the side
     return np.asarray(stats.rankdata(scores) + rng.uniform(-0.25, 0.25, len(scores)))
 
 
 def design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
-    """Return the largest 1 + (m-1)·ρ over the sets, by analysis of variance."""
+    """Return the largest design effect 1 + (m-1)·ρ over the sets, by analysis of variance."""
     _, codes, sizes = np.unique(ids, return_inverse=True, return_counts=True)
     rows, groups = len(ids), len(sizes)
     typical = float(np.sum(sizes**2) / rows)
@@ -311,12 +312,12 @@ def design_effect(inside: NDArray[np.bool_], ids: NDArray[np.intp]) -> float:
     return max(effects)
 
 
-# --- An upper bound on p0 from the rows themselves: how much of T̂ can look like V̂
+# --- An upper bound on p0 from the rows themselves: how much of T̂ looks like V̂
 
-#: Shares of V̂ that the sets A hold: its most validation-like 5%, 10% … 90%.
+#: Shares of V̂ in the sets A: its most validation-like 5%, 10% … 90%.
 SET_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEAST_ROWS = 20
-MOST_ROWS = 2000  # of a side; more make the classifier slow and the bound hardly smaller
+MOST_ROWS = 2000  # of a side; more rows slow the classifier down and hardly tighten the bound
 DRAWS = 5000
 
 Counts = NDArray[np.int64]
@@ -329,19 +330,20 @@ class P0Bound(Result):
     Attributes
     ----------
     p0_upper : float
-        p0 is at most this; 1 when the rows exclude nothing.
+        The upper bound; 1 if the rows exclude nothing.
     confidence : float
-        How often, at least, such a bound holds.
+        Probability, at least, with which the bound holds.
     threshold_share : float
-        Share of V̂ in the set A that decided: the most validation-like rows.
+        Share of V̂ in the decisive set A of most validation-like rows.
     n_training, n_validation : int
-        Rows of T̂ and V̂; sums where several folds were bounded together.
+        Numbers of rows of T̂ and V̂; sums if several folds were bounded together.
     design_effect : float
-        By how much rows that may have been misplaced together count for fewer; 1 when rows are
-        misplaced one by one.
+        The factor by which rows that may have been misplaced together reduce the effective number
+        of rows; 1 if rows are misplaced one by one.
     vacuous : bool
-        The bound excludes no share that would be considered without evidence: half of the
-        training rows; in an audit where as many rows leak back, wrong ids on half of all rows.
+        Whether the bound excludes no share that would be considered without evidence. The limit is
+        half of the training rows or, in an audit where the same number of rows leaks back, wrong
+        ids on half of all rows.
 
     Examples
     --------
@@ -363,7 +365,7 @@ class P0Bound(Result):
 
     @property
     def statement(self) -> str:
-        """What the bound says, in plain words."""
+        """The bound as a sentence."""
         share = f"{100 * self.p0_upper:.3g} %"
         if self.vacuous:
             return (
@@ -395,19 +397,19 @@ def bound_p0(
 
         p0 ≤ min over A of T̂(A)/V̂(A).
 
-    The sets are {x: score(x) ≥ c}, with the out-of-fold score of a classifier of T̂ versus V̂ (extra
-    trees), and with c at the 5% … 90% most validation-like rows of V̂.
+    The sets are {x: score(x) ≥ c}, where score is the out-of-fold score of a classifier of T̂ versus
+    V̂ (extra trees) and c cuts off the 5% … 90% most validation-like rows of V̂.
 
     Parameters
     ----------
     training, validation : DataFrame or two-dimensional array
-        Rows of T̂ and of V̂ with the same columns, the target among them, the cluster id not. Numbers,
-        dates and text may be mixed, and values may be missing.
+        Rows of T̂ and of V̂ with the same columns. Include the target and leave out the cluster id.
+        Numbers, dates and text may be mixed, and values may be missing.
     confidence : float
     seed : int
     clusters : (ids of training rows, ids of validation rows), optional
-        Give the ids if rows of an id may have been misplaced together, as fragments of a cluster.
-        They are then held out together, and counted as fewer.
+        Give the ids if rows of one id may have been misplaced together, as fragments of a cluster.
+        They are then held out together, and count as fewer rows.
 
     Returns
     -------
@@ -418,33 +420,36 @@ def bound_p0(
     *Guarantee.* Rows that are misplaced one by one are a random sample of the rows of the
     validation clusters. Suppose M = p0·|T̂| of them are in T̂. For a fixed score, the number K_r of
     leaked rows that score above the r-th validation row is then distributed as in a random order of
-    M + |V̂| rows (beta-binomial with M, r, |V̂|+1-r), whatever the laws and however alike the rows of a
-    cluster are; other rows of T̂ can only add to the count. An M is rejected when the smallest
-    p-value of K_r over r is among the lowest 1 - `confidence` of its distribution, which is
-    simulated jointly for all r. The bound is the largest M that is not rejected, divided by |T̂|. Departing from
-    intervals for both shares with a Bonferroni correction for each set, this needs neither.
+    M + |V̂| rows (beta-binomial with M, r, |V̂|+1-r). This holds for any laws, and for any similarity
+    of the rows of a cluster; other rows of T̂ can only add to the count. An M is rejected if the
+    smallest p-value of K_r over r is among the lowest 1 - `confidence` of its distribution, which is
+    simulated jointly for all r. The bound is the largest M that is not rejected, divided by |T̂|.
+    Unlike intervals for both shares with a Bonferroni correction over the sets, it needs neither
+    intervals nor a correction.
 
-    The score of a row comes from a model that was not trained on it. That the models of different
-    folds share rows is not covered by the argument. In simulations where leaked rows cannot be told
-    apart at all and everything else can, it made the counts vary more (standard deviation up to 1.2
-    times) and larger on average (by 0.3 standard deviations, the safe side).
+    The score of a row comes from a model that was not trained on it. The argument does not cover
+    that the models of different folds share training rows. In simulations in which leaked rows are
+    indistinguishable and everything else is separable, sharing made the counts more variable
+    (standard deviation up to 1.2 times as large) and larger on average (by 0.3 standard deviations,
+    which is the safe side).
 
-    *What it bounds.* The share p0 of these rows of T̂, plus (1-p0)·κ with κ the smallest P_T(A)/P_V(A)
-    that was found: where clusters come from one population κ is near 1 and the bound is vacuous.
-    It is called so from `LARGEST_SHARE` on, beyond which `search_p0` does not look either.
+    *What it bounds.* The share p0 of these rows of T̂, plus (1-p0)·κ, where κ is the smallest
+    P_T(A)/P_V(A) that was found. If all clusters come from one population, κ is near 1 and the bound
+    is vacuous. It is called vacuous from `LARGEST_SHARE` on, the largest share that `search_p0`
+    considers.
 
     *Leakage in both directions.* With V̂ = (1-p_V)·P_V + p_V·P_T and x = P_T(A)/P_V(A),
 
         T̂(A)/V̂(A) = [(1-p_T)·x + p_T] / [p_V·x + 1-p_V],
 
-    whose derivative in x has the sign of 1-p_T-p_V. As long as p_T + p_V < 1 the ratio is therefore
-    at least p_T/(1-p_V) ≥ p_T: it bounds p_T/(1-p_V), and p_T all the more. Where as many rows leak
+    whose derivative in x has the sign of 1-p_T-p_V. If p_T + p_V < 1, the ratio is therefore at
+    least p_T/(1-p_V) ≥ p_T, so it bounds p_T/(1-p_V) and hence p_T. If the same number of rows leaks
     back, p_V = p_T·|T̂|/|V̂|, and p_T ≤ U/(1 + U·|T̂|/|V̂|) follows from the bound U.
 
     *Rows misplaced together* are not a random sample of rows. With `clusters`, all counts are
-    divided by the design effect 1 + (m-1)·ρ of belonging to A, with m the size of the clusters of V̂
-    and ρ their intraclass correlation, the largest over sets. It is an approximation, and assumes
-    that no more rows than a cluster of V̂ has are misplaced together.
+    divided by the design effect 1 + (m-1)·ρ of membership in A, where m is the size of the clusters
+    of V̂ and ρ their intraclass correlation; the largest effect over the sets is used. This is an
+    approximation. It assumes that rows misplaced together are no more than a cluster of V̂ has.
 
     Examples
     --------
@@ -479,7 +484,7 @@ def bound_sides(
     seed: int,
     ids: Sequence[NDArray[np.intp]] | None = None,
 ) -> P0Bound:
-    """Bound p0 as `bound_p0` does, where `take(side, rows)` gives some rows of T̂ (0) or V̂ (1)."""
+    """Bound p0 as `bound_p0` does; `take(side, rows)` returns the given rows of T̂ (0) or V̂ (1)."""
     rng = np.random.default_rng(seed)
     kept = [np.sort(rng.permutation(size)[:MOST_ROWS]) for size in sizes]
     features = encode(*(take(side, rows) for side, rows in enumerate(kept)))
@@ -517,7 +522,7 @@ def _as_frames(training: Any, validation: Any) -> tuple[pd.DataFrame, pd.DataFra
         frame = pd.DataFrame(frame).rename(columns=str)
         if len(frame) < LEAST_ROWS:
             raise InputError(
-                f"{name} has {len(frame)} rows; the least for a bound on p0 is {LEAST_ROWS}."
+                f"{name} has {len(frame)} rows; a bound on p0 needs at least {LEAST_ROWS}."
             )
         frames.append(frame)
     first, second = frames
@@ -552,8 +557,8 @@ def _as_cluster_codes(
     first, second = np.split(codes, [len(sides[0])])
     if (codes < 0).any() or np.intersect1d(first, second).size or np.ptp(second) == 0:
         raise InputError(
-            "clusters must name an id for every row, none of them on both sides, and at least two "
-            "on the validation side: with one, nothing tells how alike the rows of an id are."
+            "clusters must give an id for every row, no id on both sides, and at least two ids on "
+            "the validation side: with one, the similarity of rows of an id cannot be estimated."
         )
     return [first, second]
 
@@ -561,7 +566,7 @@ def _as_cluster_codes(
 def _count_in_sets(
     scores: Array, is_validation: NDArray[np.bool_]
 ) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-    """Return r, the training rows above the r-th validation row, and which of V̂ are in each A."""
+    """Return r, the number of training rows above the r-th validation row, and V̂'s members of each A."""
     own = scores[is_validation]
     ranks = np.unique(np.maximum(1, (np.array(SET_SHARES) * len(own)).astype(np.int64)))
     limits = np.sort(own)[::-1][ranks - 1]
@@ -577,7 +582,7 @@ def _largest_share(
     level: float,
     rng: np.random.Generator,
 ) -> tuple[float, int]:
-    """Return the largest M/|T̂| that is not rejected, and which set speaks most against more."""
+    """Return the largest M/|T̂| that is not rejected, and the set that is decisive against more."""
     sampled, n_validation, whole = sizes
     total = max(1, round(whole))
     drawn = min(total, max(1, round(sampled)))
@@ -586,9 +591,9 @@ def _largest_share(
     state = int(rng.integers(2**31))
 
     def test_leaked(leaked: int) -> tuple[bool, int]:
-        """Return whether M = `leaked` is rejected, and by which set."""
+        """Return whether M = `leaked` is rejected, and the decisive set."""
         stream = np.random.default_rng(state)
-        # a subsample of T̂ holds a random number of the leaked rows; all of T̂ holds all of them
+        # a subsample of T̂ contains a random number of the leaked rows; T̂ itself contains them all
         present = stream.hypergeometric(leaked, total - leaked, drawn, size=DRAWS)
         simulated = stream.multinomial(present, parts).cumsum(axis=1)[:, :-1]
         usual = round(leaked * drawn / total)
@@ -626,24 +631,24 @@ def bound_folds(
 ) -> P0Bound:
     """Bound the p0 of an audit: the mean over folds, weighted by validation rows.
 
-    Each fold is bounded at level 1 - 0.05/folds, so that all bounds hold together with 95%
-    confidence; then their mean bounds the mean, which is what an audit calls p0, whether or not
-    rows leak alike in all folds. A fold with too few rows counts with the bound 1.
+    Each fold is bounded at level 1 - 0.05/folds, so all bounds hold together with 95% confidence.
+    Their mean then bounds the mean over folds, which an audit calls p0, even if leakage differs
+    between folds. A fold with too few rows gets the bound 1.
 
     Parameters
     ----------
     data : AuditData
-        Its cluster id is no feature here, even if the model uses it: the id is what may be wrong.
+        The cluster id is not used as a feature, even if the model uses it, because it may be wrong.
     folds : sequence of Fold
-        Of one assignment of clusters.
+        The folds of one assignment of clusters.
     p0_validation : float, optional
-        p_V; by default as many rows leak back, p_V = p_T·|T̂|/|V̂|. As a fold's bound U holds for
-        p_T/(1-p_V), it becomes U·(1-p_V) or U/(1 + U·|T̂|/|V̂|).
+        p_V. By default the same number of rows leaks back, p_V = p_T·|T̂|/|V̂|. A fold's bound U
+        holds for p_T/(1-p_V), so it becomes U·(1-p_V) or U/(1 + U·|T̂|/|V̂|).
     seed : int
 
     Notes
     -----
-    The bound is vacuous when it is not below `largest_share`.
+    The bound is vacuous unless it is below `largest_share`.
     """
     rows = _columns(data)
     sizes = np.array([[len(fold.training), len(fold.validation)] for fold in folds], dtype=float)
@@ -683,9 +688,9 @@ def bound_folds(
 def largest_share(folds: Sequence[Fold], p0_validation: float | None = None) -> float:
     """Return the largest p0 that an audit considers without evidence.
 
-    Where as many rows leak back it is that of wrong ids on half of all rows, the mean of |V̂|/2N
-    over folds, at which sensitivity curves end; else the half of the training rows at which
-    `search_p0` ends, for p_T/(1-p_V).
+    If the same number of rows leaks back, it is the share for wrong ids on half of all rows: the
+    mean of |V̂|/2N over folds, where sensitivity curves end. Otherwise it is half of the training
+    rows, where `search_p0` ends, for p_T/(1-p_V).
     """
     if p0_validation is not None:
         return LARGEST_SHARE * (1 - p0_validation)
@@ -712,6 +717,6 @@ def _take_rows(
     side: int,
     rows: RowNumbers,
 ) -> pd.DataFrame:
-    """Return some rows of one side of a fold."""
+    """Return the given rows of one side of a fold."""
     chosen = sides[side][rows]
     return pd.DataFrame({name: column.iloc[chosen] for name, column in columns.items()})

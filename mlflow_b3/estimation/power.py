@@ -12,11 +12,12 @@ from mlflow_b3.estimation.problem import Extrapolation, noise_scale
 Array = NDArray[np.float64]
 
 POWERS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 19, 24], dtype=float)
-#: Prior probabilities of the curve's kinds: constant, line, parabola, smooth sum of powers.
+#: Prior probabilities of the kinds of curves: constant, line, parabola, smooth sum of powers.
 CONSTANT, LINE, PARABOLA, SMOOTH = 0.2, 0.2, 0.2, 0.4
-#: Prior standard deviation of the coefficients of line and parabola, in visible changes.
+#: Prior standard deviation of the coefficients of line and parabola, as a multiple of the observed
+#: change of the loss.
 FREE_CHANGES = 4.0
-#: Prior standard deviations of the weights of a smooth sum, in visible changes.
+#: Prior standard deviations of the weights of a smooth sum, in the same unit.
 SCALES = np.geomspace(0.03, 3, 8)
 LARGEST_AMPLIFICATION = 8.0
 SMALLEST_NOISE = 1e-5
@@ -24,7 +25,7 @@ SMALLEST_NOISE = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class PowerFit:
-    """A fitted curve b(x) = Σ_k a_k (1-x)^k; one fit serves every target.
+    """A fitted curve b(x) = Σ_k a_k (1-x)^k. One fit serves every target.
 
     Attributes
     ----------
@@ -47,20 +48,20 @@ class PowerFit:
         return float(self.read(np.array([self.target]))[0])
 
     def read(self, targets: Array) -> Array:
-        """Return e_0 for some targets x* ≤ 0."""
+        """Return e_0 for each target x* ≤ 0."""
         gain = (1 - targets)[:, None] ** self.powers
         return np.asarray(gain @ self.free + _limit_amplification(gain) @ self.smooth)
 
     def at(self, exposure: Array) -> Array:
-        """Return the fitted curve at some exposures."""
+        """Return the fitted curve at the given exposures."""
         return np.asarray((1 - exposure)[:, None] ** self.powers @ (self.free + self.smooth))
 
     def losses(self, leaked: Array, leakable: int) -> Array:
         """Return e_j: the loss with j of the `leakable` rows in training.
 
-        With r = (x-x*)/(1-x*) the share of those rows that is in training,
+        Let r = (x-x*)/(1-x*) be the share of those rows that is in training. Then
         1-x = (1-x*)(1-r), and (1-r)^k is the mean over j of C(m-j, k)/C(m, k), the probability
-        that k given rows are absent when j of m are present.
+        that k given rows are absent if j of m are present.
         """
         values = np.zeros(len(leaked))
         gains = np.asarray((1 - self.target) ** self.powers)
@@ -74,7 +75,7 @@ class PowerFit:
 
 
 def _limit_amplification(gain: Array) -> Array:
-    """Return amplifications that level off at the largest one that is trusted."""
+    """Limit amplifications smoothly to the largest trusted one."""
     with np.errstate(over="ignore"):
         return np.asarray(gain / (1 + (gain / LARGEST_AMPLIFICATION) ** 4) ** 0.25)
 
@@ -87,19 +88,19 @@ def fit_power(problem: Extrapolation) -> PowerFit:
     (1-r)^k is the probability that k given rows of the validation clusters are all absent from
     training at exposure r, so sums with a_k ≥ 0 are the curves whose derivatives alternate in
     sign. Four kinds of curves are fitted and averaged with their posterior probabilities: a
-    constant; a line, which may also rise; a parabola where it rises or bends down, because a
-    leaked row can hurt; and smooth sums of the powers 1 … 24 with a_k ≥ 0. The prior of a smooth
-    sum is a Gaussian process over log k with correlation exp(-|Δ log k|), at eight scales; its
-    fit is non-negative least squares. What a power is amplified by at the target, (1-x*)^k, levels
-    off at 8: beyond that a change which cannot be seen would decide. The fit does not depend on
-    p0, e_0 never falls as p0 grows when the curve falls, and the cost does not depend on n'. With
-    12 levels or more the scale of the noise is taken from the curve itself, so that wrong standard
+    constant; a line, which may also rise; a parabola if it rises or bends down, because a leaked
+    row can hurt; and smooth sums of the powers 1 … 24 with a_k ≥ 0. The prior of a smooth sum is a
+    Gaussian process over log k with correlation exp(-|Δ log k|), at eight scales. It is fitted by
+    non-negative least squares. The amplification of a power at the target, (1-x*)^k, levels off at
+    8; beyond that, e_0 would depend on changes too small to measure. The fit does not depend on p0,
+    e_0 never falls as p0 grows if the curve falls, and the cost does not depend on n'. With 12
+    levels or more, the scale of the noise is estimated from the curve itself, so wrong standard
     errors do little harm.
 
-    Departures from the design this began with: correlated instead of independent weights (real
-    loss curves spread over many powers), parabolas, marginal likelihoods with everything but the
-    constant integrated out, and a limit on the amplification instead of on the powers.
-    docs/estimators.md tells what it was chosen on.
+    Departures from the original design: correlated instead of independent weights (real loss curves
+    spread over many powers), parabolas, marginal likelihoods with everything but the constant
+    integrated out, and a limit on the amplification instead of on the powers. docs/estimators.md
+    describes the data behind these choices.
     """
     powers = POWERS[max(1, min(problem.sharpness, problem.leakable)) >= POWERS]
     design, loss, constant, means, noise = _centre(problem, powers)
@@ -111,7 +112,7 @@ def fit_power(problem: Extrapolation) -> PowerFit:
         if len(powers) >= size:
             free, evidence = _fit_polynomial(design[:, :size], loss, FREE_CHANGES * change)
             if size == 2 and (free >= 0).all():
-                continue  # a falling convex parabola is a smooth sum already
+                continue  # a falling convex parabola is also a smooth sum
             weights.append(np.append(free, np.zeros(len(powers) - size)))
             chances.append(np.log(prior) + evidence)
     n_free = len(weights)
@@ -132,13 +133,14 @@ def fit_power(problem: Extrapolation) -> PowerFit:
 
 
 def _centre(problem: Extrapolation, powers: Array) -> tuple[Array, Array, float, Array, float]:
-    """Return powers and losses with unit noise, the constant projected out, in few rows.
+    """Whiten powers and losses, project out the constant, and reduce the number of rows.
 
-    Then the mean loss, the means of the powers, from which the constant follows, and the noise.
+    Returns the powers, the losses, the mean loss, the means of the powers (from which the constant
+    follows) and the noise.
     """
     exposure, loss = problem.exposure, problem.loss
     noise = noise_scale(exposure, loss, problem.stderr) * problem.stderr
-    # evidence of noise-free curves would drown in rounding
+    # without a floor, rounding errors dominate the evidence of noise-free curves
     size = max(float(np.ptp(loss)), 1e-3 * float(np.abs(loss).max()))
     noise = np.maximum(noise, SMALLEST_NOISE * size)
     both = np.column_stack([(1 - exposure)[:, None] ** powers, loss])
@@ -151,7 +153,7 @@ def _centre(problem: Extrapolation, powers: Array) -> tuple[Array, Array, float,
 
 
 def _fit_polynomial(design: Array, loss: Array, spread: float) -> tuple[Array, float]:
-    """Return the coefficients of a polynomial, of either sign, and the log evidence for it."""
+    """Return the unconstrained coefficients of a polynomial, and its log evidence."""
     precision = spread**-2
     matrix = design.T @ design + precision * np.eye(design.shape[1])
     moment = design.T @ loss
@@ -166,7 +168,7 @@ def _smooth_covariance(powers: Array) -> Array:
 
 
 def _fit_smooth_sum(design: Array, loss: Array, covariance: Array) -> tuple[Array, float]:
-    """Return the non-negative weights of a smooth sum, and the log evidence for its scale."""
+    """Return the non-negative weights of a smooth sum, and the log evidence of its scale."""
     total = np.eye(len(loss)) + design @ covariance @ design.T
     _, determinant = np.linalg.slogdet(total)
     evidence = float(loss @ loss - loss @ np.linalg.solve(total, loss) - determinant) / 2

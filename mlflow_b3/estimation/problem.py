@@ -1,4 +1,4 @@
-"""Leak shares, un-mixing, noise: the extrapolation problem that every estimator solves."""
+"""The extrapolation problem that every estimator solves: leak shares, unmixing and noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
-# --- The share that belongs to pattern `fragments`, kept apart from those of pattern `rows`
+# --- The share of pattern `fragments`, a type of its own so that it is not used for pattern `rows`
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenShare(Result):
     """s: the share of the validation rows whose true cluster also has rows in training.
 
-    It belongs to pattern `fragments`, and to `estimate_fragments` only. The shares of pattern
-    `rows`, p_T and p_V, count misplaced rows, which meet all of their cluster on the other side; a
-    seen share in their place over-corrects wildly.
+    It is the share of pattern `fragments`, for `estimate_fragments` only. The shares p_T and p_V of
+    pattern `rows` count misplaced rows, which meet all of their cluster on the other side. A seen
+    share in their place would over-correct severely.
 
     Attributes
     ----------
@@ -39,42 +39,42 @@ class SeenShare(Result):
     share: float
 
     def __post_init__(self) -> None:
-        """Refuse shares that leave nothing to estimate from."""
+        """Check the shares."""
         if not 0 <= self.share < 1:  # NaN fails too
             raise InputError(f"share={self.share!r} must lie in [0, 1).")
 
 
 def refuse_seen(name: str, value: object) -> None:
-    """Raise an error when a share of pattern `fragments` is given to pattern `rows`."""
+    """Raise an `InputError` if a share of pattern `fragments` is given to pattern `rows`."""
     values = value if isinstance(value, (tuple, list)) else (value,)
     if any(isinstance(item, SeenShare) for item in values):
         raise InputError(
             f"{name}={value!r} is a share of pattern fragments: validation rows with some mate in "
             "training. p0, p0_validation and rates are other shares, and the row formulas would "
-            "over-correct wildly with this one. Use estimate_fragments(losses, seen_share=…)."
+            "over-correct severely with this one. Use estimate_fragments(losses, seen_share=…)."
         )
 
 
-# --- How noisy a loss curve is, judged by the curve itself
+# --- The noise of a loss curve, estimated from the curve itself
 
 Array = NDArray[np.float64]
 
-#: From this many levels on the roughness of a curve tells its noise well enough.
+#: From this many levels on, the roughness of a curve is a good enough estimate of its noise.
 ENOUGH_LEVELS = 12
 HIGHEST_DEGREE = 7
 FEWEST_LEVELS = 5
-#: From this z-score on losses and their standard errors count as going together.
+#: From this z-score on, losses and their standard errors count as correlated.
 ASSOCIATED_Z = 1.645
-#: By how much the noise of single refits may differ between levels.
+#: Largest ratio of the noise of single refits between levels.
 LARGEST_RATIO = 10.0
 SMOOTH_POWERS = (0, 1, 2, 3, 4, 6, 8, 12, 17, 24)
 
 
 def noise_scale(exposure: Array, loss: Array, stderr: Array) -> float:
-    """Return the factor by which stated standard errors are to be multiplied.
+    """Return the factor that scales the stated standard errors to the noise of the curve.
 
-    It is the root mean square of the standardised residuals from a smooth curve, the better one
-    of a polynomial and a non-negative sum of powers (1-x)^k; 1 with fewer than 12 levels.
+    It is the root mean square of the standardised residuals from a smooth curve: a polynomial or a
+    non-negative sum of powers (1-x)^k, whichever fits better. It is 1 with fewer than 12 levels.
     """
     levels = len(loss)
     if levels < ENOUGH_LEVELS:
@@ -89,21 +89,21 @@ def noise_scale(exposure: Array, loss: Array, stderr: Array) -> float:
 
 
 def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> Array:
-    """Return standard errors that do not go with the losses, smoothed over the levels if need be.
+    """Return standard errors, smoothed over the levels if they correlate with the losses.
 
-    Losses that are skewed have means and standard errors that are low together by chance. Levels
-    weighted by their own standard errors then count most where they are too low, and e_0 comes out
-    worse than without any. Where that shows, as a correlation of the residuals of losses and
-    standard errors from smooth curves (one-sided test at 5%, 12 levels or more), the logarithm of
-    the variance of a single refit is replaced by a parabola over the exposure, and none counts as
-    less than a tenth as noisy as the noisiest. Standard errors that pass are left alone.
+    Skewed losses have means and standard errors that are low together by chance. Weighting levels
+    by their own standard errors then favours levels that are too low, and e_0 is less accurate than
+    with equal weights. The test is a correlation between the residuals of losses and standard errors
+    from smooth curves (one-sided, at 5%, with 12 levels or more). If it rejects, the logarithm of
+    the variance of a single refit is replaced by a parabola over the exposure, and no level counts
+    as less than a tenth as noisy as the noisiest. Otherwise standard errors are left unchanged.
 
     Parameters
     ----------
     exposure, loss, stderr : array
-        All standard errors positive.
+        All standard errors must be positive.
     fits : array
-        How many refits each level rests on; ones where that is not known.
+        The number of refits at each level; ones if unknown.
     """
     levels = len(stderr)
     if levels < ENOUGH_LEVELS:
@@ -114,7 +114,7 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
     logarithm = np.log(variance)
     found, *_ = np.linalg.lstsq(design * root, logarithm * root[:, 0], rcond=None)
     smooth = np.exp(design @ found)
-    # the mean logarithm of estimated variances is below that of their mean
+    # the mean logarithm of estimated variances is below the logarithm of their mean
     smooth *= np.average(variance / smooth, weights=fits)
     degree = min(HIGHEST_DEGREE, levels // 3)
     rough = _residuals(exposure, loss, np.sqrt(smooth / fits), degree)
@@ -126,18 +126,18 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
 
 
 def noise_of(exposure: Array, loss: Array) -> Array:
-    """Return standard errors of a curve that came without them, from its roughness.
+    """Estimate the standard errors of a curve that has none from its roughness.
 
     Notes
     -----
-    Residuals from a polynomial, their squares averaged over a quarter of the levels around each,
-    twice: the second polynomial is weighted by the first answer. With five to eleven levels there
-    is one common standard error.
+    The squared residuals from a polynomial are averaged over the quarter of the levels around each
+    level. This is done twice; the second polynomial is weighted by the first result. With five to
+    eleven levels there is one common standard error.
 
     Raises
     ------
     InputError
-        With fewer than five levels noise and curvature cannot be told apart.
+        With fewer than five levels, which cannot separate noise from curvature.
     """
     levels = len(loss)
     if levels < FEWEST_LEVELS:
@@ -166,11 +166,11 @@ def _residuals(exposure: Array, loss: Array, stderr: Array, degree: int) -> Arra
 
 
 def _rescale(exposure: Array) -> Array:
-    """Return the exposures spread over [-1, 1]."""
+    """Rescale the exposures to [-1, 1]."""
     return np.asarray(2 * (exposure - exposure[0]) / max(float(np.ptp(exposure)), 1e-12) - 1)
 
 
-# --- Leak shares of the folds, and the loss curve of the true validation clusters that they imply
+# --- Leak shares of the folds, and the loss curve of the true validation clusters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ class LeakShares(Result):
     p0_validation: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse shares that leave nothing to estimate from."""
+        """Check the shares."""
         for name in ("p0", "p0_validation"):
             value = getattr(self, name)
             if not 0 <= value < 1:  # NaN fails too
@@ -207,16 +207,16 @@ class LeakShares(Result):
 
 
 def shares_of_cluster_error(error: float, n_training: int, n_validation: int) -> LeakShares:
-    """Return the leak shares of a fold when a share q of all rows has a wrong cluster id.
+    """Return the leak shares of a fold if a share q of all rows has a wrong cluster id.
 
     Under uniform error a wrong id belongs to either side in proportion to its rows:
     p_T = q·|V̂|/N and p_V = q·|T̂|/N with N = |T̂| + |V̂|.
 
     Notes
     -----
-    The ids of a share q of the rows are taken to be drawn anew from all rows, which by chance can
-    give a row its own cluster again. With few clusters that is not rare: if q counts ids that are
-    really wrong, give q/(1 - Σ_g (n_g/N)²) instead, with n_g the rows of cluster g.
+    The model is that a share q of the rows gets the id of a random row, which can be the row's own
+    cluster. With few clusters that is not rare. If q counts only ids that are actually wrong, give
+    q/(1 - Σ_g (n_g/N)²) instead, where n_g is the number of rows of cluster g.
     """
     if not 0 <= error < 1:
         raise InputError(f"cluster_error={error!r} must lie in [0, 1).")
@@ -235,13 +235,13 @@ class Extrapolation:
     loss : numpy.ndarray
         ℓ_V(x): loss on rows of the true validation clusters.
     stderr : numpy.ndarray
-        Over refits; all positive.
+        Standard errors over refits; all positive.
     covariance : numpy.ndarray
-        Of `loss`, everything included: refits, choice of clusters, which rows leaked.
+        Covariance of `loss` from all sources: refits, choice of clusters, and which rows leaked.
     target : float
         x* ≤ 0: e_0 = ℓ_V(x*).
     freedom : float
-        Degrees of freedom of `covariance`; infinite when it is refits only.
+        Degrees of freedom of `covariance`; infinite if it covers refits only.
     sharpness : int
     leakable : int
         Rows of the validation clusters that could leak: the largest j of e_j.
@@ -268,7 +268,7 @@ def unmix(
     fold_curves: Sequence[LossCurve] = (),
     weights: Sequence[float] = (),
 ) -> Extrapolation:
-    """Remove the training clusters' rows from V̂ and locate the point without leakage.
+    """Remove the share of training clusters from the loss on V̂, and locate the point without leakage.
 
     With ℓ_V̂ measured on V̂ ∖ T' and ℓ_T̂ on T̂ ∖ T' from the same refits,
 
@@ -280,11 +280,11 @@ def unmix(
     Parameters
     ----------
     curve : LossCurve
-        Pooled over folds; gives covariance, sharpness and sizes.
+        The curve pooled over folds. It provides the covariance, sharpness and sizes.
     shares : LeakShares or one per fold
     fold_curves, weights
-        The single folds; the identity is applied to each and the results are averaged. Without
-        them the pooled curve is all there is.
+        The curves of single folds and their weights. The identity is applied to each fold and the
+        results are averaged. Without them it is applied to the pooled curve.
     """
     refuse_seen("shares", shares)
     folds = list(fold_curves) or [curve]
@@ -331,9 +331,9 @@ def unmix(
     )
 
 
-@lru_cache(maxsize=8)  # the same for every leaked share
+@lru_cache(maxsize=8)  # the result does not depend on the leaked share
 def _refit_errors(curve: LossCurve) -> Array:
-    """Return the noise of the refits: what is stated, or more where the curve is rougher."""
+    """Return the standard errors of the refits: as stated, or larger if the curve is rougher."""
     exposure, loss = np.array(curve.exposure), np.array(curve.loss)
     if curve.stderr is None:
         return _make_positive(noise_of(exposure, loss), loss)
@@ -342,18 +342,18 @@ def _refit_errors(curve: LossCurve) -> Array:
 
 
 def _smooth_stated_errors(curve: LossCurve) -> Array:
-    """Return the stated standard errors, smooth over the levels that have noise."""
+    """Return the stated standard errors, smoothed over the levels that have noise."""
     stderr, exposure, loss = (np.array(v) for v in (curve.stderr, curve.exposure, curve.loss))
     noisy = stderr > _rounding_error(loss)
     if curve.covariance is not None and curve.exhausted_at < 1:
-        noisy[0] = False  # T̂ as it is: what varies there is the learner's own chance only
+        noisy[0] = False  # level 0 is T̂ itself: only the learner's own randomness varies there
     fits = np.ones(len(stderr)) if curve.fits is None else np.array(curve.fits, dtype=float)
     stderr[noisy] = smooth_errors(exposure[noisy], loss[noisy], stderr[noisy], fits[noisy])
     return stderr
 
 
 def _make_positive(stderr: Array, loss: Array) -> Array:
-    """Give levels without noise, rounding aside, half the smallest noise of the others."""
+    """Give levels without noise, apart from rounding, half the smallest noise of the others."""
     rounding = _rounding_error(loss)
     noisy = stderr[stderr > rounding]
     return np.maximum(stderr, noisy.min() / 2 if noisy.size else rounding)
@@ -375,11 +375,11 @@ def _cluster_covariance(curve: LossCurve, own: float, other: float) -> Array:
 
 
 def _leak_set_covariance(curve: LossCurve, exposure: Array, stderr: Array, target: float) -> Array:
-    """Return the variance from the one set of rows that happened to leak.
+    """Return the covariance due to the particular set of rows that leaked.
 
-    No number of refits averages it away. A refit at exposure |x*| injects another set of that
-    size, so the variance over such refits is the variance over leak sets; it fades as injected
-    rows take over, as (1-x)⁶.
+    No number of refits averages it out. A refit at exposure |x*| injects another set of that size,
+    so the variance over such refits is the variance over leak sets. It decreases as injected rows
+    take over, as (1-x)⁶.
     """
     levels = len(exposure)
     if target == 0 or curve.fits is None or levels < 2 or curve.covariance is None:

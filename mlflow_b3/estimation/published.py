@@ -19,17 +19,17 @@ from scipy.stats import binom
 from mlflow_b3.errors import SolverError
 from mlflow_b3.estimation.problem import Extrapolation
 
-# --- The papers' regularised system as a convex program, compiled once for each of its shapes
+# --- The papers' regularised system as a convex program, compiled once for each shape
 
 Array = NDArray[np.float64]
 
-#: In this order; the second is asked only when the first has no answer at all.
+#: Tried in this order. The second solver runs only if the first returns no solution.
 SOLVERS = ("CLARABEL", "SCS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """min f(Ae - b) + λ·f(De), f a norm or its square, where A, b and λ can be changed."""
+    """The program min f(Ae - b) + λ·f(De), f a norm or its square, with parameters A, b and λ."""
 
     problem: Any
     losses: Any
@@ -43,25 +43,25 @@ class Program:
 def build_program(
     rows: int, columns: int, order: int, *, decreasing: bool, objective: str
 ) -> Program:
-    """Compile the program of one shape.
+    """Compile the program for one shape.
 
     Parameters
     ----------
     rows, columns : int
-        Of A.
+        Shape of A.
     order : int
-        Of the differences De; 0 for none.
+        Order of the differences De; 0 for none.
     decreasing : bool
         Constrain e_{j-1} ≥ e_j ≥ 0.
     objective : {"squared", "norm"}
 
     Notes
     -----
-    A, b and λ are parameters in disciplined (DPP) form, so that another leaked share or another λ
-    changes numbers only: at n' = 100 and 200 levels the first solution takes 0.4 s, each further
-    one 0.15 s.
+    A, b and λ are parameters in disciplined (DPP) form, so another leaked share or another λ needs
+    no recompilation. With n' = 100 and 200 levels the first solution takes 0.4 s, each further one
+    0.15 s.
     """
-    import cvxpy as cp  # takes a second
+    import cvxpy as cp  # the import takes a second
 
     losses = cp.Variable(columns)
     matrix, loss = cp.Parameter((rows, columns)), cp.Parameter(rows)
@@ -89,23 +89,23 @@ def solve_program(
     decreasing: bool,
     objective: str,
 ) -> Array:
-    """Return e_0 … e_m as an interior-point solver finds them.
+    """Solve for e_0 … e_m with an interior-point solver.
 
     Raises
     ------
     SolverError
-        When no solver has an answer.
+        If no solver returns a solution.
 
     Notes
     -----
-    More levels than unknowns are first reduced by A = QR, ‖Ae - b‖² = ‖Re - Qᵀb‖² + ρ²; for the
-    objective `norm` the constant ρ matters and stays as a row of its own. Losses are scaled to 1,
-    which changes neither objective's minimiser.
+    A system with more levels than unknowns is first reduced by A = QR,
+    ‖Ae - b‖² = ‖Re - Qᵀb‖² + ρ². For the objective `norm` the constant ρ matters and is kept as a
+    row of its own. Losses are scaled to 1, which does not change the minimiser of either objective.
 
-    The solver's own tolerance says little about e_0, which hardly moves the objective: at n' =
-    500 and 6 levels it reported success at e_0 = 2.06 where 0.42 is optimal. It is therefore
-    asked only where `sequences.solve_losses` has no exact solution, and an answer that it calls
-    inaccurate will do.
+    The solver's own tolerance says little about e_0, because e_0 hardly changes the objective: with
+    n' = 500 and 6 levels it reported success at e_0 = 2.06 while 0.42 is optimal. It is therefore
+    used only if `solve_losses` has no exact solution, and solutions that the solver calls inaccurate
+    are accepted.
     """
     reduced, target = matrix, loss
     rest = 0.0
@@ -133,9 +133,9 @@ def _solve(program: Program) -> Array:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-                # older releases fear that matrices as parameters are slow; these are not
+                # older releases warn that matrix parameters are slow; these are not
                 warnings.filterwarnings("ignore", message="Your problem has too many parameters")
-                # a warm start would make the numbers depend on what was solved before
+                # with a warm start, results would depend on the programs solved before
                 program.problem.solve(solver=solver, warm_start=False)
         except cp.error.SolverError as error:
             failures.append(f"{solver}: {error}")
@@ -149,34 +149,34 @@ def _solve(program: Program) -> Array:
     )
 
 
-# --- Solving for the losses e_0 … e_m themselves: least squares, smoothness and order
+# --- Solving for the losses e_0 … e_m: least squares, smoothness and monotonicity
 
-#: A loss that every level sees with less weight than this is not determined by the data.
+#: A loss whose weight is smaller than this at every level is not determined by the data.
 UNSEEN = 1e-9
-#: How much worse than the interior-point solver the refined solution may be, relatively.
+#: Relative amount by which the refined solution may be worse than that of the interior-point solver.
 TOLERANCE = 1e-6
-#: ln of the largest and of 1/smallest weight of smoothness that is tried.
+#: The logarithm of the largest smoothness weight that is tried, and of 1/smallest.
 FARTHEST = 35.0
 FIRST_STEP = 0.25
-#: Iterations of non-negative least squares for each unknown; it rarely needs more than two.
+#: Iterations of non-negative least squares per unknown; more than two are rarely needed.
 MOST_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """e_0 … e_m, and how e_0 was read from the curve.
+    """The losses e_0 … e_m, and e_0 as a function of the curve.
 
     Attributes
     ----------
     losses : numpy.ndarray
     reads : numpy.ndarray
-        e_0 as a linear function of the measured losses: exactly that where the method is linear,
-        else its derivative with the binding constraints and the balance of fit and smoothness
-        held.
+        e_0 as a linear function of the measured losses. Exact if the method is linear; otherwise
+        the derivative, with the binding constraints and the balance of fit and smoothness held
+        fixed.
     accurate : bool
-        False when the solution could not be confirmed.
+        False if the solution could not be confirmed.
     free : numpy.ndarray or None
-        For decreasing losses: which of the steps e_j - e_{j+1} are not held at 0.
+        For decreasing losses: the steps e_j - e_{j+1} that are not constrained to 0.
     """
 
     losses: Array
@@ -191,8 +191,8 @@ def binomial_matrix(leakable: int, share: Array) -> Array:
 
 
 def binomial(numbers: NDArray[np.int64], leakable: int, share: Array) -> Array:
-    """Return the columns of A for some numbers j of leaked rows."""
-    # rounding can take a share out of [0, 1], where there is no probability
+    """Return the columns of A for the given numbers j of leaked rows."""
+    # rounding can move a share outside [0, 1], where the probability is undefined
     return np.asarray(binom.pmf(numbers, leakable, np.clip(share, 0.0, 1.0)[:, None]))
 
 
@@ -212,7 +212,7 @@ def solve_losses(
     matrix, loss : numpy.ndarray
         A and b.
     order : int
-        D takes differences of this order; 0 for no smoothing.
+        Order of the differences D; 0 for no smoothing.
     smoothing : float
         λ.
     decreasing : bool
@@ -222,14 +222,14 @@ def solve_losses(
 
     Notes
     -----
-    Without constraint and with squares the solution has a closed form. The minimiser of
-    ‖Ae-b‖ + λ‖De‖ is that of the squares with the weight μ = λ‖Ae-b‖/‖De‖, and decreasing least
-    squares is non-negative least squares in the steps e_j - e_{j+1}; both are solved to machine
-    precision. Where that fails, the convex program is solved by an interior-point method, and the
-    better of the two is returned; it counts as accurate unless it is the latter.
+    Without constraints, the squared objective has a closed-form solution. The minimiser of
+    ‖Ae-b‖ + λ‖De‖ is that of the squared objective with the weight μ = λ‖Ae-b‖/‖De‖, and decreasing
+    least squares is non-negative least squares in the steps e_j - e_{j+1}. Both are solved to
+    machine precision. If that fails, an interior-point method solves the convex program, and the
+    better of the two solutions is returned. It counts as accurate unless it is the latter.
     """
     if order >= matrix.shape[1] or smoothing == 0:
-        order = 0  # no difference to penalise
+        order = 0  # there are no differences to penalise
     if not order:
         smoothing, objective = 0.0, "squared"
     if not decreasing and not order:
@@ -258,14 +258,14 @@ def solve_losses(
             start = _smooth_least_squares(matrix, loss, order, smoothing).losses
             weight, confirmed = _balance(exact, sizes, smoothing, start)
         refined = exact(weight)
-    except RuntimeError:  # non-negative least squares gave up
+    except RuntimeError:  # non-negative least squares did not converge
         refined, confirmed = None, False
     if refined is not None and confirmed:
         return _add_reads(refined, matrix, loss, order, weight)
     found = solve_program(
         matrix, loss, order=order, smoothing=smoothing, decreasing=decreasing, objective=objective
     )
-    if decreasing:  # the solver keeps to it within its tolerance only, and gains by that
+    if decreasing:  # the solver meets the constraint only within its tolerance, and gains by that
         found = np.maximum(np.maximum.accumulate(found[::-1])[::-1], 0.0)
     if refined is None:
         heights = _step_heights(found)
@@ -275,7 +275,7 @@ def solve_losses(
             free=heights > TOLERANCE * np.abs(found).max(),
             accurate=False,
         )
-    elif objective == "norm":  # from nearby
+    elif objective == "norm":  # search again from the solver's solution
         with suppress(RuntimeError):
             weight, _ = _balance(exact, sizes, smoothing, found)
             refined = exact(weight)
@@ -286,10 +286,10 @@ def solve_losses(
 
 
 def _least_squares(matrix: Array, loss: Array) -> Solution:
-    """Return the least-squares solution; it is inaccurate where others fit as well.
+    """Return the least-squares solution. It is inaccurate if other solutions fit equally well.
 
-    Rounding hides most losses of large systems from the levels. The solution of smallest norm is
-    then one of many.
+    In large systems most losses have weights below rounding error at every level. The solution of
+    smallest norm is then one of many.
     """
     rounding = max(matrix.shape) * np.finfo(float).eps
     inverse = np.linalg.pinv(matrix, rcond=rounding)
@@ -301,9 +301,9 @@ def _least_squares(matrix: Array, loss: Array) -> Solution:
 def _smooth_least_squares(matrix: Array, loss: Array, order: int, weight: float) -> Solution:
     """Minimise ‖Ae-b‖² + μ‖De‖² in closed form.
 
-    e is a polynomial of degree below the order plus the repeated sum of its differences, which
-    keeps the smoothness, of size n'^(-order), apart from rounding; a stacked least-squares
-    problem in e loses it from n' of some hundred on.
+    e is a polynomial of degree below the order plus the repeated sum of its differences. This keeps
+    the smoothness term, of size n'^(-order), above rounding error. A stacked least-squares problem
+    in e loses it once n' reaches a few hundred.
     """
     last = matrix.shape[1] - 1
     powers = np.vander(np.arange(last + 1) / last, order, increasing=True)
@@ -326,17 +326,17 @@ def _smooth_least_squares(matrix: Array, loss: Array, order: int, weight: float)
 
 
 def _sum_right(matrix: Array, order: int) -> Array:
-    """Return A·T with T the repeated sums that undo differences of an order."""
+    """Return A·T, where T takes the repeated sums that invert differences of the given order."""
     for _ in range(order):
         matrix = np.cumsum(matrix[:, ::-1], axis=1)[:, ::-1]
     return matrix[:, order:]
 
 
 class _DecreasingSolver:
-    """Minimises ‖Ae-b‖² + μ‖De‖² over decreasing, non-negative e, for one μ after another.
+    """Minimises ‖Ae-b‖² + μ‖De‖² over decreasing, non-negative e for a sequence of μ.
 
-    The steps that are free at one μ are tried first at the next: where they are still optimal, a
-    linear system takes the place of non-negative least squares.
+    The free steps of one μ are tried first for the next. If they are still optimal, a linear system
+    replaces non-negative least squares.
     """
 
     def __init__(self, matrix: Array, loss: Array, order: int) -> None:
@@ -344,7 +344,7 @@ class _DecreasingSolver:
         self._free: NDArray[np.bool_] | None = None
 
     def __call__(self, weight: float) -> Solution:
-        """Return the solution for one μ; its `reads` are left to `_add_reads`."""
+        """Return the solution for one μ. `_add_reads` fills in its `reads`."""
         stacked, padded = _stack_penalty(self._matrix, self._loss, self._order, weight)
         steps = np.cumsum(stacked, axis=1)  # columns of the steps u_k, e_j = Σ_{k ≥ j} u_k
         scale = np.linalg.norm(steps, axis=0)
@@ -361,7 +361,7 @@ class _DecreasingSolver:
         return Solution(losses=losses, reads=np.zeros(len(self._loss)), free=self._free)
 
     def _reuse_free_steps(self, small: Array, seen: NDArray[np.intp]) -> Array | None:
-        """Return the solution whose free steps are those of the last one; None unless optimal."""
+        """Return the solution with the free steps of the last one, or None if it is not optimal."""
         if self._free is None:
             return None
         free = self._free[seen]
@@ -371,7 +371,7 @@ class _DecreasingSolver:
         if (found < 0).any():
             return None
         gradient = columns.T @ (target - columns @ found)
-        # the tolerance of scipy's nnls; columns have norm 1
+        # same tolerance as scipy's nnls; columns have norm 1
         tolerance = 10 * max(columns.shape) * np.finfo(float).eps * len(seen)
         return found if gradient.max() <= tolerance * np.linalg.norm(target) else None
 
@@ -379,7 +379,7 @@ class _DecreasingSolver:
 def _add_reads(
     solution: Solution, matrix: Array, loss: Array, order: int, weight: float
 ) -> Solution:
-    """Add how e_0 is read from the losses, where that depends on which steps are free."""
+    """Add e_0 as a linear function of the losses, if it depends on the free steps."""
     if solution.free is None:
         return solution
     steps = np.cumsum(_stack_penalty(matrix, loss, order, weight)[0], axis=1)
@@ -387,7 +387,7 @@ def _add_reads(
 
 
 def _step_heights(losses: Array) -> Array:
-    """Return the steps u_k of which e_j = Σ_{k ≥ j} u_k consists."""
+    """Return the steps u_k with e_j = Σ_{k ≥ j} u_k."""
     return np.asarray(losses - np.append(losses[1:], 0.0))
 
 
@@ -418,7 +418,7 @@ def _balance(
     """Return μ = λ‖Ae-b‖/‖De‖ at the minimiser of ‖Ae-b‖ + λ‖De‖, and whether it was found.
 
     μ‖De‖/‖Ae-b‖ increases with μ along the solutions of the squared problem, because the
-    attainable pairs of the two norms form a convex curve; so there is one root.
+    attainable pairs of the two norms form a convex curve. Hence there is one root.
     """
 
     def logarithm(losses: Array) -> float:
@@ -439,33 +439,33 @@ def _balance(
         if here * step >= 0:
             try:
                 return float(np.exp(brentq(excess, before, start, xtol=1e-5))), True
-            except ValueError:  # rounding gave an end another sign: both norms are nearly 0
+            except ValueError:  # rounding changed the sign at one end: both norms are nearly 0
                 break
         step *= 2
     return float(np.exp(start)), here == 0
 
 
-# --- Estimators of the B3 papers: the full system of losses, and polynomials in its place
+# --- Estimators of the B3 papers: the full system of losses, and polynomials
 
-#: The most leaked rows for which the system is solved in full: beyond, rounding errors are larger
-#: than what the papers' smoothing leaves to see, and decreasing losses take minutes.
+#: The largest number of leaked rows for which the full system is solved. Beyond it, rounding errors
+#: exceed the signal that the papers' smoothing leaves, and decreasing losses take minutes.
 LARGEST_SYSTEM = 1000
-#: The same for an audit, which solves it some fifty times.
+#: The same limit for an audit, which solves the system about fifty times.
 LARGEST_IN_AUDIT = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFit:
-    """What the fits of all published methods share.
+    """Common part of the fits of all published methods.
 
     Attributes
     ----------
     target : float
         x*, where no row is leaked.
     reads : numpy.ndarray
-        e_0 as a linear function of the measured losses, near these losses.
+        e_0 as a linear function of the measured losses, locally.
     accurate : bool
-        False when a solver's result could not be confirmed.
+        False if a solver's result could not be confirmed.
     """
 
     target: float
@@ -478,7 +478,7 @@ class PublishedFit:
         raise NotImplementedError
 
     def at(self, exposure: Array) -> Array:
-        """Return the fitted curve at some exposures."""
+        """Return the fitted curve at the given exposures."""
         raise NotImplementedError
 
     def losses(self, leaked: Array, leakable: int) -> Array:
@@ -487,7 +487,7 @@ class PublishedFit:
 
     @property
     def sketch_error(self) -> float | None:
-        """The bound on the error of sketching; None where nothing is sketched."""
+        """The bound on the sketching error; None if the method does not sketch."""
         return None
 
 
@@ -503,13 +503,13 @@ class BasisFit(PublishedFit):
         return float(self.polynomial(self.target))
 
     def at(self, exposure: Array) -> Array:
-        """Return the polynomial at some exposures."""
+        """Return the polynomial at the given exposures."""
         return np.asarray(self.polynomial(exposure), float)
 
     def losses(self, leaked: Array, leakable: int) -> Array:
         """Return e_j = Σ_i c_i C(j, i)/C(m, i), whose binomial mean is Σ_i c_i r^i.
 
-        The c_i are those of the polynomial in r, the share of the leakable rows in training.
+        The c_i are the coefficients of the polynomial in r, the share of leakable rows in training.
         """
         values = np.zeros(len(leaked))
         by_share = self.polynomial(Polynomial([self.target, 1 - self.target]))
@@ -521,16 +521,16 @@ class BasisFit(PublishedFit):
 
 
 def fit_basis(problem: Extrapolation, order: int) -> BasisFit:
-    """Fit a polynomial of some order by least squares and read it at no leakage.
+    """Fit a polynomial by least squares and evaluate it at no leakage.
 
     Notes
     -----
     Section 5 of the AISTATS 2019 paper solves for e_0 … e_n' in a basis of polynomials. Since
     b(p) = Σ_j Binom(j; n', p)·e_j maps polynomials of order s to polynomials of order s for every
-    n' ≥ s, that is polynomial regression of b on p, read at p = 0: exact, and constant in n'.
-    As in the paper all levels weigh the same, whatever their noise.
+    n' ≥ s, that is polynomial regression of b on p, evaluated at p = 0. It is exact, and its cost
+    does not depend on n'. As in the paper, all levels have equal weights, regardless of their noise.
     """
-    # the same polynomials in r and in x, but x is well spread for every leaked share
+    # r and x give the same polynomials, but x is well spread for every leaked share
     inverse = np.linalg.pinv(np.vander(problem.exposure, order + 1, increasing=True))
     return BasisFit(
         target=problem.target,
@@ -541,7 +541,7 @@ def fit_basis(problem: Extrapolation, order: int) -> BasisFit:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceFit(PublishedFit):
-    """All of e_0 … e_m."""
+    """The full sequence e_0 … e_m."""
 
     sequence: Array
 
@@ -551,7 +551,7 @@ class SequenceFit(PublishedFit):
         return float(self.sequence[0])
 
     def at(self, exposure: Array) -> Array:
-        """Return Σ_j Binom(j; m, r)·e_j at some exposures."""
+        """Return Σ_j Binom(j; m, r)·e_j at the given exposures."""
         share = leaked_share(exposure, self.target)
         return np.asarray(binomial_matrix(len(self.sequence) - 1, share) @ self.sequence)
 
@@ -572,16 +572,15 @@ def fit_sequence(
 
     Notes
     -----
-    As in the papers all levels weigh the same. λ has no unit, but it is not free of scale: the fit
-    ‖Ae-b‖ grows with the number of levels, and differences of order d shrink as m^(-d), so one λ
-    smooths less and less as m grows. On the curves that the authors published (n' = 100; 15 for
-    the synthetic ones) trend4+mono with the papers' λ = 10, 10 and 0.1 has mean absolute errors of
-    e_0 of 0.0185, 0.0033 and 5.95 for heart, census and synthetic with the objective `norm`, which
-    the authors' program minimises, and 0.0422, 0.0153 and 8.33 with `squared`, which the papers
-    print.
+    As in the papers, all levels have equal weights. λ has no unit but depends on scale: the misfit
+    ‖Ae-b‖ grows with the number of levels, and differences of order d shrink as m^(-d), so the same
+    λ smooths less as m grows. On the curves that the authors published (n' = 100; 15 for the
+    synthetic ones), trend4+mono with the papers' λ = 10, 10 and 0.1 has mean absolute errors of e_0
+    of 0.0185, 0.0033 and 5.95 for heart, census and synthetic with the objective `norm`, which the
+    authors' program minimises, and 0.0422, 0.0153 and 8.33 with `squared`, which the papers print.
 
-    Without smoothing e_0 is hardly determined: the lowest level sees it with the weight (1-p0)^n',
-    3·10⁻⁵ on the heart curves, where the exact minimisers of `mono` and `least-squares` have errors
+    Without smoothing e_0 is hardly determined. Its weight at the lowest level is (1-p0)^n', which is
+    3·10⁻⁵ on the heart curves. There the exact minimisers of `mono` and `least-squares` have errors
     of 52 and 2·10⁹.
     """
     share = leaked_share(problem.exposure, problem.target)
@@ -606,7 +605,7 @@ def leaked_share(exposure: Array, target: float) -> Array:
     return np.asarray((exposure - target) / (1 - target))
 
 
-# --- Sketching: the columns of the binomial matrix in a few groups (AISTATS 2019, section 5.2)
+# --- Sketching: grouping the columns of the binomial matrix (AISTATS 2019, section 5.2)
 
 GROUPINGS = ("means", "blocks", "medoids")
 SMOOTHNESS_ORDER = 4
@@ -615,7 +614,7 @@ MOST_CELLS = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Sketch:
-    """A partition r of the columns 0 … m, with a column that stands for each group.
+    """A partition r of the columns 0 … m, with a representative column for each group.
 
     Attributes
     ----------
@@ -624,7 +623,7 @@ class Sketch:
     labels : numpy.ndarray
         r(j) for j = 0 … m; column 0 is a group of its own.
     representatives : numpy.ndarray or None
-        The column that stands for each group; None for the mean of adjacent columns.
+        The representative column of each group; None for the mean of adjacent columns.
     """
 
     leakable: int
@@ -633,11 +632,11 @@ class Sketch:
 
     @cached_property
     def sizes(self) -> Array:
-        """Columns in each group."""
+        """Number of columns in each group."""
         return np.bincount(self.labels).astype(float)
 
     def columns(self, share: Array) -> Array:
-        """Return the columns that stand for the groups, one row for each share."""
+        """Return the representative columns of the groups, one row for each share."""
         if self.representatives is not None:
             return binomial(self.representatives, self.leakable, share)
         ends = np.cumsum(self.sizes) - 1
@@ -645,7 +644,7 @@ class Sketch:
         return np.diff(below, axis=1, prepend=0.0) / self.sizes
 
     def radius(self, share: Array) -> float:
-        """Return ε = max_j ‖A_j - S_r(j)‖, without holding all of A."""
+        """Return ε = max_j ‖A_j - S_r(j)‖, without keeping all of A in memory."""
         standing = self.columns(share)
         chunk = max(1, MOST_CELLS // len(share))
         largest = 0.0
@@ -659,7 +658,7 @@ class Sketch:
 
 @dataclass(frozen=True, kw_only=True)
 class SketchFit(PublishedFit):
-    """Losses e'_g, one for each group of numbers of leaked rows: e_j = e'_r(j)."""
+    """One loss e'_g for each group of numbers of leaked rows: e_j = e'_r(j)."""
 
     sketch: Sketch
     heights: Array
@@ -671,7 +670,7 @@ class SketchFit(PublishedFit):
         return float(self.heights[0])
 
     def at(self, exposure: Array) -> Array:
-        """Return the fitted curve at some exposures."""
+        """Return the fitted curve at the given exposures."""
         share = leaked_share(exposure, self.target)
         return np.asarray(self.sketch.columns(share) * self.sketch.sizes @ self.heights)
 
@@ -706,18 +705,18 @@ def make_sketch(leakable: int, share: Array, groups: int, grouping: str) -> Sket
 def _medoids(
     matrix: Array, medoids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign columns to the nearest medoid and choose medoids anew until nothing changes."""
+    """Alternate between assigning columns to the nearest medoid and choosing medoids, to convergence."""
     distances = cdist(matrix.T, matrix.T)
     while True:
         nearest = 1 + np.argmin(distances[:, medoids[1:]], axis=1)
-        nearest[medoids] = np.arange(len(medoids))  # equal columns would leave a group empty
+        nearest[medoids] = np.arange(len(medoids))  # equal columns could leave a group empty
         chosen = [0]
         for group in range(1, len(medoids)):
             members = np.flatnonzero(nearest == group)
             within = distances[np.ix_(members, members)].sum(axis=0)
             current = within[members == medoids[group]][0]
             best = int(np.argmin(within))
-            # only a real improvement, so that rounding cannot go round in circles
+            # require a real improvement: rounding errors could cause an endless loop
             better = within[best] < current * (1 - 1e-9)
             chosen.append(int(members[best]) if better else int(medoids[group]))
         if np.array_equal(chosen, medoids):
@@ -728,29 +727,30 @@ def _medoids(
 def fit_sketch(
     problem: Extrapolation, *, groups: int, grouping: str, smoothing: float, objective: str
 ) -> SketchFit:
-    """Solve for one loss for each of a few groups of numbers of leaked rows.
+    """Solve for one loss per group of numbers of leaked rows.
 
     Parameters
     ----------
     problem : Extrapolation
     groups : int
-        k: groups of the columns 1 … m; column 0 is always alone. With k ≥ m nothing is sketched.
+        k: number of groups of the columns 1 … m; column 0 is always a group of its own. With k ≥ m
+        nothing is sketched.
     grouping : {"means", "blocks", "medoids"}
-        What stands for a group: the mean of adjacent columns, the middle one of adjacent columns,
+        What represents a group: the mean of adjacent columns, the middle one of adjacent columns,
         or the medoid of a group found by k-medoids.
     smoothing, objective
         As for the trend filters, with decreasing losses and differences of order 4 between
-        groups. With 0 the sketched system is solved as it is, by least squares.
+        groups. With smoothing 0 the sketched system is solved by plain least squares.
 
     Notes
     -----
-    A column that stands for g columns counts g times: S = (A_0, g_1·S_1, …, g_k·S_k). The paper
-    leaves these factors out. They do not matter for the plain system, where they are absorbed by
-    e', but smoothness and order compare losses, not losses times group sizes.
+    A column that represents g columns counts g times: S = (A_0, g_1·S_1, …, g_k·S_k). The paper
+    omits these factors. They do not matter for the plain system, where e' absorbs them, but
+    smoothness and monotonicity compare losses, not losses times group sizes.
 
     `means` is the default because one column in the middle of a group wider than a binomial
-    distribution is a poor stand-in. The choice was made on the curves that the authors published,
-    with the papers' λ and k; mean absolute error of e_0 over ten trials:
+    distribution represents it poorly. The choice is based on the curves that the authors published,
+    with the papers' λ and k. Mean absolute error of e_0 over ten trials:
 
     =========== ======= ======= =========
     grouping    heart   census  synthetic
@@ -760,19 +760,20 @@ def fit_sketch(
     medoids     0.0503  0.0058  7.82
     =========== ======= ======= =========
 
-    The authors' program departs from their text, which is followed here: it adds up adjacent
-    columns, as `means` does, but has k groups with column 0 in the first of them, the outer groups
-    half as wide, and differences of order 2. That gives 0.0269, 0.0022 and 4.72 if halves are
-    rounded to even where the groups are cut, and 0.0284, 0.0026 and 4.72 if they are rounded up.
+    This follows the authors' text, from which their program departs. The program adds up adjacent
+    columns, as `means` does, but has k groups with column 0 in the first of them, outer groups that
+    are half as wide, and differences of order 2. That gives 0.0269, 0.0022 and 4.72 if halves are
+    rounded to even at the group boundaries, and 0.0284, 0.0026 and 4.72 if they are rounded up.
 
-    For large m the fitted curve is a flight of k + 1 steps, softened by the binomial distribution.
+    For large m the fitted curve has k + 1 steps, smoothed by the binomial distribution.
 
     `sketch_error` is the bound of theorem 5.2, |e'_0 - e_0| ≤ ε·m·‖s'‖·e_0, as a multiple of the
-    unknown e_0. Where the printed theorem is not precise: S is not square, so s' is the first row
-    of its pseudo-inverse, and its columns must be independent, which takes more than k levels and
-    an e_0 that is seen at all, (1-p0)^n' > 0 (None otherwise); b is taken to be without noise and e to be decreasing and non-negative; and it
-    speaks of the plain system (`smoothing=0`), not of the smoothed one. It is a worst case that is
-    seldom below 1: a small bound is good news, a large one says nothing.
+    unknown e_0. The printed theorem leaves some points open. S is not square, so s' is the first row
+    of its pseudo-inverse. Its columns must be independent, which requires more than k levels and
+    (1-p0)^n' > 0, so that some level depends on e_0; otherwise the bound is None. b is assumed to be
+    free of noise, and e to be decreasing and non-negative. The bound applies to the plain system
+    (`smoothing=0`), not to the smoothed one. It is a worst case and seldom below 1: a small bound is
+    informative, a large one is not.
     """
     share = leaked_share(problem.exposure, problem.target)
     sketch = make_sketch(problem.leakable, share, groups, grouping)
@@ -799,7 +800,7 @@ def fit_sketch(
 
 
 def _solve_sketch(matrix: Array, loss: Array) -> Solution:
-    """Return S⁺b; columns of very different size are scaled first."""
+    """Return S⁺b, with columns scaled first because their sizes differ widely."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     solution = solve_losses(matrix / scale, loss)

@@ -1,4 +1,4 @@
-"""e_0 for every leaked share, where it crosses a threshold, and the path of the extrapolation."""
+"""e_0 as a function of the leaked share, its tipping points, and the path of the extrapolation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result
 
-# --- The sensitivity curve: e_0 for every leaked share, and where it crosses a threshold
+# --- The sensitivity curve: e_0 as a function of the leaked share, and its tipping points
 
 MOST_NODES = 17
 
@@ -40,13 +40,13 @@ class Sensitivity(Result):
     p0 : tuple of float
         Leaked shares: p_T for pattern `rows`, the share s of seen rows for `fragments`.
     e0, low, high : tuple of float
-        The estimate and its 95% interval at each share; the ends are empty without a band.
+        The estimate and its 95% interval at each share; `low` and `high` are empty without a band.
     pattern : {"rows", "fragments"}
     error : tuple of float or None
-        The cluster error (rows) or split rate (fragments) that belongs to each share; None for a
-        bare loss curve, whose fold sizes are not known.
+        The cluster error (rows) or split rate (fragments) of each share. None for a loss curve
+        alone, whose fold sizes are unknown.
     accurate : bool
-        False when a solver's result for one of the shares could not be confirmed.
+        False if a solver's result for one of the shares could not be confirmed.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Sensitivity(Result):
     accurate: bool = True
 
     def tipping_point(self, threshold: float) -> float | None:
-        """Return the smallest share at which e_0 reaches a threshold; None if none here does."""
+        """Return the smallest share at which e_0 reaches a threshold, or None."""
         return _crossing(self.p0, self.e0, threshold)
 
     def tipping_error(self, threshold: float) -> float | None:
@@ -102,7 +102,7 @@ def sensitivity(
     band: bool = True,
     **options: Any,
 ) -> Sensitivity:
-    """Return e_0 with its interval for each of some leaked shares.
+    """Return e_0 and its interval for each leaked share.
 
     Parameters
     ----------
@@ -112,12 +112,12 @@ def sensitivity(
     method, p0_validation, bound, **options
         As in `estimate`.
     band : bool
-        With the intervals; without them `low` and `high` are empty.
+        Whether to compute the intervals. Without them `low` and `high` are empty.
 
     Notes
     -----
-    One fit of `power` gives e_0 for every p0 as long as p0_validation is 0. All else is computed
-    at 17 shares at the most and interpolated in between.
+    If p0_validation is 0, one fit of `power` gives e_0 for every p0. Everything else is computed at
+    17 shares at most and interpolated between them.
 
     Examples
     --------
@@ -172,14 +172,14 @@ def sensitivity(
 def _interpolate(
     shares: NDArray[np.float64], nodes: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Interpolate without adding rises or falls of its own."""
+    """Interpolate monotonically between the nodes."""
     if len(nodes) == len(shares):
         return values
     return np.asarray(PchipInterpolator(nodes, values)(shares))
 
 
 def _make_monotone(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a curve that rises on the whole without its small falls."""
+    """Remove the small falls of a curve that rises overall."""
     return np.maximum.accumulate(values) if values[-1] >= values[0] else values
 
 
@@ -193,10 +193,10 @@ def trace(
 ) -> Sensitivity:
     """Evaluate an estimator along increasing shares.
 
-    With `most` it is evaluated at that many of them and interpolated in between.
+    With `most`, it is evaluated at that many shares and interpolated between them.
 
-    A larger leaked share never means a smaller loss on new clusters when the curve falls, so the
-    small wiggles of separate fits are levelled upwards; lower ends stay as they are.
+    If the curve falls, a larger leaked share never means a smaller loss on new clusters. Estimates
+    and upper ends are therefore made non-decreasing; lower ends are left unchanged.
     """
     nodes = np.array(shares)
     if most is not None and len(shares) > most:
@@ -217,7 +217,7 @@ def trace(
     )
 
 
-# --- The way from the measured losses to e_0: what is extrapolated, and how far it can be trusted
+# --- The path of the extrapolation from the measured losses to e_0, with its uncertainty
 
 STEPS = 9
 
@@ -226,19 +226,18 @@ STEPS = 9
 class ExtrapolationPath(Result):
     """The loss curve of the true validation clusters, down to the point without leakage.
 
-    The axis is the exposure: 0 is the fold as it is, 1 has all validation rows in training, and
-    below 0 there is less leakage than the fold has.
+    The axis is the exposure: 0 is the unchanged fold, 1 has all validation rows in training, and
+    negative values have less leakage than the fold.
 
     Attributes
     ----------
     measured_exposure, measured_loss : tuple of float
-        ℓ_V at the levels that were measured: losses on V̂ ∖ T' with the share of training clusters
-        taken out.
+        ℓ_V at the measured levels: losses on V̂ ∖ T' with the share of training clusters removed.
     exposure : tuple of float
         From x* (no leaked row) to 0.
     loss, low, high : tuple of float
-        The extrapolated loss there and its 95% interval, for the leaked share of the estimate; the
-        first is e_0.
+        The extrapolated loss and its 95% interval, for the leaked share of the estimate. The first
+        loss is e_0.
     """
 
     measured_exposure: tuple[float, ...]
@@ -252,7 +251,7 @@ class ExtrapolationPath(Result):
 def trace_extrapolation(
     problem: Extrapolation, shares: LeakShares, *, method: Method, bound: float | None = None
 ) -> ExtrapolationPath:
-    """Estimate the loss at ever less leakage, with the interval of each."""
+    """Estimate the loss and its interval at exposures from no leakage to the unchanged fold."""
     steps = np.linspace(problem.target, 0.0, STEPS if problem.target < 0 else 1).tolist()
     results = [
         solve(replace(problem, target=step), shares, method=method, bound=bound) for step in steps

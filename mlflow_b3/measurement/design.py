@@ -1,4 +1,4 @@
-"""How much leakage to inject, and how many refits to spend on it."""
+"""The design of an audit: levels of injected leakage, and the number of refits for each."""
 
 import math
 import re
@@ -9,21 +9,21 @@ from numbers import Integral, Real
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.results import Result
 
-#: Designs of levels, with their numbers of levels in an audit.
+#: Designs, with the number of levels that each has in an audit.
 DESIGNS = {"optimal": 6, "uniform": 11}
 #: -x* at a cluster error of about a tenth.
 USUAL_DISTANCE = 0.1
 LARGEST_EXPOSURE = 0.6
-#: Numbers of levels that can be asked for.
+#: Allowed numbers of levels.
 FEWEST_LEVELS, MOST_LEVELS = 3, 1000
 TEST_PARTS = 5
-#: Refits of the leakage test when it is run alone.
+#: Refits of the leakage test if it is run alone.
 TEST_FITS = 150
-#: Rearrangements of the permutation test, by default and at least: fewer cannot reach 5%.
+#: Rearrangements of the permutation test: default and minimum. Fewer cannot reach p = 5%.
 ARRANGEMENTS, LEAST_ARRANGEMENTS = 99, 19
 DEFAULT_FITS = 480
 MOST_REPEATS = 3
-#: Shares of the refits that go to broken clusters and to the test; the loss curve has the rest.
+#: Shares of the refits for broken clusters and for the test; the loss curve gets the rest.
 SHARES = {"fragments": 0.14, "test": 0.2}
 STOCHASTIC_REPEATS = 4
 
@@ -33,22 +33,22 @@ def exposures(
 ) -> tuple[float, ...]:
     """Return the exposures at which an audit measures the loss, from 0 to the largest.
 
-    The exposure is the injected share π of the training rows as a multiple of the largest
-    possible one, so it is the share of V̂ that is in T' when V̂ is the smaller side. Levels stop
-    at 0.6, because the rows of V̂ that are not injected are needed for scoring. The levels of the
-    design "optimal" are 0.6·(i/5)², i = 0 … 5: they crowd at 0, where the curve is extrapolated
-    from. Those of "uniform" are eleven at equal distances; a number is as many of these.
+    The exposure is the injected share π of the training rows as a multiple of the largest possible
+    one. If V̂ is the smaller side, it is the share of V̂ that is in T'. Levels stop at 0.6, because
+    the rows of V̂ that are not injected are needed for scoring. The design "optimal" has the levels
+    0.6·(i/5)², i = 0 … 5, which are dense near 0, where the extrapolation starts. The design
+    "uniform" has eleven equally spaced levels. A number gives that many equally spaced levels.
 
     Notes
     -----
-    The papers use a uniform grid on [p0, 1] and draw with replacement; with V̂ of a few hundred
-    rows that curve turns up near π = 1, because the same few rows are drawn again and again.
+    The papers use a uniform grid on [p0, 1] and draw with replacement. If V̂ has a few hundred rows,
+    that curve turns up near π = 1, because the same few rows are drawn repeatedly.
     """
     return _level_grid(count_levels(levels), largest, _design(levels))
 
 
 def parse_levels(levels: object) -> str | int:
-    """Return a design of levels by its name, or the number of uniform levels."""
+    """Parse the `levels` argument: the name of a design, or a number of uniform levels."""
     text = levels.strip() if isinstance(levels, str) else levels
     if isinstance(text, str) and re.fullmatch(r"\d+", text):
         text = int(text)
@@ -59,12 +59,12 @@ def parse_levels(levels: object) -> str | int:
         return text
     raise InputError(
         f"levels={levels!r} is not known; use one of {', '.join(map(repr, DESIGNS))}, or a whole "
-        f"number from {FEWEST_LEVELS} to {MOST_LEVELS} for as many levels at equal distances."
+        f"number from {FEWEST_LEVELS} to {MOST_LEVELS} for that many equally spaced levels."
     )
 
 
 def count_levels(levels: str | int) -> int:
-    """Return how many levels a design has."""
+    """Return the number of levels of a design."""
     return DESIGNS[levels] if isinstance(levels, str) else levels
 
 
@@ -75,8 +75,8 @@ def _design(levels: str | int) -> str:
 def largest_exposure(n_train: int | None, n_validation: int) -> float:
     """Return the largest exposure for training sets of a chosen size, drawn with replacement.
 
-    It is 1, as in the papers, where V̂ is large enough that at most 0.6·|V̂| rows are drawn from
-    it, and less where it is not; but 0.6 at least.
+    It is 1, as in the papers, if V̂ is large enough that at most 0.6·|V̂| rows are drawn from it.
+    Otherwise it is smaller, but at least 0.6.
     """
     if n_train is None:
         return LARGEST_EXPOSURE
@@ -85,7 +85,7 @@ def largest_exposure(n_train: int | None, n_validation: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelPlan(Result):
-    """Injected shares π, and how many refits to spend on each.
+    """Injected shares π, and the number of refits for each.
 
     Examples
     --------
@@ -102,27 +102,27 @@ class LevelPlan(Result):
 def plan_levels(
     fits: int, p0: float = 0.1, *, levels: int = 6, largest: float = 1.0, design: str = "optimal"
 ) -> LevelPlan:
-    """Plan which injected shares to measure when the curve is to be read at no leakage.
+    """Plan the injected shares to measure for an extrapolation to no leakage.
 
     Parameters
     ----------
     fits : int
-        Refits in all; at least two for each level.
+        Total number of refits; at least two for each level.
     p0 : float
-        The leaked share that is expected; it need not be exact.
+        The expected leaked share; it need not be exact.
     levels : int
     largest : float
-        The largest injected share; below 1 where V̂ would be used up.
+        The largest injected share; below 1 if V̂ would be used up.
     design : {"optimal", "uniform"}
         "optimal": π_i = largest·(i/(levels-1))², and refits in proportion to 1/(π + p0/(1-p0)).
-        "uniform": equal distances and equal refits, the papers' grid.
+        "uniform": equally spaced levels with equal numbers of refits, the papers' grid.
 
     Notes
     -----
-    For extrapolation by a polynomial the best levels are Chebyshev points, the refits in
+    For extrapolation by a polynomial the best levels are Chebyshev points, with refits in
     proportion to the Lagrange weights at the target (Hoel and Levine 1964,
-    doi:10.1214/aoms/1177700373). The squares are as good for sums of powers and do not depend on
-    a degree; docs/estimators.md has the refits that they save.
+    doi:10.1214/aoms/1177700373). The squares are as good for sums of powers and do not depend on a
+    degree. docs/estimators.md shows how many refits they save.
 
     Examples
     --------
@@ -148,18 +148,18 @@ def plan_levels(
 
 
 def _level_grid(count: int, largest: float, design: str) -> tuple[float, ...]:
-    """Return levels from 0 to the largest, crowded at 0 or at equal distances."""
+    """Return levels from 0 to the largest, dense near 0 or equally spaced."""
     exponent = 2 if design == "optimal" else 1
     return tuple(largest * (level / (count - 1)) ** exponent for level in range(count))
 
 
 def _level_weights(levels: Sequence[float], distance: float, design: str) -> list[float]:
-    """Return how much of the refits each level deserves when the target is a distance below 0."""
+    """Return the weight of each level for a target at the given distance below 0."""
     return [1 / (level + distance) if design == "optimal" else 1.0 for level in levels]
 
 
 def _allocate(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Divide refits in proportion to weights, at least two each, none left over."""
+    """Allocate all refits in proportion to weights, with at least two for each level."""
     counts = [2] * len(weights)
     for _ in range(fits - sum(counts)):
         neediest = max(range(len(weights)), key=lambda level: weights[level] / counts[level])
@@ -169,18 +169,18 @@ def _allocate(fits: int, weights: Sequence[float]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FitPlan:
-    """How often each kind of refit is repeated in every fold.
+    """The number of refits of each kind in every fold.
 
     Attributes
     ----------
     loco : int
-        Refits on the fold as it is.
+        Refits on the unchanged fold.
     rows : tuple of int
-        Refits at each level of injected leakage, from 0 on or from the first positive one.
+        Refits at each level of injected leakage, starting at 0 or at the first positive level.
     fragments : int
         Refits with broken validation clusters.
     test : int
-        Rounds of the leakage test, of one refit on T̂ and one for each part of V̂.
+        Rounds of the leakage test. Each has one refit on T̂ and one for each part of V̂.
     """
 
     loco: int
@@ -190,7 +190,7 @@ class FitPlan:
 
     @property
     def fits_per_fold(self) -> int:
-        """All refits of a fold, the one that ignores clusters included."""
+        """Number of refits per fold, including the one that ignores clusters."""
         return self.loco + 1 + sum(self.rows) + self.fragments + self.test * (1 + TEST_PARTS)
 
 
@@ -202,7 +202,7 @@ def least_fits(
     from_zero: bool = False,
     others: int = 0,
 ) -> int:
-    """Return the smallest number of refits that an audit needs, `others` beside the plan's."""
+    """Return the smallest number of refits that an audit needs, including `others` outside the plan."""
     return n_folds * _least_plan(stochastic, levels, from_zero).fits_per_fold + others
 
 
@@ -220,17 +220,17 @@ def plan_fits(
     from_zero: bool = False,
     others: int = 0,
 ) -> FitPlan:
-    """Spread at most this many refits over an audit; None takes 480, or what is needed.
+    """Allocate at most this many refits of an audit; by default 480, or more if needed.
 
-    The refits of the loss curve go to its levels in proportion to 1/(exposure + 0.1) with the
-    optimal design, where 0.1 is about how far away the point without leakage is. `from_zero` plans
-    for level 0 too, where T' is drawn with replacement and varies. `others` are refits that are made
-    beside the plan, and count against the budget.
+    With the optimal design, the refits of the loss curve go to its levels in proportion to
+    1/(exposure + 0.1), where 0.1 is roughly the distance to the point without leakage. With
+    `from_zero` the plan includes level 0, for a T' that is drawn with replacement and therefore
+    varies there. `others` are refits outside the plan that count against the budget.
 
     Raises
     ------
     InputError
-        When the refits do not suffice for two at each level and one round of the test.
+        If there are not enough refits for two at each level and one round of the test.
     """
     least = _least_plan(stochastic, levels, from_zero)
     loco = least.loco
@@ -261,9 +261,9 @@ def choose_repeats(
     levels: str | int = "optimal",
     from_zero: bool = False,
 ) -> int:
-    """Return how many assignments of clusters to folds a budget affords, up to three.
+    """Return the number of assignments of clusters to folds that a budget allows, up to three.
 
-    A time is not known in refits before the first of them; it affords one.
+    A budget in time allows one, because the time of a refit is unknown before the first refit.
     """
     fits, seconds = parse_budget(budget)
     if seconds is not None:
@@ -273,9 +273,9 @@ def choose_repeats(
 
 
 def parse_budget(budget: int | str | None) -> tuple[int | None, float | None]:
-    """Return (refits, seconds) of a budget such as 400, "400", "90s", "10m" or "1.5h".
+    """Parse a budget such as 400, "400", "90s", "10m" or "1.5h" into (refits, seconds).
 
-    One of them at the most is a number; both are None when there is no budget.
+    At most one of them is a number. Both are None if there is no budget.
     """
     if budget is None:
         return None, None
@@ -292,7 +292,7 @@ def parse_budget(budget: int | str | None) -> tuple[int | None, float | None]:
 
 
 def parse_seconds(argument: str, value: float | str | None) -> float | None:
-    """Return the seconds of a time such as 90, "90s", "10m" or "1.5h"; None of None."""
+    """Parse a time such as 90, "90s", "10m" or "1.5h" into seconds; None stays None."""
     if value is None:
         return None
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf:
@@ -315,5 +315,5 @@ def _seconds(text: str) -> float | None:
 
 
 def fits_within(seconds: float, *, per_fit: float, workers: int) -> int:
-    """Return how many refits fit into a time, a tenth kept back for everything else."""
+    """Return the number of refits that fit into a time, with a tenth reserved for everything else."""
     return max(1, math.floor(0.9 * seconds * workers / max(per_fit, 1e-6)))

@@ -1,4 +1,4 @@
-"""`MixedLogistic`: a logistic regression with random intercepts, as scikit-learn knows classifiers."""
+"""`MixedLogistic`: a scikit-learn classifier with random intercepts."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -28,15 +28,15 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     groups : sequence of str or int
-        The columns that name the groups, one for each level; positions where X is an array. All
-        other columns are fixed effects, with an intercept.
+        The columns with the groups, one for each level; positions if X is an array. All other
+        columns are fixed effects, with an intercept.
     effects : sequence of str or int, default ()
-        Those of the groups whose intercepts predictions contain; a group that was not seen in
-        training has intercept 0. Predictions of new groups need none.
+        The columns of `groups` whose intercepts are used in predictions. A group that was not seen
+        in training has intercept 0. Predictions for new groups need none.
     ridge : float, default 1e-3
         Subtract ridge |β|²/2 from the log likelihood.
     sd : sequence of float, optional
-        Standard deviations of the intercepts, one for each level; estimated where not given.
+        Standard deviations of the intercepts, one for each level; estimated by default.
 
     Attributes
     ----------
@@ -48,14 +48,15 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The most likely intercept of each group, one series for each level.
     n_features_in_ : int
     feature_names_in_ : array
-        Where X is a table.
+        Only if X is a DataFrame.
 
     Notes
     -----
-    Coefficients and intercepts are found together (`nAGQ = 0` of the R package lme4), at standard
-    deviations that maximise Laplace's approximation. Yuval & Rosset, "Cross Validation for Correlated
-    Data in Classification Models", AISTATS 2025, PMLR, fit such a model by GPBoost; the ridge, which
-    they do not have, keeps coefficients finite in small folds that a column separates.
+    Coefficients and intercepts are estimated jointly (`nAGQ = 0` of the R package lme4), at the
+    standard deviations that maximise Laplace's approximation. Yuval & Rosset, "Cross Validation for
+    Correlated Data in Classification Models", AISTATS 2025, PMLR, fit such a model by GPBoost. The
+    ridge, which they do not have, keeps coefficients finite if a column separates the classes of a
+    small fold.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def group_columns(self) -> tuple[Any, ...]:
-        """The columns that it needs beside its features, for whoever puts a table together."""
+        """The columns that it needs in addition to its features."""
         return tuple(self.groups)
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit coefficients, intercepts and, where not given, their standard deviations."""
+        """Fit coefficients, intercepts and, unless given, their standard deviations."""
         labels = np.asarray(y)
         self.classes_, target = np.unique(labels, return_inverse=True)
         if len(self.classes_) != 2:
@@ -89,7 +90,7 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         missing = [name for name, (codes, _) in zip(self.groups, coded, strict=True) if -1 in codes]
         if missing:
             raise InputError(
-                f"The columns {missing} name no group for some rows; drop these, or name groups."
+                f"The columns {missing} name no group for some rows; drop these rows, or fill in groups."
             )
         design = np.column_stack([np.ones(len(columns)), columns])
         codes = [codes for codes, _ in coded]
@@ -112,17 +113,17 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(log_odds, dtype=float)
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of both classes."""
+        """Return the probabilities of both classes."""
         chance = expit(self.decision_function(X))
         return np.column_stack([1 - chance, chance])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likelier class."""
+        """Return the more probable class."""
         second = self.decision_function(X) > 0
         return np.asarray(self.classes_[second.astype(int)])
 
     def __sklearn_tags__(self) -> Any:
-        """Say that there are two classes and no more."""
+        """Declare that only two classes are supported."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
@@ -149,17 +150,20 @@ class MixedLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _validate(self, X: Any) -> None:
-        """Check the parameters, and keep the columns by which X is recognised."""
+        """Check the parameters and store the names and number of the columns of X."""
         if not self.groups:
-            raise InputError("groups is empty; name the columns of the groups.")
+            raise InputError("groups is empty; name the columns with the groups.")
         unknown = [name for name in self.effects if name not in self.groups]
         if unknown:
-            raise InputError(f"effects names {unknown}, which groups={self.groups!r} do not hold.")
+            raise InputError(
+                f"effects names {unknown}, which are not in groups={self.groups!r}; add them to "
+                "groups, or leave them out."
+            )
         if self.sd is not None and (
             len(self.sd) != len(self.groups) or not np.all(np.asarray(self.sd) >= 0)
         ):
             raise InputError(
-                f"sd={self.sd!r} must hold a number from 0 for each of groups={self.groups!r}."
+                f"sd={self.sd!r} must have one number from 0 for each of groups={self.groups!r}."
             )
         if isinstance(X, pd.DataFrame):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)

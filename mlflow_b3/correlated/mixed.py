@@ -19,35 +19,36 @@ from mlflow_b3.correlated.likelihood import (
 from mlflow_b3.correlated.structure import Array, Codes
 from mlflow_b3.errors import InputError, choose
 
-# --- `MixedFit`: fixed effects and random intercepts of groups, as they were estimated
+# --- `MixedFit`: estimated fixed effects and random intercepts
 
-#: Cells of the largest level by all others that one factorisation may have: two levels of 2000 groups.
+#: Largest number of cells (largest level times all others) of one factorisation: two levels of 2000
+#: groups.
 MOST_CELLS = 4_000_000
-#: Directions of the design that are shorter than this, all columns being of length 1, are repeated columns.
+#: With columns of unit length, directions of the design shorter than this are linear dependencies.
 REPEATED = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedFit:
-    """A regression with random intercepts, fitted.
+    """A fitted regression with random intercepts.
 
     Attributes
     ----------
     coefficients : array (p,)
-        Of the fixed effects.
+        Coefficients of the fixed effects.
     effects : tuple of array
         Most likely intercept of each group, one array for each level.
     sd : tuple of float
         Standard deviations of the intercepts, one for each level.
     sd_low, sd_high : tuple of float
-        95% intervals by the profile likelihood; equal to `sd` where they were not asked for.
+        95% intervals by the profile likelihood; equal to `sd` if they were not requested.
     log_likelihood : float
-        At the estimates; restricted for numbers.
+        Log likelihood at the estimates; restricted for regression.
     converged : bool
     separated : bool
-        Classes are told apart without error by columns or groups, so that estimates have no limit.
+        Whether columns or groups separate the classes without error, so estimates diverge.
     noise : float or None
-        Standard deviation of the residuals, for numbers.
+        Standard deviation of the residuals, for regression.
     """
 
     coefficients: Array
@@ -62,7 +63,7 @@ class MixedFit:
 
 
 def as_design(X: Any, target: Any) -> tuple[Array, Array]:
-    """Return the fixed effects and the target as numbers, or say what is wrong with them."""
+    """Return the fixed effects and the target as float arrays, or raise an `InputError`."""
     design, values = np.asarray(X, dtype=float), np.asarray(target, dtype=float)
     if design.ndim != 2 or len(design) != len(values) or values.ndim != 1:
         raise InputError(
@@ -72,12 +73,12 @@ def as_design(X: Any, target: Any) -> tuple[Array, Array]:
     if not len(values):
         raise InputError("target is empty; give rows to fit.")
     if not (np.isfinite(design).all() and np.isfinite(values).all()):
-        raise InputError("X or target holds missing or infinite numbers; fill or drop these rows.")
+        raise InputError("X or target has missing or infinite numbers; fill or drop these rows.")
     return design, values
 
 
 def as_codes(codes: Sequence[Any], n_rows: int) -> list[Codes]:
-    """Return the groups of all levels as whole numbers from 0, or say what is wrong with them."""
+    """Return the groups of all levels as whole numbers from 0, or raise an `InputError`."""
     levels = [np.asarray(level) for level in codes]
     if not levels:
         raise InputError("codes is empty; give the groups of one level or more.")
@@ -89,18 +90,18 @@ def as_codes(codes: Sequence[Any], n_rows: int) -> list[Codes]:
     sizes = sorted(int(level.max()) + 1 for level in levels)
     if sizes[-1] * sum(sizes[:-1]) > MOST_CELLS:
         raise InputError(
-            f"codes has levels of {', '.join(map(str, sizes[::-1]))} groups; the number of the "
-            f"largest times that of all others may be {MOST_CELLS:,} at most. Leave the level out "
-            "that matters least, or merge its groups."
+            f"codes has levels of {', '.join(map(str, sizes[::-1]))} groups; the number of groups of "
+            f"the largest level times that of all others may be {MOST_CELLS:,} at most. Leave out the "
+            "level that matters least, or merge its groups."
         )
     return [level.astype(np.intp) for level in levels]
 
 
 def whitened(design: Array) -> tuple[Array, Array]:
-    """Return uncorrelated columns of mean square 1 that span the design, and the way back.
+    """Return uncorrelated columns of mean square 1 that span the design, and the back-transformation.
 
-    With Q and T of the result, Q = X T; coefficients γ of Q are coefficients T γ of X. A column that
-    others repeat takes no part, which leaves the shortest of the equivalent coefficients.
+    The result Q, T satisfies Q = X T, so coefficients γ of Q are coefficients T γ of X. Linearly
+    dependent directions are dropped, which gives the shortest of the equivalent coefficients.
     """
     sizes = np.sqrt((design**2).mean(axis=0))
     sizes[sizes == 0] = 1.0
@@ -111,12 +112,12 @@ def whitened(design: Array) -> tuple[Array, Array]:
     return unit @ back, back / sizes[:, None]
 
 
-# --- Intervals of a standard deviation by its profile likelihood
+# --- Profile likelihood intervals of a standard deviation
 
-#: Fall in log likelihood at the ends of a 95% interval, half the quantile of χ² with one degree of
+#: Drop in log likelihood at the ends of a 95% interval: half the quantile of χ² with one degree of
 #: freedom (3.841).
 DROP = 1.92
-#: Ends are found to this share of the estimate, and no closer than this.
+#: Relative and smallest absolute precision of the ends.
 PRECISION = 2e-3
 SMALLEST = 1e-4
 
@@ -124,24 +125,24 @@ SMALLEST = 1e-4
 def profile_interval(
     log_likelihood: Callable[[float], float], estimate: float, peak: float, *, most: float
 ) -> tuple[float, float]:
-    """Return where the profile has fallen by 1.92 on both sides of the estimate.
+    """Return the points on both sides of the estimate where the profile has dropped by 1.92.
 
     Parameters
     ----------
     log_likelihood : callable
-        Of a standard deviation, all else at its best.
+        The profile: a function of the standard deviation, maximised over all other parameters.
     estimate, peak : float
-        Where it is highest, and how high.
+        The maximiser, and the maximum.
     most : float
-        The upper end where the profile has not fallen before.
+        The upper end if the profile does not drop enough before it.
 
     Notes
     -----
-    The lower end is 0 where the profile does not fall enough on the way to it.
+    The lower end is 0 if the profile does not drop enough above 0.
     """
 
     def left(sd: float) -> float:
-        # the root of the fall is close to linear in sd, so that few steps find the ends
+        # the square root of the drop is nearly linear in sd, so few steps find the ends
         return float(np.sqrt(DROP) - np.sqrt(max(peak - log_likelihood(sd), 0.0)))
 
     precision = max(SMALLEST, PRECISION * estimate)
@@ -156,22 +157,22 @@ def profile_interval(
     return low, float(brentq(left, inside, outside, xtol=precision, rtol=PRECISION))
 
 
-# --- The search for the highest marginal likelihood in coefficients and standard deviations
+# --- Maximising the marginal likelihood over coefficients and standard deviations
 
-#: Log likelihood at coefficients and parameters of the spread, and its slopes by both.
+#: Log likelihood at coefficients and spread parameters, and its gradients by both.
 Objective = Callable[[Array, Array], tuple[float, Array, Array]]
 
-#: Steps of a search. What it may still gain, by its slope and the curvature it began with, is below
-#: half the square of the second number where it has converged.
+#: Most steps of a search, and its tolerance. A search has converged if the gain that its slope and the
+#: initial curvature still promise is below half the square of the tolerance.
 MOST_STEPS = 200
 FLAT = 0.01
-#: The slope at which a search ends by itself.
+#: The slope at which a search ends.
 PRECISE = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """Where a search ended.
+    """The end point of a search.
 
     Attributes
     ----------
@@ -202,21 +203,22 @@ def climb(
     ----------
     objective : callable
     coefficients, spread : array
-        Where to begin.
+        Starting point.
     information : array (p, p)
-        A guess of the curvature in the coefficients; it makes all steps of like size.
+        An approximation of the curvature in the coefficients, used to scale the steps.
     scale : array
-        The same for each parameter of the spread, as a standard error.
+        The same for each spread parameter, as a standard error.
     bounds : tuple of array
-        Least and most of each parameter of the spread; equal where it must stay.
+        Lower and upper bounds of each spread parameter; equal to hold it fixed.
     slope : float
-        End where the slope is smaller; `FLAT` does where the height is wanted and not the place.
+        Stop when the slope is smaller. `FLAT` is enough if only the maximum is needed, not the
+        maximiser.
     """
     turn = np.linalg.inv(np.linalg.cholesky(information)).T
     p = len(coefficients)
 
     def place(at: Array) -> tuple[Array, Array]:
-        # the scale must not move a parameter beyond its bounds by a rounding
+        # rounding in the scaling must not move a parameter beyond its bounds
         return coefficients + turn @ at[:p], np.clip(at[p:] * scale, *bounds)
 
     def downhill(at: Array) -> tuple[float, Array]:
@@ -234,7 +236,7 @@ def climb(
         options={"maxiter": MOST_STEPS, "ftol": 1e-13, "gtol": slope},
     )
     least, most = np.array([(-np.inf, np.inf)] * p + limits[p:], dtype=float).T
-    # what is left of the slope once steps beyond the bounds are ruled out
+    # the projected gradient: steps beyond the bounds do not count
     left = np.clip(found.x - found.jac, least, most) - found.x
     best, spread_there = place(found.x)
     return Peak(
@@ -245,28 +247,28 @@ def climb(
     )
 
 
-# --- Logistic regression with normal random intercepts of groups
+# --- Logistic regression with normal random intercepts
 
 METHODS = ("auto", "aghq", "laplace", "laplace0")
-#: Largest sd, on the scale of log odds: a group at 1 sd then has 1 row in 150 of the rarer class.
+#: Largest sd on the log odds scale. A group at 1 sd then has 1 row in 150 of the rarer class.
 MOST_SD = 5.0
-#: Upper end of an interval that the likelihood leaves open.
+#: Upper end of an interval that the likelihood does not bound.
 MOST_HIGH = 10.0
-#: Smallest sd in a search, whose slope would be 0 at 0; below the second, it is reported as 0.
+#: Smallest sd in a search, because the slope vanishes at 0. Below the second value, sd is reported as 0.
 LEAST_SD = 1e-4
 AS_ZERO = 5e-3
-#: Where a search begins, and where one that ended at 0 is tried again.
+#: Starting value of a search, and of a second search if the first ended at 0.
 FIRST_SD = 0.5
 LEAST_AGAIN = 0.1
-#: Penalty on coefficients of columns of mean square 1, so that a separating one stays finite.
+#: Penalty on coefficients of columns of mean square 1, which keeps separating columns finite.
 SMALLEST_RIDGE = 1e-8
-#: Information on such a coefficient, in rows of even odds times 4, below which it has run away.
+#: Information on such a coefficient, in rows of even odds times 4, below which it has diverged.
 RUN_AWAY = 0.02
 
 
 @dataclass(kw_only=True)
 class _LogisticProblem:
-    """A regression in uncorrelated columns, and where its last integrand was highest."""
+    """A regression in uncorrelated columns, with the mode of the last evaluation."""
 
     target: Array
     columns: Array
@@ -284,7 +286,7 @@ class _LogisticProblem:
         return found.value, np.zeros(0), found.sd_slope
 
     def outer(self, beta: Array, sd: Array) -> tuple[float, Array, Array]:
-        """Evaluate Laplace's approximation at coefficients."""
+        """Evaluate Laplace's approximation at the given coefficients."""
         found = laplace(
             self.target,
             np.empty((len(self.target), 0)),
@@ -297,7 +299,7 @@ class _LogisticProblem:
         return self._penalised(found, beta)
 
     def nodes(self, beta: Array, sd: Array) -> tuple[float, Array, Array]:
-        """Evaluate the quadrature at coefficients."""
+        """Evaluate the quadrature at the given coefficients."""
         found = adaptive_quadrature(
             self.target,
             self.levels,
@@ -314,7 +316,7 @@ class _LogisticProblem:
         return found.value - float(beta @ pulled) / 2, slope, found.sd_slope
 
     def information(self, sd: Array) -> Array:
-        """Return what is known of the coefficients at the last mode, penalty included."""
+        """Return the information on the coefficients at the last mode, including the penalty."""
         beta, effects = self.mode or (np.zeros(self.columns.shape[1]), np.zeros(self.levels.total))
         chance = expit(self.columns @ beta + self.levels.added(effects, sd))
         weight = chance * (1 - chance)
@@ -344,12 +346,12 @@ def fit_mixed_logistic(
     ridge : float, default 0
         Subtract ridge |β|²/2 from the log likelihood.
     method : {"auto", "aghq", "laplace", "laplace0"}
-        "aghq" integrates one level by adaptive quadrature with 15 nodes. "laplace" takes crossed or
-        nested levels. "laplace0" finds coefficients together with the intercepts, which is quick and
-        biased. "auto" is "aghq" for one level and "laplace" for more.
+        "aghq" integrates one level by adaptive quadrature with 15 nodes. "laplace" supports crossed
+        and nested levels. "laplace0" estimates coefficients jointly with the intercepts, which is
+        fast but biased. "auto" is "aghq" for one level and "laplace" for more.
     intervals : bool, default True
-        Find the profile likelihood of each sd, with the other sd at their estimates and the
-        coefficients at their best.
+        Whether to compute profile likelihood intervals of each sd, with the other sd at their
+        estimates and the likelihood maximised over the coefficients.
 
     Returns
     -------
@@ -357,8 +359,8 @@ def fit_mixed_logistic(
 
     Notes
     -----
-    Restricted likelihood, which mends the bias of variances for numbers, overshoots for classes with
-    few rows for each coefficient, and is not offered.
+    Restricted likelihood corrects the bias of variances in linear regression. In classification with
+    few rows for each coefficient it over-corrects, so it is not available here.
     """
     design, values = as_design(X, target)
     if not np.isin(values, (0.0, 1.0)).all():
@@ -398,7 +400,7 @@ def fit_mixed_logistic(
 
 
 def _maximise_logistic(problem: _LogisticProblem, method: str) -> tuple[Objective, Peak, Array]:
-    """Return the likelihood of a method, its peak, and the information on coefficients there."""
+    """Return the likelihood of a method, its maximum, and the information on coefficients there."""
     none = np.empty((0, 0))
     sd = np.full(len(problem.levels.sizes), FIRST_SD)
     peak = _search(problem.at_mode, np.zeros(0), sd, none)
@@ -414,7 +416,7 @@ def _maximise_logistic(problem: _LogisticProblem, method: str) -> tuple[Objectiv
 
 
 def _search(objective: Objective, beta: Array, sd: Array, information: Array) -> Peak:
-    """Climb, and climb again from where a level that ended at 0 would do better."""
+    """Maximise, and restart if a positive sd is better for a level that ended at 0."""
     bounds = np.full(len(sd), LEAST_SD), np.full(len(sd), MOST_SD)
     scale = np.full(len(sd), FIRST_SD / 2)
     peak = climb(objective, beta, sd, information=information, scale=scale, bounds=bounds)
@@ -436,14 +438,14 @@ def _search(objective: Objective, beta: Array, sd: Array, information: Array) ->
 def _logistic_intervals(
     objective: Objective, peak: Peak, information: Array
 ) -> tuple[Array, Array]:
-    """Return the ends of the profile likelihood of each sd, the other sd at their estimates."""
+    """Return the profile likelihood interval of each sd, with the other sd at their estimates."""
     ends = np.empty((2, len(peak.spread)))
     for level, estimate in enumerate(peak.spread):
 
         def profile(value: float, level: int = level) -> float:
             sd = peak.spread.copy()
             sd[level] = value
-            if not len(peak.coefficients):  # they follow by themselves
+            if not len(peak.coefficients):  # the joint mode determines them
                 return objective(peak.coefficients, sd)[0]
             return climb(
                 objective,
@@ -459,16 +461,16 @@ def _logistic_intervals(
     return ends[0], ends[1]
 
 
-# --- Linear regression with normal random intercepts of groups
+# --- Linear regression with normal random intercepts
 
-#: Smallest and largest sd in units of the noise; below the third, it is reported as 0.
+#: Smallest and largest sd in units of the noise.
 LEAST_RATIO = 1e-4
 MOST_RATIO = 1e3
-#: Where a search begins, and where one that ended at 0 is tried again.
+#: Starting value of a search.
 FIRST_RATIO = 0.5
-#: Upper ends of intervals, in units of the estimate and the noise together.
+#: Largest upper end of an interval, as a multiple of the estimate plus the noise.
 MOST_TIMES = 20.0
-#: Sum of squares of a target of variance 1 that columns and groups tell without error.
+#: Smallest sum of squares of a target of variance 1, if columns and groups fit it without error.
 NO_SQUARES = 1e-12
 
 
@@ -482,11 +484,11 @@ class _LinearProblem:
 
     @property
     def freedom(self) -> int:
-        """Rows less coefficients."""
+        """Number of rows minus number of coefficients."""
         return int(len(self.target) - self.columns.shape[1])
 
     def solved(self, ratio: Array) -> tuple[Array, Array, Array, float, Curvature]:
-        """Return coefficients, intercepts, residuals and penalised squares at sd over noise."""
+        """Return coefficients, intercepts, residuals, penalised squares and curvature at sd/noise."""
         columns, levels, target = self.columns, self.levels, self.target
         none = np.zeros((columns.shape[1], columns.shape[1]))
         curvature = Curvature(levels, ratio, np.ones(len(target)), columns, none)
@@ -497,7 +499,7 @@ class _LinearProblem:
         return beta, effects, residual, squares, curvature
 
     def restricted(self, _: Array, ratio: Array) -> tuple[float, Array, Array]:
-        """Return the restricted log likelihood at the best noise, and its slopes."""
+        """Return the restricted log likelihood, maximised over the noise, and its gradient."""
         _beta, effects, residual, squares, curvature = self.solved(ratio)
         level = np.log(2 * np.pi * squares / self.freedom) + 1
         value = -(self.freedom * level + _log_determinants(curvature)) / 2
@@ -509,7 +511,7 @@ class _LinearProblem:
         return value, np.zeros(0), slopes
 
     def best_noise(self, sd: Array, top: Array, noise: float) -> float:
-        """Return the restricted log likelihood of sd at the noise that suits it best.
+        """Return the restricted log likelihood of sd, maximised over the noise.
 
         `top` and `noise` are the estimates.
         """
@@ -520,7 +522,7 @@ class _LinearProblem:
             fit = self.freedom * np.log(2 * np.pi * now**2) + squares / now**2
             return float(fit + _log_determinants(curvature)) / 2
 
-        # all that an sd leaves unexplained becomes noise
+        # the noise absorbs everything that sd leaves unexplained
         most = np.log(noise**2 + float(top @ top)) / 2 + 0.5
         near = np.log(noise) - 1, most
         found = minimize_scalar(loss, bounds=near, method="bounded", options={"xatol": 1e-3})
@@ -542,8 +544,8 @@ def fit_mixed_linear(
     codes : sequence of array of int
         The group of each row, one array for each level, from 0.
     intervals : bool, default True
-        Find the profile likelihood of each sd, with the other sd at their estimates and coefficients
-        and noise at their best.
+        Whether to compute profile likelihood intervals of each sd, with the other sd at their
+        estimates and the likelihood maximised over coefficients and noise.
 
     Returns
     -------
@@ -551,10 +553,11 @@ def fit_mixed_linear(
 
     Notes
     -----
-    The restricted likelihood is that of the contrasts which are free of β. Variances by plain maximum
-    likelihood are too small by the share of the coefficients in what the groups tell (for the mean of q
-    groups, by 1/q); restricted ones are not, and are those of the analysis of variance where groups are
-    balanced and the estimate is not 0. Computed as in the R package lme4 (doi:10.18637/jss.v067.i01).
+    The restricted likelihood is that of the contrasts that are free of β. Variances by plain maximum
+    likelihood are too small by the share of the groups' information that goes into the coefficients
+    (for the mean of q groups, by 1/q). Restricted estimates are not. They equal those of the analysis
+    of variance if groups are balanced and the estimate is not 0. The computation follows the R package
+    lme4 (doi:10.18637/jss.v067.i01).
     """
     design, values = as_design(X, target)
     levels = Intercepts(as_codes(codes, len(values)))
@@ -574,7 +577,7 @@ def fit_mixed_linear(
     low = high = sd
     if intervals:
         low, high = _linear_intervals(problem, sd, noise)
-    # the density of orthonormal contrasts, whatever the units of the columns
+    # the density of orthonormal contrasts, independent of the units of the columns
     scale = columns.shape[1] * np.log(len(values)) / 2 - problem.freedom * np.log(unit)
     return MixedFit(
         coefficients=unit * (back @ beta),
@@ -589,13 +592,13 @@ def fit_mixed_linear(
 
 
 def _log_determinants(curvature: Curvature) -> float:
-    """Return the logarithm of the determinant of intercepts and coefficients together."""
+    """Return the log determinant over intercepts and coefficients jointly."""
     logs = np.log(np.diag(curvature.lower)[curvature.others :])
     return curvature.log_determinant + 2 * float(logs.sum())
 
 
 def _maximise_linear(problem: _LinearProblem) -> Peak:
-    """Climb, and climb again from where a level that ended at 0 would do better."""
+    """Maximise, and restart if a positive sd is better for a level that ended at 0."""
     count = len(problem.levels.sizes)
     bounds = np.full(count, LEAST_RATIO), np.full(count, MOST_RATIO)
     none, scale = np.empty((0, 0)), np.full(count, FIRST_RATIO / 2)
@@ -612,7 +615,7 @@ def _maximise_linear(problem: _LinearProblem) -> Peak:
 
 
 def _linear_intervals(problem: _LinearProblem, sd: Array, noise: float) -> tuple[Array, Array]:
-    """Return the ends of the profile likelihood of each sd, the other sd at their estimates."""
+    """Return the profile likelihood interval of each sd, with the other sd at their estimates."""
     ends = np.empty((2, len(sd)))
     peak = problem.best_noise(sd, sd, noise)
     for level, estimate in enumerate(sd):

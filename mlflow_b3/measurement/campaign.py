@@ -1,4 +1,4 @@
-"""All refits of one audit: planned within a budget, run, and put together."""
+"""All refits of one audit: planned within a budget, run, and collected."""
 
 import logging
 import math
@@ -52,13 +52,13 @@ from mlflow_b3.measurement.refits import (
 from mlflow_b3.measurement.runner import Means, Session, interrupted, open_session
 from mlflow_b3.refit.learner import Learner
 
-# --- Losses with and without the validation clusters in small training sets, for the leakage test
+# --- Losses with and without validation clusters in small training sets, for the leakage test
 
 LEAST_ROWS = 3
 
 
 def paired_tasks(folds: Sequence[Fold], rounds: range) -> list[Task]:
-    """Return the refits of some rounds of the paired test: one on T̂, one for each part of V̂."""
+    """Return the refits of the given rounds of the paired test: one on T̂, one for each part of V̂."""
     tasks = []
     for number, fold in enumerate(folds):
         parts = range(test_parts(fold))
@@ -76,7 +76,7 @@ def welch_tasks(folds: Sequence[Fold]) -> list[Task]:
     Raises
     ------
     InputError
-        When no outer fold has enough.
+        If no outer fold has enough.
     """
     tasks = [
         Task(purpose, number, part, 0)
@@ -95,7 +95,7 @@ def welch_tasks(folds: Sequence[Fold]) -> list[Task]:
 
 
 def check_test(folds: Sequence[Fold], test: str, budget: int | str | None) -> None:
-    """Raise an `InputError` for folds or a number of refits that the test cannot work with."""
+    """Raise an `InputError` if the folds or the number of refits are too small for the test."""
     fits, _ = parse_budget(budget)
     if test == "welch":
         needed = len(welch_tasks(folds))
@@ -123,22 +123,22 @@ def measure_test(
     Parameters
     ----------
     campaign : Campaign
-        Its `test` says which form, on its `tested_folds`.
+        Its `test` selects the form of the test, which runs on its `tested_folds`.
     session : Session
         Runs and counts the refits.
     budget : int, str or None
-        What the test may cost: by default 150 refits for `paired`, spread over the folds, and 99
-        rearrangements of one round for `permutation`. `welch` takes what it needs.
+        Budget of the test. The default is 150 refits for `paired`, spread over the folds, and 99
+        rearrangements of one round for `permutation`. `welch` runs as many refits as it needs.
 
     Returns
     -------
     tuple of TestLosses
-        One; for `permutation`, those of the rearranged rows come after it.
+        One element; for `permutation`, followed by those of the rearranged rows.
 
     Raises
     ------
     InterruptedAudit
-        When the user stops it before it can tell anything.
+        If the user stops the test before it has a result.
     """
     folds = campaign.tested_folds
     try:
@@ -164,7 +164,7 @@ def _fits_per_round(folds: Sequence[Fold]) -> int:
 
 
 def _affordable_fits(folds: Sequence[Fold], session: Session, seconds: float) -> int:
-    """Return how many more refits fit into a time, by the speed of those done."""
+    """Return how many more refits fit into a time, given the speed of those done."""
     speed = session.counts.seconds / max(1, session.counts.done)
     left = seconds - speed * _fits_per_round(folds)
     return fits_within(left, per_fit=speed, workers=session.workers.count)
@@ -209,7 +209,7 @@ def _measure_welch(folds: Sequence[Fold], session: Session) -> TestLosses:
 def _measure_arrangements(
     folds: Sequence[Fold], session: Session, budget: int | str | None
 ) -> tuple[TestLosses, ...]:
-    """Measure the rows as they are, then with the cluster ids dealt to them anew."""
+    """Measure the unchanged rows, then the rows with permuted cluster ids."""
     fits, seconds = parse_budget(budget)
     per_round = _fits_per_round(folds)
     count, rounds = ARRANGEMENTS, 1
@@ -230,7 +230,7 @@ def _measure_arrangements(
 
 
 def _count_arrangements(fits: int, per_round: int) -> tuple[int, int]:
-    """Return how many rearrangements and rounds of each a number of refits affords."""
+    """Return how many rearrangements, and rounds of each, a number of refits allows."""
     rounds = max(1, fits // (per_round * (ARRANGEMENTS + 1)))
     count = min(ARRANGEMENTS, fits // per_round - 1)
     if count < LEAST_ARRANGEMENTS:
@@ -242,46 +242,47 @@ def _count_arrangements(fits: int, per_round: int) -> tuple[int, int]:
     return count, rounds
 
 
-# --- All refits of one audit: planned within a budget, run, and put together
+# --- All refits of one audit: planned within a budget, run, and collected
 
 MOST_IID_FOLDS = 10
-#: Refits after which their time is known well enough to judge a budget by the fastest of them.
+#: Number of refits from which on the fastest of them is used to judge a budget.
 STEADY = 3
 _LOG = logging.getLogger(__name__)
-#: Refits that a time is used for at the most: beyond that, noise of refits is nothing to that of rows.
+#: Largest number of refits for a budget in time. Beyond it, the noise of refits is negligible beside
+#: that of rows.
 MOST_FITS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """What is refitted, on which folds, and with which means.
+    """The refits of an audit: the learner, the folds, and how to run them.
 
     Attributes
     ----------
     data, learner, loss, folds
     repeats : int
-        How many assignments of clusters the folds consist of.
+        Number of assignments of clusters to folds.
     scheme : {"subset", "replace"}
     levels : {"optimal", "uniform"} or int
     n_train : int or None
-        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
+        Size of a training set that is drawn with replacement; None for the size of T̂.
     seed : int
     fragments : FragmentSizes
         How clusters are broken on purpose.
     budget : int, str or None
         A number of refits, or a time such as "10m".
     distribution : bool
-        Measure the distribution of the losses too, not only their mean.
+        Whether to measure the distribution of the losses in addition to their mean.
     means : Means
-        Where refits run, how long each may take, and what is shown of them.
+        Where refits run, how long each may take, and how progress is shown.
     test : {"paired", "welch", "permutation"}
-        The form of the leakage test; an audit measures the first of them along with the curve.
+        The form of the leakage test. An audit measures "paired" together with the curve.
     before_first_refit : callable or None
-        Called once everything that can be refused has been.
+        Called once, after all input checks and before the first refit.
     started : float or None
-        When the time of a budget began, by `time.monotonic`; by default with the first refit.
+        Start of a budget in time, by `time.monotonic`; by default the first refit.
     preview : callable or None
-        Says in a few words what a part of the measurement tells already, for the progress bar.
+        Returns a short text about a partial measurement, for the progress bar.
     """
 
     data: AuditData
@@ -308,10 +309,10 @@ class Campaign:
         Raises
         ------
         InterruptedAudit
-            When the user stops it before there is anything to conclude from.
+            If the user stops the audit before there is enough to draw conclusions.
         """
         if parse_budget(self.budget)[1] is None:
-            self.plan()  # a budget that cannot work shows before the first refit
+            self.plan()  # raises for a budget that is too small, before the first refit
         check_test(self.tested_folds, self.test, self._test_budget())
         if self.before_first_refit is not None:
             self.before_first_refit()
@@ -331,7 +332,7 @@ class Campaign:
         return measured, session.counts
 
     def _measure_curve(self, session: Session, collected: Collected) -> None:
-        # the folds as they are come first: what follows is measured against them
+        # unchanged folds come first: all other refits are compared with them
         repeats = STOCHASTIC_REPEATS if self.learner.stochastic else 1
         clock = None if session.deadline is None else _TimeBudget(self, session)
 
@@ -344,7 +345,7 @@ class Campaign:
         if clock is not None and collected.folds_without_loss and clock.over:
             raise clock.too_short()
         again = []
-        if collected.folds_without_loss:  # chance may have it that every refit of a fold failed
+        if collected.folds_without_loss:  # every refit of a fold may have failed by chance
             again = [Task("loco", fold, 0, repeats) for fold in collected.folds_without_loss]
             session.run(again, collected.add)
         collected.start(session.counts)
@@ -357,7 +358,7 @@ class Campaign:
             raise clock.too_short()
 
     def _find_or_make_plan(self, session: Session, again: int) -> FitPlan:
-        """Return the plan; one that follows from the speed of this machine is kept for later."""
+        """Return the plan. A plan that depends on this machine's speed is stored in the journal."""
         journal, seconds = session.journal, parse_budget(self.budget)[1]
         if seconds is None or journal is None:
             return self.plan(session, again)
@@ -369,7 +370,7 @@ class Campaign:
 
     @contextmanager
     def session(self, journal: Journal | None = None) -> Iterator[Session]:
-        """Get ready to run refits."""
+        """Open a session that runs refits."""
         fits, seconds = parse_budget(self.budget)
         refitter = Refitter(
             data=self.data,
@@ -391,11 +392,11 @@ class Campaign:
 
     @property
     def tested_folds(self) -> tuple[Fold, ...]:
-        """The folds of the first assignment of clusters, on which a test of its own is made."""
+        """The folds of the first assignment of clusters, on which a separate test runs."""
         return self.folds[: len(self.folds) // self.repeats]
 
     def _test_budget(self) -> int | None:
-        """Return what the curve leaves for a test of its own."""
+        """Return the refits that the curve leaves for a separate test."""
         fits, _ = parse_budget(self.budget)
         if fits is None:
             return None
@@ -405,12 +406,12 @@ class Campaign:
 
     @property
     def iid_count(self) -> int:
-        """How many folds of single rows there are: as large as those of clusters, on average."""
+        """Number of folds of single rows; on average they are as large as the folds of clusters."""
         size = np.mean([len(fold.validation) for fold in self.folds])
         return min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
 
     def resampler(self) -> Resampler:
-        """Return what draws the rows of every refit."""
+        """Return the resampler that draws the rows of every refit."""
         return Resampler(
             folds=self.folds,
             iid_folds=RowParts(self.data.n_rows, self.iid_count, self.seed),
@@ -427,9 +428,10 @@ class Campaign:
         return largest_exposure(self.n_train, min(len(fold.validation) for fold in self.folds))
 
     def plan(self, session: Session | None = None, again: int = 0) -> FitPlan:
-        """Return the plan; a time becomes a number of refits by the speed of those done so far.
+        """Return the plan. A budget in time is converted to refits by the speed of those done so far.
 
-        Refits on whole folds that were made `again` count against the budget, down to the least.
+        Refits on whole folds that ran `again` count against the budget, but never reduce the plan
+        below the least number of refits.
         """
         fits, seconds = parse_budget(self.budget)
         design: dict[str, Any] = {
@@ -437,7 +439,7 @@ class Campaign:
             "stochastic": self.learner.stochastic,
             "levels": self.levels,
             "from_zero": self.scheme == "replace",
-            # the plan has one fold of rows for each of clusters; given folds may need more
+            # the plan has one fold of rows per fold of clusters; user-defined folds may need more
             "others": max(0, self.iid_count - len(self.folds)),
         }
         if fits is not None and again:
@@ -451,7 +453,7 @@ class Campaign:
         return plan_fits(fits, **design)
 
     def least_tasks(self) -> int:
-        """Return how many refits of the curve an answer needs, those of the test left aside."""
+        """Return the number of refits that an answer needs, without those of the test."""
         plan = plan_fits(
             None,
             n_folds=len(self.folds),
@@ -473,8 +475,8 @@ class Campaign:
     def _later_tasks(self, plan: FitPlan) -> tuple[list[Task], int]:
         """Return all refits after the first ones, and how many of them an answer needs at least.
 
-        Those come first; the others are mixed, so that whatever is done when the time is over, or the
-        user stops, is as even over folds and levels as the whole.
+        The needed refits come first. The others are interleaved, so that an audit that stops early
+        still has even numbers of refits over folds and levels.
         """
         # a bootstrap of T̂ is noisy at level 0 too, T̂ itself is not
         levels = dict(enumerate(plan.rows, start=0 if self.scheme == "replace" else 1))
@@ -485,7 +487,7 @@ class Campaign:
                     (replicate >= 2, replicate / count, Task("rows", number, level, replicate))
                     for replicate in range(count)
                 ]
-            breaks = self.n_train is None  # parts of clusters belong to training sets of full size
+            breaks = self.n_train is None  # clusters are broken only for full-size training sets
             if breaks and len(breakable(self.data.clusters[fold.validation], self.fragments)):
                 placed += [
                     (
@@ -498,12 +500,12 @@ class Campaign:
         rounds = plan.test if self.test == "paired" else 0
         for task in paired_tasks(self.folds, range(rounds)):
             placed.append((task.replicate >= 1, task.replicate / rounds, task))
-        placed.sort(key=lambda place: place[:2])  # stable: folds and levels stay in their order
+        placed.sort(key=lambda place: place[:2])  # stable: keeps the order of folds and levels
         return [task for *_, task in placed], sum(not late for late, *_ in placed)
 
 
 def check_timed_test(test: str, budget: int | str | None) -> None:
-    """Raise an `InputError` for a time where the test cannot be cut short when it is over."""
+    """Raise an `InputError` for a budget in time if the test cannot stop early."""
     if test != "paired" and parse_budget(budget)[1] is not None:
         raise InputError(
             f"budget={budget!r} is a time, which test={test!r} cannot keep: it needs all of its "
@@ -512,13 +514,13 @@ def check_timed_test(test: str, budget: int | str | None) -> None:
 
 
 class _TimeBudget:
-    """Tells as early as possible that a budget in time does not suffice.
+    """Detects as early as possible that a budget in time is too short.
 
     Parameters
     ----------
     campaign : Campaign
     session : Session
-        With a deadline.
+        A session with a deadline.
     """
 
     def __init__(self, campaign: Campaign, session: Session) -> None:
@@ -530,15 +532,15 @@ class _TimeBudget:
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         return self._left() <= 0
 
     def check(self, outcome: Outcome) -> None:
-        """Take note of a refit; raise an `InputError` where the least number takes too long.
+        """Record a refit, and raise an `InputError` if the needed refits would take too long.
 
-        The refits that are left are taken for as fast as the fastest so far, and for twice as fast
-        after one or two, which may have been slow to start. Where the mean says otherwise, that is
-        logged once.
+        The remaining refits are assumed to be as fast as the fastest so far. After only one or two,
+        which may have been slow to start, they are assumed to be twice as fast. If they would take
+        too long at the mean speed, a warning is logged once.
         """
         counts = self._session.counts
         if outcome.error is None and counts.done > counts.replayed:
@@ -556,17 +558,17 @@ class _TimeBudget:
                 self._warned = True
                 _LOG.warning(
                     "budget=%r may not suffice: the least number of refits would take %.0f s more, and "
-                    "%.0f s are left. The audit stops when they are over.",
+                    "%.0f s are left. The audit stops when the time is up.",
                     *(self._budget, expected, self._left()),
                 )
 
     def too_short(self) -> InputError:
-        """Return the error of a budget in time that does not suffice."""
+        """Return the error for a budget in time that is too short."""
         counts, workers = self._session.counts, self._session.workers.count
         speed = counts.seconds / max(1, counts.done)
         spent = time.monotonic() - self._session.started
         needed = spent + 1.2 * self._time_for(max(1, self._least - counts.done), speed)
-        kept = "" if self._session.journal is None else " Those done are in the journal."
+        kept = "" if self._session.journal is None else " Finished refits are in the journal."
         return InputError(
             f"budget={self._budget!r} is too short: a refit takes about {speed:.2g} s, {workers} at a "
             f"time, and at least {self._least} are needed; {counts.done} are done after {spent:.0f} "

@@ -1,4 +1,4 @@
-"""From the losses of single refits to curves, standard errors and covariances."""
+"""Collecting the losses of single refits into curves, standard errors and covariances."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,23 +30,24 @@ if TYPE_CHECKING:
 
 # --- Row means over refits, and the variance of their means over clusters
 
-#: Clusters are trained on each other, so the errors of different clusters are correlated, and the
-#: variance of a cross-validated loss is larger than that of independent clusters. Measured on
-#: simulated clinics (docs/accuracy.md) it is 0.7 to 2 times as large, by learner and cluster size.
+#: Models that score one cluster are trained on others, so the errors of different clusters are
+#: correlated, and the variance of a cross-validated loss is larger than for independent clusters. On
+#: simulated clinics (docs/accuracy.md) it is 0.7 to 2 times as large, depending on learner and
+#: cluster size.
 CORRELATED_ERRORS = 1.4
-#: Rows of a fold up to which held-back losses are kept row by row.
+#: Number of rows of a fold up to which held-back losses are kept row by row.
 ROW_BY_ROW = 100_000
-#: Places up to which memory is not worth the time that small types take.
+#: Number of places up to which small types would save little memory for the time they cost.
 FEW_PLACES = 10_000
 Array = NDArray[np.float64]
 Indices = NDArray[np.integer[Any]]
 
 
 class Totals:
-    """Sum and number of losses by place and level, in the smallest types that hold them exactly.
+    """Sums and counts of losses by place and level, in the smallest types that hold them exactly.
 
-    Of many places, losses that are whole numbers, such as errors of labels, take a byte or two
-    instead of eight.
+    With many places, losses that are whole numbers, such as label errors, take a byte or two instead
+    of eight.
 
     Parameters
     ----------
@@ -54,24 +55,24 @@ class Totals:
     """
 
     def __init__(self, places: int, n_levels: int) -> None:
-        # by level first: memory of levels that nothing is added to is never touched
+        # levels come first, so memory of unused levels is never touched
         dtype = float if places <= FEW_PLACES else np.uint8
         self._sums: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
         self._counts: NDArray[Any] = np.zeros((n_levels, places), dtype=dtype)
 
     @property
     def sums(self) -> NDArray[Any]:
-        """A copy of the sums, with a row for each place and a column for each level."""
+        """A copy of the sums, with one row for each place and one column for each level."""
         return np.ascontiguousarray(self._sums.T)
 
     @property
     def counts(self) -> NDArray[Any]:
-        """A copy of the numbers of losses, in the same form."""
+        """A copy of the counts, in the same shape."""
         return np.ascontiguousarray(self._counts.T)
 
     def add_at(self, where: Indices, level: int, losses: NDArray[Any], counts: Any = 1) -> None:
-        """Add a loss, or the sum of several, at each of some places, none of them twice."""
-        # in wide types: NumPy 1 adds a single number to bytes in bytes, and they overflow unseen
+        """Add a loss, or a sum of several, at each of the given distinct places."""
+        # add in wide types: NumPy 1 adds scalars to bytes as bytes, which overflow silently
         sums = np.add(self._sums[level, where], losses, dtype=float)
         self._sums = _widen(self._sums, sums)
         self._sums[level, where] = sums
@@ -81,7 +82,7 @@ class Totals:
 
 
 def _widen(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    """Return what is stored in a type that holds further values too."""
+    """Return the stored values in a type that can also hold the new values."""
     if stored.dtype.kind == "f" or not values.size:
         return stored
     least, most = float(values.min()), float(values.max())
@@ -92,7 +93,7 @@ def _widen(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
 
 
 class RowMeans(Totals):
-    """Mean loss of each of some rows over the refits that scored it, by level."""
+    """Mean loss of each row over the refits that scored it, by level."""
 
     def __init__(self, rows: Indices, n_levels: int) -> None:
         super().__init__(len(rows), n_levels)
@@ -104,7 +105,7 @@ class RowMeans(Totals):
 
     @property
     def means(self) -> Array:
-        """Row means; NaN where a row was never scored."""
+        """Row means; NaN for rows that were never scored."""
         means = np.empty(self._sums.T.shape)
         with np.errstate(invalid="ignore"):
             np.divide(self._sums.T, self._counts.T, out=means, dtype=float)
@@ -112,7 +113,7 @@ class RowMeans(Totals):
 
 
 class UnitTotals(Totals):
-    """Sum and number of the losses of the rows of each unit, by level.
+    """Sums and counts of the losses of each unit's rows, by level.
 
     Parameters
     ----------
@@ -123,8 +124,8 @@ class UnitTotals(Totals):
     Attributes
     ----------
     units : array of int
-        The unit of each place. Places are rows up to `ROW_BY_ROW` rows, beyond that units: the same
-        numbers but for rounding, in a fraction of the memory.
+        The unit of each place. Places are rows for up to `ROW_BY_ROW` rows, otherwise units. The
+        results are the same apart from rounding, but units need a fraction of the memory.
     """
 
     def __init__(self, rows: Indices, units: Indices, n_levels: int) -> None:
@@ -134,8 +135,8 @@ class UnitTotals(Totals):
         super().__init__(len(self._places), n_levels)
 
     def add(self, rows: Indices, units: Indices, level: int, losses: Array) -> None:
-        """Add the losses of one refit on some of the rows, given with their units."""
-        if self._by_row and (rows[1:] > rows[:-1]).all():  # none twice
+        """Add the losses of one refit on the given rows and their units."""
+        if self._by_row and (rows[1:] > rows[:-1]).all():  # no repeated rows
             self.add_at(np.searchsorted(self._places, rows), level, losses)
             return
         places, where, counts = np.unique(
@@ -146,31 +147,31 @@ class UnitTotals(Totals):
 
 
 def variance(values: Sequence[float]) -> float:
-    """Return the variance of a sample; NaN with a single value."""
+    """Return the variance of a sample; NaN for a single value."""
     return float(np.var(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def by_unit(values: Array, units: Indices, n_units: int) -> Array:
-    """Add up the rows of each unit."""
+    """Sum the rows of each unit."""
     sums = np.zeros((n_units, values.shape[1]))
     np.add.at(sums, units, values)
     return sums
 
 
 def robust_covariance(influence: Array) -> Array:
-    """Return 1.4 · G/(G-1) · Σ_g d_g d_gᵀ of what each of G units adds to some means."""
+    """Return 1.4 · G/(G-1) · Σ_g d_g d_gᵀ, where d_g is the influence of unit g on some means."""
     n_units = len(influence)
     factor = CORRELATED_ERRORS * n_units / max(1, n_units - 1)
     return np.asarray(factor * influence.T @ influence)
 
 
-# --- Puts the losses of broken clusters together: pattern `fragments`
+# --- The losses with broken clusters: pattern `fragments`
 
 AGAIN, DOSES = 1, 2
 
 
 class SeenLosses:
-    """Collects, for one fold, the losses of rows whose cluster was broken, by way of breaking."""
+    """Collects the losses of one fold's rows whose cluster was broken, by the way of breaking."""
 
     def __init__(self, loco: RowMeans) -> None:
         self.loco = loco
@@ -179,7 +180,7 @@ class SeenLosses:
         self._fits: list[list[float]] = []
 
     def add_whole(self, losses: Array) -> None:
-        """Note a refit on the fold as it is."""
+        """Add a refit on the unchanged fold."""
         self._loco_fits.append(float(np.mean(losses)))
 
     def add(self, rows: Indices, arms: Indices, losses: Array) -> None:
@@ -194,7 +195,7 @@ class SeenLosses:
             self._fits[arm].append(float(np.mean((losses - whole)[own])))
 
     def change(self, arm: int) -> Array:
-        """Return how breaking changed the loss of each row; NaN where it was never scored."""
+        """Return the change of each row's loss due to breaking; NaN for rows that were never scored."""
         if arm >= len(self._arms):
             return np.full(len(self.loco.rows), np.nan)
         return np.asarray(self._arms[arm].means[:, 0] - self.loco.means[:, 0])
@@ -204,12 +205,12 @@ class SeenLosses:
         return len(self._fits[arm]) if arm < len(self._fits) else 0
 
     def refit_variance(self, arm: int) -> float:
-        """Return the variance over refits of the mean change; NaN with a single refit."""
+        """Return the variance over refits of the mean change; NaN for a single refit."""
         return variance(self._fits[arm]) / len(self._fits[arm]) if self.fits(arm) else float("nan")
 
     @property
     def loco_variance(self) -> float:
-        """Variance over refits of the loss on the fold as it is; 0 for a single one."""
+        """Variance over refits of the loss on the unchanged fold; 0 for a single refit."""
         if len(self._loco_fits) < 2:
             return 0.0
         return variance(self._loco_fits) / len(self._loco_fits)
@@ -221,20 +222,20 @@ def fragment_losses(
     units: NDArray[np.intp],
     sizes: FragmentSizes,
 ) -> tuple[FragmentLosses | None, Array]:
-    """Return what breaking clusters did to the loss; None when none could be broken.
+    """Return the effect of breaking clusters on the loss, or None if no cluster could be broken.
 
-    The second part is what each unit adds to the losses of its covariance, as deviations.
+    The second element is the influence of each unit on the losses of its covariance, as deviations.
 
-    With δ_i the change of the loss of row i when its cluster is broken, e_seen is LOCO plus the mean
-    of δ over the rows that were scored: every row counts once, as in the score by noisy ids, and
-    rows of clusters that cannot be broken neither raise nor lower it.
+    Let δ_i be the change of the loss of row i when its cluster is broken. e_seen is LOCO plus the
+    mean of δ over the scored rows. Every row counts once, as in the score with noisy ids, and rows
+    of clusters that cannot be broken have no effect.
 
     Parameters
     ----------
     folds : sequence of SeenLosses
     clusters, units : array of int
-        The cluster of each row, and what varies from sample to sample: the cluster, or the row
-        itself where clusters are few.
+        The cluster of each row, and its sampling unit: the cluster, or the row itself if there are
+        few clusters.
     sizes : FragmentSizes
     """
     arms = arms_of(sizes)
@@ -291,7 +292,7 @@ def fragment_losses(
 
 
 def _fill_missing(variances: list[list[float]]) -> Array:
-    """Give folds with a single refit the largest variance of the others, or none."""
+    """Give folds with a single refit the largest variance of the others, or 0."""
     values = np.array(variances)
     largest = np.max(np.nan_to_num(values), axis=0)
     return np.where(np.isnan(values), largest, values)
@@ -299,8 +300,8 @@ def _fill_missing(variances: list[list[float]]) -> Array:
 
 # --- Collects the losses of the refits of one fold
 
-#: Per validation row: loss without and with leakage in small training sets, and its cluster. For the
-#: published test: mean losses of disjoint folds, and the outer fold that they belong to.
+#: Per validation row: its losses without and with leakage in small training sets, and its cluster. For
+#: the published test: mean losses of disjoint folds, and their outer fold.
 TestLosses = tuple[Array, Array, NDArray[np.intp]]
 
 
@@ -319,12 +320,12 @@ class FoldLosses:
         self._fit_means: list[list[float]] = [[] for _ in range(n_levels)]
 
     def add(self, outcome: Outcome, resampler: Resampler) -> None:
-        """Add one refit. Those on the fold as it is must come before all others."""
+        """Add one refit. Refits on the unchanged fold must come before all others."""
         draw = outcome.draw or resampler.draw(outcome.task)
         outcome.task.kind.collect(self, outcome, draw, resampler)
 
     def add_whole(self, outcome: Outcome, draw: Draw) -> None:
-        """Add a refit on the fold as it is."""
+        """Add a refit on the unchanged fold."""
         assert outcome.validation is not None
         self.loco.add(draw.validation, 0, outcome.validation)
         self.seen.add_whole(outcome.validation)
@@ -352,23 +353,23 @@ class FoldLosses:
         side.add(draw.validation, 0, outcome.validation)
 
     def held_back(self, resampler: Resampler) -> UnitTotals:
-        """Return the losses on T̂ ∖ T', by what varies from sample to sample."""
+        """Return the losses on T̂ ∖ T' by sampling unit."""
         if self._held_back is None:
             rows = self.fold.training
             self._held_back = UnitTotals(rows, resampler.units_of(rows), self._n_levels)
         return self._held_back
 
     def _excess(self, rows: Indices, losses: Array) -> float:
-        """Return a refit's mean loss less that of the same rows without injected leakage.
+        """Return a refit's mean loss minus that of the same rows without injected leakage.
 
-        Refits score different rows; the difference takes out which rows they were.
+        Refits score different rows. The difference removes the effect of which rows they are.
         """
         where = np.searchsorted(self.fold.validation, rows)
         return float(np.mean(losses - self.loco.means[where, 0])) if len(rows) else 0.0
 
     @property
     def fit_variances(self) -> Array:
-        """Variance over refits of the mean loss at each level; NaN with a single refit."""
+        """Variance over refits of the mean loss at each level; NaN for a single refit."""
         return np.array([variance(means) for means in self._fit_means])
 
     @property
@@ -380,7 +381,7 @@ class FoldLosses:
 def gather_test_losses(folds: Sequence[FoldLosses], clusters: NDArray[np.intp]) -> TestLosses:
     """Return the losses of the leakage test, row by row, with the row's cluster.
 
-    A row that several folds validate on counts once, with its mean losses.
+    A row that is validated in several folds counts once, with its mean losses.
     """
     rows = np.concatenate([fold.fold.validation for fold in folds])
     without = np.concatenate([fold.without.means[:, 0] for fold in folds])
@@ -394,7 +395,7 @@ def gather_test_losses(folds: Sequence[FoldLosses], clusters: NDArray[np.intp]) 
     return without, with_leak, clusters[used]
 
 
-# --- Puts the losses of single refits together: curves, standard errors, covariances
+# --- Curves, standard errors and covariances from the losses of single refits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,20 +409,21 @@ class Tail:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLosses:
-    """What each unit that varies from sample to sample adds to the measured losses.
+    """The influence of each sampling unit on the measured losses.
 
     Attributes
     ----------
     unit : {"clusters", "rows"}
-        Rows, where clusters are few.
+        "rows" if there are few clusters.
     ids : array of int
-        The number of each cluster or row that was validated on.
+        The number of each validated cluster or row.
     share : array
-        The share of the validated rows that each has.
+        Each unit's share of the validated rows.
     curve : array
-        Its part in the deviation of the losses of the curve, and of those of held-back rows.
+        Its contribution to the deviations of the losses of the curve, followed by those of held-back
+        rows.
     fragments : array
-        The same for the losses of broken clusters, as many as their covariance has.
+        The same for the losses with broken clusters, one column for each row of their covariance.
     """
 
     unit: str
@@ -433,7 +435,7 @@ class UnitLosses:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """All that was measured in one audit.
+    """Everything that one audit measured.
 
     Attributes
     ----------
@@ -443,19 +445,19 @@ class Measurement:
     weights : tuple of float
         Share of the validation rows in each fold.
     fragments : FragmentLosses or None
-        None when no cluster has two rows.
+        None if no cluster could be broken.
     loco, loco_stderr : float
-        Mean loss on the folds as they are, and its standard error over clusters.
+        Mean loss on the unchanged folds, and its standard error over clusters.
     iid : float
         Mean loss on folds that ignore the clusters.
     test_losses : tuple of TestLosses
-        One, and for the permutation test those of the rearranged rows after it.
+        One element; for the permutation test, followed by those of the rearranged rows.
     row_losses : tuple of array
-        For each fold, the loss of each of its validation rows on the fold as it is.
+        For each fold, the losses of its validation rows without injected leakage.
     units : UnitLosses
-        What each cluster adds to the losses.
+        The influence of each cluster on the losses.
     tails : tuple of Tail
-        Where the distribution of the loss was asked for.
+        Empty unless the distribution of the loss was requested.
     """
 
     curve: LossCurve
@@ -471,13 +473,13 @@ class Measurement:
     tails: tuple[Tail, ...] = ()
 
     def to_json(self) -> str:
-        """Return strict JSON from which all conclusions can be drawn again; NaN becomes null."""
+        """Return strict JSON from which all conclusions can be recomputed; NaN becomes null."""
         values = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
         return json.dumps(values, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Measurement":
-        """Build the measurement from what `to_json` returned."""
+        """Parse the text that `to_json` returned."""
         values = json.loads(text)
         units, losses = values["units"], values["fragments"]
         tails = [
@@ -524,7 +526,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _as_array(values: Any) -> Array:
-    """Return an array of numbers, in which null stands for NaN."""
+    """Return an array of numbers, with null read as NaN."""
     return np.array(values, dtype=float)
 
 
@@ -537,11 +539,12 @@ def assemble(
 ) -> Measurement:
     """Turn the collected losses into curves with their uncertainty.
 
-    The uncertainty of the losses over the choice of clusters is cluster-robust: with d_g the sum of
-    the deviations of the rows of cluster g from the mean, divided by the number of rows,
-    Σ = 1.4 · G/(G-1) · Σ_g d_g d_gᵀ, over levels and both sides at once; the factor stands for the
-    correlation that training on each other causes (doi:10.1080/01621459.2023.2197686). Below ten validated clusters
-    single rows take the place of clusters: the interval then speaks of new rows of these clusters.
+    The uncertainty over the choice of clusters is cluster-robust. Let d_g be the sum of the
+    deviations of the rows of cluster g from the mean, divided by the number of rows. Then
+    Σ = 1.4 · G/(G-1) · Σ_g d_g d_gᵀ, jointly over levels and both sides. The factor allows for the
+    correlation of clusters that are trained on each other (doi:10.1080/01621459.2023.2197686). With
+    fewer than ten validated clusters, single rows replace clusters, and the interval is about new
+    rows of these clusters.
 
     Parameters
     ----------
@@ -549,9 +552,9 @@ def assemble(
     iid_losses : iterable of array
     resampler : Resampler
     repeats : int
-        How many assignments of clusters the folds consist of.
+        Number of assignments of clusters to folds.
     tails : tuple of Tail
-        Measured along with it.
+        Measured in the same audit.
     """
     parts = assemble_curve(folds, resampler, repeats)
     clusters, few = resampler.clusters, resampler.few_clusters
@@ -581,17 +584,16 @@ def assemble(
 
 
 def _loco(folds: Sequence[FoldLosses], parts: "Curves", resampler: Resampler) -> float:
-    if resampler.n_train is not None:  # one sample of T̂ a fold is noisy, level 0 has many
+    if resampler.n_train is not None:  # one sample of T̂ per fold is noisy; level 0 has many
         return parts.curve.loss[0]
     return float(np.dot(parts.weights, [fold.loco.means.mean() for fold in folds]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """The pooled loss curve and those of the folds.
+    """The pooled loss curve and the curves of the folds.
 
-    `influence` is what each of the units `used` adds, and `share` that of the validated rows which it
-    has.
+    `influence` is that of each unit in `used`, and `share` is its share of the validated rows.
     """
 
     curve: LossCurve
@@ -603,7 +605,7 @@ class Curves:
 
 
 def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: int) -> Curves:
-    """Return the loss curve of one loss; see `assemble`."""
+    """Return the curves of one loss; see `assemble`."""
     clusters, few = resampler.clusters, resampler.few_clusters
     sizes = np.array([len(fold.fold.validation) for fold in folds])
     weights = sizes / sizes.sum()
@@ -634,11 +636,11 @@ def assemble_curve(folds: Sequence[FoldLosses], resampler: Resampler, repeats: i
 
 
 def sharpness_of(clusters: NDArray[np.intp]) -> int:
-    """Return the highest power with which the loss curve can fall, from the cluster sizes.
+    """Return the highest power in the loss curve, from the cluster sizes.
 
     A row with m - 1 others in its cluster meets J ~ Binomial(m - 1, r) of them in training at
-    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The size that 95%
-    of the rows stay below stands for m, and 25 is the most.
+    exposure r, so its expected loss is a polynomial of degree m - 1 in 1 - r. The 95% quantile of
+    the cluster size over rows is used for m. The result is at most 25.
     """
     sizes = np.bincount(clusters)[clusters]
     return int(np.clip(np.quantile(sizes, 0.95) - 1, 1, SHARPNESS))
@@ -647,8 +649,8 @@ def sharpness_of(clusters: NDArray[np.intp]) -> int:
 def _held_back_line(fold: FoldLosses, resampler: Resampler) -> tuple[Array, Array]:
     """Fit a line to the loss on T̂ ∖ T' over the levels; return it and its linear map.
 
-    T̂ ∖ T' is empty at level 0 when T' is all of T̂, and small at low levels; the loss there hardly
-    bends, so a line through all levels, weighted by rows, serves.
+    T̂ ∖ T' is empty at level 0 if T' is all of T̂, and small at low levels. The loss there is nearly
+    linear, so a line through all levels, weighted by rows, is sufficient.
     """
     exposure = np.array(resampler.exposures)
     held = fold.held_back(resampler)
@@ -666,7 +668,7 @@ def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resample
     exhausted = 1.0 if resampler.scheme == "replace" else min(1.0, n_validation / n_train)
     variances = fold.fit_variances
     variances[0] = 0.0 if np.isnan(variances[0]) else variances[0]
-    known = variances[1:][np.isfinite(variances[1:])]  # failures may leave a level a single refit
+    known = variances[1:][np.isfinite(variances[1:])]  # failures may leave one refit at a level
     variances[np.isnan(variances)] = known.max() if known.size else 0.0
     return LossCurve(
         injected=tuple(exposure * exhausted for exposure in resampler.exposures),
@@ -682,9 +684,9 @@ def _fold_curve(fold: FoldLosses, line: tuple[Array, Array], resampler: Resample
 def _influence(
     fold: FoldLosses, line: tuple[Array, Array], resampler: Resampler, mean: Array | None
 ) -> Array:
-    """Return what each unit adds to the losses and held-back losses of a fold, as deviations.
+    """Return the influence of each unit on the losses and held-back losses of a fold, as deviations.
 
-    Deviations are from the mean of all folds, or from that of the fold where its cluster is given.
+    Deviations are from the mean of all folds, or from the mean of the fold if rows are the units.
     """
     means = fold.validation.means
     centre = np.nanmean(means, axis=0) if mean is None else mean
@@ -727,14 +729,14 @@ def _pool(
     )
 
 
-# --- How often the losses of rows exceed some thresholds, level by level
+# --- Shares of rows whose loss exceeds a threshold, by level
 
-#: Thresholds are these quantiles of the rows' losses on the folds as they are.
+#: Thresholds are these quantiles of the rows' losses on the unchanged folds.
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
 class TailLosses:
-    """Collects, for several thresholds, the losses 1[loss > threshold] of an audit's refits."""
+    """Collects the losses 1[loss > threshold] of an audit's refits for several thresholds."""
 
     def __init__(self, folds: Sequence[Fold], resampler: Resampler) -> None:
         self._folds = folds
@@ -743,14 +745,14 @@ class TailLosses:
         self._collected: dict[float, list[FoldLosses]] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """Add one refit; those on whole folds wait until the thresholds are known."""
+        """Add one refit. Refits on whole folds are kept until the thresholds are known."""
         if isinstance(outcome.task.kind, WholeFold):
             self._first.append(outcome)
         elif isinstance(outcome.task.kind, InjectedRows):
             self._add(outcome)
 
     def set_thresholds(self) -> None:
-        """Choose the thresholds from the losses on whole folds; none where losses take two values."""
+        """Choose the thresholds from the losses on whole folds; none if losses take only two values."""
         losses = np.concatenate([o.validation for o in self._first if o.validation is not None])
         if len(np.unique(losses)) < 3:
             return
@@ -782,14 +784,14 @@ class TailLosses:
         return tuple(tails)
 
 
-# --- The losses of an audit while its refits come in
+# --- The losses of an audit while its refits run
 
-#: Refits at each level of a fold from which on something can be said.
+#: Refits that each level of a fold needs for a result.
 LEAST_FITS = 2
 
 
 class Collected:
-    """Collects outcomes, fold by fold, and puts them together.
+    """Collects outcomes by fold and assembles the measurement.
 
     Parameters
     ----------
@@ -806,7 +808,7 @@ class Collected:
         self._iid: list[NDArray[np.float64]] = []
 
     def add(self, outcome: Outcome) -> None:
-        """Add a refit; those on whole folds must come before all others."""
+        """Add a refit. Refits on whole folds must come before all others."""
         if isinstance(outcome.task.kind, RowFold):
             assert outcome.validation is not None
             self._iid.append(outcome.validation)
@@ -817,11 +819,11 @@ class Collected:
 
     @property
     def folds_without_loss(self) -> list[int]:
-        """Folds of which no refit as they are has succeeded."""
+        """Folds without a successful refit on the unchanged fold."""
         return [n for n, fold in enumerate(self._folds) if (fold.loco.counts == 0).any()]
 
     def start(self, counts: FitCounts) -> None:
-        """Go on to resampled refits, which are measured against those on whole folds."""
+        """Prepare for resampled refits, which are compared with those on whole folds."""
         if self.folds_without_loss or not self._iid:
             raise FitError(f"all refits on a whole fold failed:\n{counts.first_error}")
         if self._campaign.distribution:
@@ -829,7 +831,7 @@ class Collected:
 
     @property
     def complete(self) -> bool:
-        """Whether something can be said: every fold has refits at every level, and of the test."""
+        """Whether there are enough refits for a result: at every level of every fold, and of the test."""
         if not self._iid or self.folds_without_loss:
             return False
         levels = [count for fold in self._folds for count in fold.fits[1:]]
@@ -837,7 +839,7 @@ class Collected:
         return min(levels) >= LEAST_FITS and (tested or self._campaign.test != "paired")
 
     def require_complete(self, counts: FitCounts) -> None:
-        """Raise an error where nothing can be said."""
+        """Raise an error if there are not enough refits for a result."""
         if any(0 in fold.fits for fold in self._folds):
             raise FitError(f"all refits at one level failed:\n{counts.first_error}")
         if any((fold.validation.counts.sum(axis=0) == 0).any() for fold in self._folds):
@@ -853,7 +855,7 @@ class Collected:
         return assemble(self._folds, self._iid, self._resampler, repeats, tails)
 
     def preview(self) -> str | None:
-        """Return in a few words what is known so far; None where nothing is."""
+        """Return a short text about the result so far, or None if there is none yet."""
         if self._campaign.preview is None or not self.complete:
             return None
         measured = assemble(self._folds, self._iid, self._resampler, self._campaign.repeats)

@@ -1,4 +1,4 @@
-"""The measured losses: the curve over injected leakage, and the losses of broken clusters."""
+"""Measured losses: the curve over injected leakage, and the losses with broken clusters."""
 
 import math
 from collections.abc import Sequence
@@ -21,31 +21,30 @@ class LossCurve(Result):
     Attributes
     ----------
     injected : tuple of float
-        π: the share of the training rows T' that was drawn from V̂ on purpose; increasing, in
+        π: the share of the training rows T' that was drawn from V̂ on purpose. Increasing, in
         [0, 1].
     loss : tuple of float
         b(π): mean loss on the rows of V̂ that are not in T'.
     stderr : tuple of float, optional
-        Standard errors of `loss` over the refits; 0 where a refit has nothing random. Without them
-        the noise is judged by the roughness of the curve, which needs five levels.
+        Standard errors of `loss` over the refits; 0 if refits involve no randomness. Without them
+        the noise is estimated from the roughness of the curve, which needs five levels.
     n_train : int
         n', the number of rows in T'.
     fits : tuple of int, optional
-        Refits behind each level, per fold of one assignment of clusters to folds.
+        Refits at each level, per fold of one assignment of clusters to folds.
     exhausted_at : float
-        The injected share at which all of V̂ would be in T': |V̂|/n' when T' is drawn without
+        The injected share at which all of V̂ would be in T': |V̂|/n' if T' is drawn without
         replacement and V̂ is the smaller side, else 1.
     training_loss : tuple of float, optional
-        Mean loss on T̂ ∖ T' at the same levels and from the same refits; needed for leakage in
+        Mean loss on T̂ ∖ T' at the same levels and from the same refits. Required for leakage in
         both directions.
     covariance : matrix, optional
         Covariance of `loss`, or of `loss` followed by `training_loss`, over the choice of the
         clusters (or rows), beyond `stderr`.
     degrees_of_freedom : int, optional
-        Of `covariance`: the number of clusters (or rows) less one.
+        Degrees of freedom of `covariance`: the number of clusters (or rows) minus one.
     sharpness : int
-        The highest power k with which the curve may fall: no part of it falls faster than over
-        1/k of its range.
+        The highest power k in the curve: no part of it falls over less than 1/k of its range.
 
     Examples
     --------
@@ -72,7 +71,7 @@ class LossCurve(Result):
     sharpness: int = SHARPNESS
 
     def __post_init__(self) -> None:
-        """Check the numbers, all problems at once, and make them plain."""
+        """Convert the numbers to plain floats, and report all problems at once."""
         problems: list[str] = []
         for name in ("injected", "loss", "stderr", "training_loss"):
             values = getattr(self, name)
@@ -141,12 +140,12 @@ def _numbers(name: str, values: Any, problems: list[str]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DoseLoss(Result):
-    """e_seen when clusters are broken in another way: how far it depends on the dose.
+    """e_seen with clusters broken in another way, to show its dependence on the dose.
 
     Attributes
     ----------
     fragments : str
-        How they were broken: "singles", a single row breaks off, or "halves".
+        How clusters were broken: "singles" (a single row breaks off) or "halves".
     seen_loss, stderr : float
 
     Examples
@@ -166,24 +165,24 @@ class DoseLoss(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class FragmentLosses(Result):
-    """What splitting clusters does to the loss: pattern `fragments`.
+    """The effect of splitting clusters on the loss: pattern `fragments`.
 
     Two numbers suffice: `FragmentLosses(loss=0.30, seen_loss=0.22)`.
 
     Attributes
     ----------
     loss : float
-        LOCO: the mean loss on the folds as they are.
+        LOCO: the mean loss on the unchanged folds.
     seen_loss : float
-        e_seen: the mean loss on validation rows whose cluster was broken in two on purpose, the
-        other part given to training.
+        e_seen: the mean loss on validation rows whose cluster was broken in two on purpose, with
+        the other part in training.
     stderr, seen_stderr : float
-        Standard errors of `loss` and `seen_loss` over the refits, or all that is known of their
-        uncertainty.
+        Standard errors of `loss` and `seen_loss` over the refits, or their whole uncertainty if
+        there is no `covariance`.
     again_loss : float, optional
-        The mean loss when clusters are broken twice, the row's part scored and all others given
-        to training; once where that part cannot be broken again. It shows what breaking does to a
-        cluster that is already a fragment.
+        The mean loss with clusters broken twice: the row's part is scored and all others are in
+        training. Parts that cannot be broken again are broken once. It shows the effect of breaking
+        a cluster that is already a fragment.
     again_rows : float
         β: share of the rows of a broken cluster whose part can be broken again.
     doses : tuple of DoseLoss
@@ -192,7 +191,7 @@ class FragmentLosses(Result):
         Covariance of (`loss`, `seen_loss`), or of these and `again_loss`, over the choice of the
         clusters, beyond the standard errors.
     degrees_of_freedom : int, optional
-        Of `covariance`; infinite when left out.
+        Degrees of freedom of `covariance`; infinite by default.
     fits : int, optional
         Refits with broken clusters, per fold.
     broken_rows : float
@@ -200,9 +199,9 @@ class FragmentLosses(Result):
 
     Notes
     -----
-    In an audit, `seen_loss` is `loss` plus the mean change that breaking made to the rows that were
-    scored. Where every cluster can be broken that is their mean loss; where rows of clusters that
-    cannot be broken are easier or harder than the others, their difference is kept out of it.
+    In an audit, `seen_loss` is `loss` plus the mean change of the scored rows due to breaking. If
+    every cluster can be broken, that equals their mean loss. If some clusters cannot be broken and
+    their rows are easier or harder than the others, that difference does not enter.
 
     Examples
     --------
@@ -225,7 +224,7 @@ class FragmentLosses(Result):
     broken_rows: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the numbers, all problems at once, and make them plain."""
+        """Convert the numbers to plain floats, and report all problems at once."""
         problems: list[str] = []
         for name in (
             "loss",
@@ -264,15 +263,15 @@ class FragmentLosses(Result):
 
     @property
     def gain(self) -> float:
-        """LOCO - e_seen: what a row gains from mates in training."""
+        """LOCO - e_seen: the gain of a row from mates in training."""
         return self.loss - self.seen_loss
 
     @property
     def saturation(self) -> float:
-        """ρ: how much of the gain clusters show that are already fragments, from 0 to 1.
+        """ρ: the part of the gain that fragments show when they are broken again, from 0 to 1.
 
         ρ = 1 - β + (e_seen - e_again)/(LOCO - e_seen). Fragments that cannot be broken are not
-        among the broken clusters, and do not lower the gain that these show.
+        among the broken clusters, so they do not lower the measured gain.
         """
         left = 0.0
         if self.again_loss is not None and self.gain != 0:

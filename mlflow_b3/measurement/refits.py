@@ -1,4 +1,4 @@
-"""One refit: which rows it is trained and scored on, how it runs, what comes of it."""
+"""One refit: the rows that it trains on and scores, how it runs, and its outcome."""
 
 import ctypes
 import faulthandler
@@ -32,32 +32,32 @@ from mlflow_b3.results import Result
 if TYPE_CHECKING:
     from mlflow_b3.measurement.collecting import FoldLosses
 
-# --- How clusters are broken on purpose: how many rows break off, and which part is scored
+# --- Breaking clusters on purpose: how many rows break off, and which part is scored
 
 NAMES = ("uniform", "halves", "singles")
-#: Of seven broken clusters, four are broken as stated; the others show what the dose does.
+#: Of seven broken clusters, four are broken as requested; the others show the effect of the dose.
 MAIN_PART = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class FragmentSizes:
-    """How many rows of a cluster break off.
+    """The number of rows that break off a cluster.
 
     Attributes
     ----------
     law : {"uniform", "halves", "singles", "sizes", "shares"}
         A cut drawn uniformly, half of the rows, a single row, or one of `values`.
     values : tuple of float
-        Numbers of rows (`sizes`) or shares of the cluster's rows (`shares`), each as likely as
-        the others. A size applies to clusters with more rows than that; clusters to which none
-        applies are left whole. A share is rounded at random, and leaves a row on either side.
+        Numbers of rows (`sizes`) or shares of the cluster's rows (`shares`), all equally likely. A
+        size applies to clusters with more rows than that; clusters to which no size applies are
+        left whole. A share is rounded at random, and leaves at least one row on either side.
     """
 
     law: str = "uniform"
     values: tuple[float, ...] = ()
 
     def draw(self, rows: int, rng: np.random.Generator) -> int:
-        """Return how many of a cluster's rows break off; 0 when it cannot be broken like this."""
+        """Draw how many of a cluster's rows break off; 0 if it cannot be broken in this way."""
         if not self.applies(rows):
             return 0
         if self.law == "uniform":
@@ -66,7 +66,7 @@ class FragmentSizes:
         return int(rng.choice(sizes, p=chances))
 
     def breaks_again(self, rows: int) -> float:
-        """Return the share of a cluster's rows whose part could be broken a second time."""
+        """Return the share of a cluster's rows whose part can be broken a second time."""
         if not self.applies(rows):
             return 0.0
         sizes, chances = self._outcomes(rows)
@@ -75,7 +75,7 @@ class FragmentSizes:
         return float(np.dot(lasting, chances)) / rows
 
     def _outcomes(self, rows: int) -> tuple[list[int], NDArray[np.float64]]:
-        """Return the numbers of rows that can break off a cluster, and their chances."""
+        """Return the numbers of rows that can break off a cluster, and their probabilities."""
         if self.law == "shares":
             shares = np.array(self.values) * rows
             below = np.floor(shares)
@@ -103,12 +103,12 @@ UNIFORM = FragmentSizes()
 
 
 def parse_fragments(value: Any) -> FragmentSizes:
-    """Read the `fragments` argument: a name, or the sizes or shares of known fragments.
+    """Parse the `fragments` argument: a name, or the sizes or shares of known fragments.
 
     Parameters
     ----------
     value : {"uniform", "halves", "singles"}, or sequence of numbers, or such numbers as text
-        Whole numbers from 1 are numbers of rows, numbers between 0 and 1 shares of a cluster's
+        Whole numbers from 1 are numbers of rows. Numbers between 0 and 1 are shares of a cluster's
         rows.
     """
     if isinstance(value, str):
@@ -135,7 +135,7 @@ def parse_fragments(value: Any) -> FragmentSizes:
 
 
 def breakable(clusters: NDArray[np.intp], sizes: FragmentSizes = UNIFORM) -> NDArray[np.intp]:
-    """Return the clusters that can be broken: with two rows or, for known sizes, enough of them."""
+    """Return the clusters that can be broken: those with two rows or, for known sizes, enough rows."""
     labels, counts = np.unique(clusters, return_counts=True)
     keep = np.array([sizes.applies(count) for count in counts.tolist()], dtype=bool)
     return np.asarray(labels[keep], dtype=np.intp)
@@ -149,7 +149,7 @@ class Arm:
     ----------
     sizes : FragmentSizes
     again : bool
-        Break the scored part once more, as happens when a cluster of V̂ is already a fragment.
+        Whether to break the scored part once more, as if a cluster of V̂ were already a fragment.
     """
 
     sizes: FragmentSizes
@@ -163,12 +163,12 @@ class Arm:
         *,
         swapped: bool,
     ) -> tuple[RowNumbers, RowNumbers]:
-        """Break the rows of one cluster; return those given to training and those scored.
+        """Break one cluster; return the rows for training and the rows to score.
 
-        A cluster split in (a, m-a) has a rows that meet m-a mates in training, and m-a rows that
-        meet a. So either part is scored with the same chance, and the other one when `swapped` with
-        `rng` in the same state: then every row is scored once, which weights the doses as the rows
-        of truly split clusters are.
+        If a cluster is split into (a, m-a), a rows meet m-a mates in training and m-a rows meet a
+        mates. Either part is therefore scored with the same probability. With `swapped` and `rng` in
+        the same state, the other part is scored. Together the two calls score every row once, so
+        doses are weighted as for the rows of truly split clusters.
         """
         training, scored = self._parts(rows, rng)
         if swapped:
@@ -177,7 +177,7 @@ class Arm:
             if self.sizes.applies(len(scored)):
                 more, scored = self._parts(scored, second)
                 training = np.concatenate([training, more])
-            elif second.random() < 0.5:  # as rarely scored as rows that are broken again
+            elif second.random() < 0.5:  # score these as rarely as rows that are broken again
                 scored = scored[:0]
         return training, scored
 
@@ -189,29 +189,29 @@ class Arm:
 
 
 def arms_of(sizes: FragmentSizes) -> tuple[Arm, ...]:
-    """Return the ways of breaking: as stated, the same again, and the smallest and largest dose.
+    """Return the ways of breaking: as requested, the same twice, and the smallest and largest dose.
 
-    Of all splits in two, that of a single row leaves the rows of a cluster the fewest mates in
-    training on average, 2(m-1)/m, and that in halves the most, m/2.
+    Of all splits in two, splitting off a single row leaves the rows of a cluster the fewest mates in
+    training on average, 2(m-1)/m, and splitting into halves leaves the most, m/2.
     """
     others = [FragmentSizes(law=law) for law in ("singles", "halves") if law != sizes.law]
     return (Arm(sizes=sizes), Arm(sizes=sizes, again=True), *(Arm(sizes=s) for s in others))
 
 
 def arm_number(breaking: int, arms: int) -> int:
-    """Return the arm of the n-th broken cluster of a fold; the first few are broken as stated."""
+    """Return the arm of the n-th broken cluster of a fold; the first few are broken as requested."""
     place = breaking % (MAIN_PART + arms - 1)
     return max(0, place - MAIN_PART + 1)
 
 
-# --- What refits draw their rows from
+# --- Drawing the rows of refits
 
-#: Below this many validated clusters, single rows take the place of clusters.
+#: With fewer validated clusters than this, single rows replace clusters as units.
 FEW_CLUSTERS = 10
-#: Disjoint folds of each kind in the published test: at least and at most.
+#: Minimum and maximum number of disjoint folds of each kind in the published test.
 FEWEST_DISJOINT, MOST_DISJOINT = 3, 10
-#: V̂ is cut into blocks, one for each disjoint fold: half of a block is trained on, a quarter is
-#: scored by that model, and a quarter by one trained on T̂.
+#: V̂ is cut into blocks, one for each disjoint fold. Half of a block is for training, a quarter is
+#: scored by that model, and a quarter by a model trained on T̂.
 DISJOINT_BLOCK = 20
 SMALLEST_BLOCK = 8
 LEAST_DISJOINT_ROWS = FEWEST_DISJOINT * SMALLEST_BLOCK
@@ -219,9 +219,9 @@ LEAST_DISJOINT_ROWS = FEWEST_DISJOINT * SMALLEST_BLOCK
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One refit: the rows of T', and the rows of V̂ ∖ T' and T̂ ∖ T' that it is scored on.
+    """The rows of one refit: those of T', and the scored rows of V̂ ∖ T' and T̂ ∖ T'.
 
-    With broken clusters, `arms` says in which way the cluster of each validation row was broken.
+    With broken clusters, `arms` is the way in which the cluster of each validation row was broken.
     """
 
     training: RowNumbers
@@ -232,10 +232,10 @@ class Draw:
 
 @dataclass(frozen=True, order=True)
 class Task:
-    """The address of a refit; rows and seed follow from it and from the audit's seed.
+    """The key of a refit. Together with the audit's seed it determines the rows and the seed.
 
-    `purpose` names its kind, one of `KINDS`. From 1 on, `arrangement` says in which order the rows are
-    dealt to the cluster ids.
+    `purpose` names its kind, one of `KINDS`. An `arrangement` from 1 on is the number of a permutation
+    of the rows over the cluster ids.
     """
 
     purpose: str
@@ -246,29 +246,29 @@ class Task:
 
     @property
     def kind(self) -> "Kind":
-        """What is trained on, what is scored, and what becomes of the losses."""
+        """The kind of refit, which draws the rows and collects the losses."""
         return KINDS[self.purpose]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resampler:
-    """What the refits of an audit draw their rows from, each by its own stream of random numbers.
+    """Draws the rows of an audit's refits, each from its own stream of random numbers.
 
     Attributes
     ----------
     folds : tuple of Fold
     iid_folds : sequence of Fold
-        Folds of single rows that ignore the clusters.
+        Folds of single rows, which ignore the clusters.
     clusters : numpy.ndarray
     exposures : tuple of float
         See `mlflow_b3.measurement.design.exposures`.
     scheme : {"subset", "replace"}
-        Draw T' without replacement and as large as T̂, or with replacement as the papers do.
+        Draw T' without replacement and as large as T̂, or with replacement as in the papers.
     seed : int
     fragments : FragmentSizes
         How clusters are broken on purpose.
     n_train : int or None
-        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
+        Size of a training set that is drawn with replacement; None for the size of T̂.
     """
 
     folds: tuple[Fold, ...]
@@ -282,7 +282,7 @@ class Resampler:
 
     @cached_property
     def few_clusters(self) -> bool:
-        """Whether few clusters are validated on, so that rows are what varies between samples."""
+        """Whether so few clusters are validated that rows are the units of sampling."""
         validated = np.zeros(int(self.clusters.max()) + 1, dtype=bool)
         for fold in self.folds:
             validated[self.clusters[fold.validation]] = True
@@ -290,11 +290,11 @@ class Resampler:
 
     @property
     def n_units(self) -> int:
-        """Number of what varies from sample to sample: clusters, or rows where they are few."""
+        """Number of sampling units: clusters, or rows if there are few clusters."""
         return len(self.clusters) if self.few_clusters else int(self.clusters.max()) + 1
 
     def units_of(self, rows: RowNumbers) -> RowNumbers:
-        """Return the cluster of some rows, or the rows themselves where clusters are few."""
+        """Return the cluster of each row, or the rows themselves if there are few clusters."""
         return rows if self.few_clusters else self.clusters[rows]
 
     def draw(self, task: Task) -> Draw:
@@ -302,14 +302,14 @@ class Resampler:
         return task.kind.draw(self, task)
 
     def fit_seed(self, task: Task) -> int:
-        """Return the seed that the learner itself is given."""
+        """Return the seed for the learner itself."""
         return int(self.rng(task, 1, task.replicate).integers(2**31))
 
     def arranged(self, task: Task, rows: RowNumbers) -> RowNumbers:
-        """Return which rows of the table stand in some places of the task's arrangement.
+        """Return the rows of the table at the given places of the task's arrangement.
 
-        Every arrangement has the same draws of places, so that what is measured is one function of
-        the order of the rows, which is exchangeable under the null hypothesis.
+        Every arrangement draws the same places. The measured losses are therefore a fixed function
+        of the order of the rows, which is exchangeable under the null hypothesis.
         """
         if not task.arrangement:
             return rows
@@ -322,22 +322,22 @@ class Resampler:
         return order[rows]
 
     def rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
-        """Return the random numbers of one use within a task, or a block of replicates."""
-        # an explicit spawn_key is the address that SeedSequence.spawn would have counted up to
+        """Return the random generator of one stream of a task, or of a block of replicates."""
+        # an explicit spawn_key selects the same stream as counting with SeedSequence.spawn
         key = (task.kind.stream, task.fold, task.level, stream, block)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DisjointSizes:
-    """The published test in one outer fold: `count` folds of each kind, and their rows.
+    """The disjoint folds of the published test in one outer fold.
 
     Attributes
     ----------
     count : int
-        Training folds from T̂, and as many from V̂; 0 when there are too few rows.
+        Number of training folds from T̂, and from V̂; 0 if there are too few rows.
     training, validation : int
-        Rows of each training fold (n') and of each validation fold.
+        Numbers of rows of each training fold (n') and of each validation fold.
     """
 
     count: int
@@ -346,7 +346,7 @@ class DisjointSizes:
 
 
 def disjoint_sizes(fold: Fold) -> DisjointSizes:
-    """Return how V̂ is cut for the published test: into three to ten blocks of about 20 rows."""
+    """Return the disjoint folds of the published test: V̂ in three to ten blocks of about 20 rows."""
     rows = len(fold.validation)
     count = min(MOST_DISJOINT, max(FEWEST_DISJOINT, rows // DISJOINT_BLOCK))
     block = min(rows // count, 2 * (len(fold.training) // count))
@@ -358,15 +358,15 @@ def disjoint_sizes(fold: Fold) -> DisjointSizes:
 def small_size(fold: Fold) -> int:
     """Return the size of the training sets of the leakage test.
 
-    A quarter of V̂, and 20 rows where V̂ has enough: with more the samples from V̂ become copies of
-    each other, and models that have enough rows of either kind no longer differ.
+    It is a quarter of V̂, or 20 rows if V̂ has enough. Larger samples from V̂ would be nearly
+    identical, and models with enough rows of either kind no longer differ.
     """
     available = len(fold.validation)
     return min(len(fold.training), max(2, available // 4, min(20, int(0.6 * available))))
 
 
 def test_parts(fold: Fold) -> int:
-    """Return into how many parts the leakage test divides V̂; none when it has a single row."""
+    """Return the number of parts of V̂ in the leakage test; 0 if V̂ has a single row."""
     rows = len(fold.validation)
     return 0 if rows < 2 else min(TEST_PARTS, rows)
 
@@ -381,13 +381,13 @@ def _exchange_rows(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Dra
 
 
 def _remove_rows(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
-    """Return the rows that are not gone, in their order."""
+    """Return the rows without those in `gone`, in their order."""
     left = np.ones(int(rows.max()) + 1, dtype=bool)
     left[gone] = False
     return rows[left[rows]]
 
 
-# --- The kinds of refit: which rows each is trained on and scored on, and what becomes of its losses
+# --- The kinds of refit: the rows that each trains on and scores, and how its losses are collected
 
 
 class Kind(ABC):
@@ -396,10 +396,10 @@ class Kind(ABC):
     Attributes
     ----------
     stream : int
-        The number of its stream of random numbers. Kinds with the same number are trained with the same
+        The number of its stream of random numbers. Kinds with the same number train with the same
         seeds.
     returns_rows : bool
-        The rows that were scored travel back with their losses. Those of whole folds are known.
+        Whether the outcome contains the scored rows. Those of whole folds are known.
     """
 
     returns_rows = True
@@ -415,13 +415,13 @@ class Kind(ABC):
     def collect(
         self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
     ) -> None:
-        """Add what was measured to the losses of its fold."""
+        """Add an outcome to the losses of its fold."""
 
 
 class WholeFold(Kind):
-    """Trains on all of T̂, or on a sample of the size that was asked for, and scores V̂.
+    """Trains on all of T̂, or on a sample of the requested size, and scores V̂.
 
-    It comes before all other kinds, which are measured against it.
+    These refits run before all other kinds, which are compared with them.
     """
 
     returns_rows = False
@@ -441,14 +441,14 @@ class WholeFold(Kind):
     def collect(
         self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
     ) -> None:
-        """Add to LOCO, and to level 0 of the curve where T' is all of T̂ there."""
+        """Add to LOCO, and to level 0 of the curve if T' is all of T̂ there."""
         losses.add_whole(outcome, draw)
         if resampler.scheme == "subset":
             losses.add_level(outcome, draw, resampler)
 
 
 class RowFold(WholeFold):
-    """Trains and scores on folds of single rows that ignore the clusters: ordinary cross-validation."""
+    """Uses folds of single rows, which ignore the clusters: ordinary cross-validation."""
 
     def fold(self, resampler: Resampler, task: Task) -> Fold:
         """Return the fold of a task."""
@@ -456,10 +456,10 @@ class RowFold(WholeFold):
 
 
 class InjectedRows(Kind):
-    """Puts a share of V̂ into training in the place of rows of T̂: a level of the loss curve."""
+    """Replaces rows of T̂ by a share of V̂ in training: one level of the loss curve."""
 
     def draw(self, resampler: Resampler, task: Task) -> Draw:
-        """Return the rows of T', without replacement and as many as T̂ has, or as the papers do."""
+        """Return the rows of T': drawn without replacement and as many as T̂ has, or as in the papers."""
         fold = resampler.folds[task.fold]
         if resampler.scheme == "replace":
             return self._replaced(resampler, fold, task)
@@ -469,9 +469,9 @@ class InjectedRows(Kind):
         return _exchange_rows(fold, injected, dropped)
 
     def count(self, resampler: Resampler, task: Task) -> int:
-        """Return how many rows of V̂ are put into T', rounded at random to be right on average.
+        """Return how many rows of V̂ go into T', rounded at random so that the mean is exact.
 
-        At least one row of V̂ is left to be scored.
+        At least one row of V̂ is left for scoring.
         """
         fold = resampler.folds[task.fold]
         wanted = self._wanted(resampler, task)
@@ -491,13 +491,13 @@ class InjectedRows(Kind):
     def _balanced(
         self, resampler: Resampler, rows: RowNumbers, count: int, task: Task, stream: int
     ) -> RowNumbers:
-        """Return `count` of the rows, chosen equally often over the replicates.
+        """Return `count` of the rows, such that replicates choose every row equally often.
 
-        Replicates share a permutation in blocks and take windows of it: every row is then in T'
-        (or scored) equally often up to one, which removes the noise of *which rows are scored*
-        from the loss curve. Each window by itself is a uniformly random subset.
+        Blocks of replicates share a permutation and take windows of it. Every row is then in T' (or
+        scored) equally often, up to one, which removes the noise of *which rows are scored* from the
+        loss curve. Each single window is a uniformly random subset.
         """
-        # not the count, which may differ by one within a block
+        # not based on `count`, which may differ by one within a block
         wanted = self._wanted(resampler, task)
         block = max(1, round(len(rows) / max(1.0, min(wanted, len(rows) - wanted))))
         order = resampler.rng(task, stream, task.replicate // block).permutation(rows)
@@ -518,14 +518,14 @@ class InjectedRows(Kind):
 
 
 class BrokenClusters(Kind):
-    """Breaks half of the clusters of V̂, gives one part of each to training and scores the other.
+    """Breaks half of the clusters of V̂, moves one part of each to training and scores the other.
 
-    Two refits break every cluster once; the next two break them alike and swap the parts, so
-    that four refits score every row once.
+    Two refits break every cluster once. The next two break them in the same way and swap the parts,
+    so four refits score every row once.
     """
 
     def draw(self, resampler: Resampler, task: Task) -> Draw:
-        """Return the rows of T', and the scored parts with the way in which each was broken."""
+        """Return the rows of T', and the scored rows with the way in which their cluster was broken."""
         fold = resampler.folds[task.fold]
         owners = resampler.clusters[fold.validation]
         labels = breakable(owners, resampler.fragments)
@@ -536,7 +536,7 @@ class BrokenClusters(Kind):
         rng = resampler.rng(task, 2, groups * pair + group)
         second = resampler.rng(task, 4, task.replicate)
         arms = arms_of(resampler.fragments)
-        together = np.argsort(owners, kind="stable")  # rows of a cluster, in their order
+        together = np.argsort(owners, kind="stable")  # rows by cluster, in their order
         first = np.searchsorted(owners, order, side="left", sorter=together)
         last = np.searchsorted(owners, order, side="right", sorter=together)
         moved, scored, kinds = [], [], []
@@ -574,14 +574,14 @@ class BrokenClusters(Kind):
 
 
 class PairedTest(Kind):
-    """Trains on a small sample of one side only, for the leakage test; `level` is a part of V̂."""
+    """Trains on a small sample of one side, for the leakage test; `level` is a part of V̂."""
 
     def __init__(self, stream: int, *, leaked: bool) -> None:
         super().__init__(stream)
         self.leaked = leaked
 
     def draw(self, resampler: Resampler, task: Task) -> Draw:
-        """Return rows of T̂ that score all of V̂, or rows of V̂ that score one part of it."""
+        """Return rows of T̂ to train on and all of V̂ to score, or rows of V̂ and one part of it."""
         fold = resampler.folds[task.fold]
         rng = resampler.rng(task, 2, task.replicate)
         training, scored = fold.training, fold.validation
@@ -613,7 +613,7 @@ class WelchTest(Kind):
         self.leaked = leaked
 
     def draw(self, resampler: Resampler, task: Task) -> Draw:
-        """Return rows of one side, and validation rows that no other refit scores."""
+        """Return training rows of one side, and validation rows that no other refit scores."""
         fold = resampler.folds[task.fold]
         sizes = disjoint_sizes(fold)
         start = Task("welch-with", task.fold, 0, 0)  # all folds are cut from one permutation
@@ -632,7 +632,7 @@ class WelchTest(Kind):
         """Add nothing: each refit is one value of the test."""
 
 
-#: Kinds of refit by the purpose of their tasks. Numbers of streams never change: seeds follow from them.
+#: Kinds of refit by the purpose of their tasks. Stream numbers must never change: seeds depend on them.
 KINDS: dict[str, Kind] = {
     "loco": WholeFold(0),
     "iid": RowFold(1),
@@ -642,19 +642,19 @@ KINDS: dict[str, Kind] = {
     "test-with": PairedTest(5, leaked=True),
     "welch-without": WelchTest(6, leaked=False),
     "welch-with": WelchTest(7, leaked=True),
-    # of corrected cross-validation: whole folds with more to report, and simulated targets
+    # corrected cross-validation: whole folds that return more, and simulated targets
     "cv": RowFold(1),
     "grouped": WholeFold(0),
     "simulated": RowFold(8),
 }
 
 
-# --- What comes of refits: the losses of one, and the counts of all
+# --- Outcomes: the losses of one refit, and the counts of all refits
 
 Losses = NDArray[np.float64]
-#: The share of refits that may fail before an audit gives up.
+#: An audit fails if a larger share of its refits fails.
 TOLERATED_FAILURES = 0.1
-#: Causes of failures that a report tells apart.
+#: Number of causes of failures that a report lists.
 MOST_CAUSES = 5
 
 
@@ -666,18 +666,18 @@ class Outcome:
     ----------
     task : Task
     validation, held_back : array or None
-        The losses on V̂ ∖ T' and T̂ ∖ T', row by row; None where the refit failed.
+        The losses on V̂ ∖ T' and T̂ ∖ T', row by row; None if the refit failed.
     seconds : float
         Time of training and prediction.
     one_class : bool
-        Its training rows had a single class.
+        Whether its training rows had a single class.
     warnings : tuple of str
     error : str or None
-        A line with the cause of the failure, and after an empty line the traceback.
+        One line with the cause of the failure, an empty line, and the traceback.
     timed_out : bool
-        It failed because it took longer than a refit may.
+        Whether it failed because it exceeded the time limit of a refit.
     draw : Draw or None
-        The rows, where they are at hand; they follow from the task.
+        The rows, if available; otherwise they can be drawn from the task.
     """
 
     task: Task
@@ -698,21 +698,21 @@ class Refits(Result):
     Attributes
     ----------
     planned, done : int
-        Refits that the budget allowed for, and those that were made, failed ones included.
+        Refits that the budget allowed, and refits that ran, including failed ones.
     failed : int
-        How many failed, and are in no number of the report.
+        Refits that failed. No number of the report uses them.
     timed_out : int
-        How many of these took longer than a refit may.
+        Failed refits that exceeded the time limit of a refit.
     causes : tuple of (str, int)
-        What they failed with, and how often, the most frequent first.
+        Causes of failures with their counts, the most frequent first.
     traceback : str or None
-        That of the first one.
+        Traceback of the first failure.
     partial : bool
-        The user stopped the audit; its numbers rest on what was done until then.
+        Whether the user stopped the audit. Its numbers use the refits done until then.
     workers_lost : int
-        How often worker processes died; their refits were made again.
+        How often worker processes died. Their refits ran again.
     retried : int
-        How many failed in an earlier start with the same journal, and succeeded when tried again.
+        Refits that failed in an earlier run with the same journal and succeeded in this one.
 
     Examples
     --------
@@ -735,27 +735,27 @@ class Refits(Result):
 
 @dataclass
 class FitCounts:
-    """What happened over all refits of an audit; filled while they run.
+    """Counts over all refits of an audit, updated while they run.
 
     Attributes
     ----------
     planned : int
-        Refits that the budget allows for, as far as they were planned.
+        Refits planned so far.
     done, failed, timed_out, one_class : int
     replayed : int
-        How many of those done were taken from a journal.
+        Done refits that were read from a journal.
     retried : int
-        How many have failed in an earlier start and succeeded in this one.
+        Refits that failed in an earlier run and succeeded in this one.
     workers_lost : int
         How often worker processes died.
     seconds : float
-        Time of training and prediction, all workers together; journals remember it.
+        Time of training and prediction over all workers, including refits read from a journal.
     first_error : str or None
     causes : Counter
         First lines of errors.
     warnings : Counter
     interrupted : bool
-        The user stopped the audit.
+        Whether the user stopped the audit.
     """
 
     planned: int = 0
@@ -785,7 +785,7 @@ class FitCounts:
             self.first_error = self.first_error or outcome.error
 
     def summary(self) -> Refits:
-        """Return what the report says about them."""
+        """Return the summary for the report."""
         return Refits(
             planned=self.planned,
             done=self.done,
@@ -799,32 +799,32 @@ class FitCounts:
         )
 
 
-# --- A limit on the time of one refit, which a learner cannot swallow
+# --- A time limit for one refit that a learner cannot suppress
 
-#: A refit that does not react within this many seconds beyond twice its time loses its process.
+#: A worker process ends if a refit does not react within twice its time limit plus this many seconds.
 GRACE = 1.0
 
 
 class RefitTimeout(BaseException):
-    """A refit took too long; no `Exception`, which learners catch."""
+    """A refit took too long. Not an `Exception`, because learners may catch those."""
 
 
 @contextmanager
 def time_limit(seconds: float | None, *, may_exit: bool = False) -> Iterator[None]:
-    """Raise `RefitTimeout` here when the block takes longer.
+    """Raise `RefitTimeout` if the block takes longer than the limit.
 
     Parameters
     ----------
     seconds : float or None
         None sets no limit.
     may_exit : bool
-        This is a worker process of ours: where foreign code does not come back to Python at all, it
-        ends after twice the time, and the refits that it had are run again elsewhere.
+        Whether this is one of our worker processes. If native code does not return to Python, the
+        process ends after twice the time, and its refits run again elsewhere.
 
     Notes
     -----
-    In a main thread a signal interrupts also what waits, such as a sleep or a socket; in another one
-    the exception comes with the next line of Python.
+    In the main thread a signal also interrupts blocking calls, such as a sleep or a socket. In other
+    threads the exception is raised at the next line of Python.
     """
     if seconds is None:
         yield
@@ -846,12 +846,12 @@ def _has_signal() -> bool:
 
 @contextmanager
 def _limit_by_signal(seconds: float) -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal wants it
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's signature
         raise RefitTimeout
 
     before = signal.signal(signal.SIGALRM, stop)
     started = time.monotonic()
-    # again each second, should somebody have swallowed it
+    # repeat each second, in case the learner catches it
     left, again = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -861,13 +861,13 @@ def _limit_by_signal(seconds: float) -> Iterator[None]:
         with _ignore_late_timeout():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            if left:  # somebody else's alarm, which goes on where it was
+            if left:  # resume an alarm that was set before
                 left = max(left - (time.monotonic() - started), 0.001)
                 signal.setitimer(signal.ITIMER_REAL, left, again)
 
 
 def _ignore_late_timeout() -> AbstractContextManager[None]:
-    """Take no notice of a limit that is reached on the way out."""
+    """Ignore a timeout that is raised during cleanup."""
     return suppress(RefitTimeout)
 
 
@@ -899,45 +899,45 @@ _DEVNULL: list[int] = []
 
 
 def _devnull() -> int:
-    """Return a file that nobody reads, opened once."""
+    """Return a descriptor of the null device, opened once."""
     if not _DEVNULL:
         _DEVNULL.append(os.open(os.devnull, os.O_WRONLY))
     return _DEVNULL[0]
 
 
-# --- One refit: train on the rows of a task, score the rows it left out, and report what went wrong
+# --- Running one refit: train on the rows of a task, score the rows left out, and report failures
 
 
-class WorkersLost(Exception):  # noqa: N818 - says what happened, and never reaches users
-    """Worker processes died, with the refits that they had."""
+class WorkersLost(Exception):  # noqa: N818 - an event, which never reaches users
+    """Worker processes died while they ran refits."""
 
 
 class Workers(Protocol):
-    """Whoever runs refits."""
+    """A pool that runs refits."""
 
     @property
     def count(self) -> int:
-        """How many refits run at the same time."""
+        """Number of refits that run at the same time."""
 
     def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
-        """Run batches of refits; yield the outcomes of each when it is done, in whatever order.
+        """Run batches of refits, and yield the outcomes of each batch when it is done, in any order.
 
         Raises
         ------
         WorkersLost
-            When some died; nothing more comes then of batches that are not done.
+            If workers died. Unfinished batches then yield no outcomes.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refitter:
-    """Everything that a refit needs beside its task; travels to the workers once, as one piece.
+    """Everything that a refit needs besides its task, sent to each worker once.
 
     Attributes
     ----------
     data, learner, loss, resampler
     seconds_at_most : float or None
-        How long one refit may take.
+        Time limit of one refit.
     """
 
     data: AuditData
@@ -947,7 +947,7 @@ class Refitter:
     seconds_at_most: float | None = None
 
     def run(self, task: Task, *, may_exit: bool = False, catch_warnings: bool = True) -> Outcome:
-        """Train on the task's rows and return the losses on the rows it left out."""
+        """Train on the task's rows and return the losses on the rows left out."""
         draw = self.resampler.draw(task)
         result: dict[str, Any]
         started = time.perf_counter()
@@ -958,11 +958,11 @@ class Refitter:
             ):
                 result = self._fit_and_score(task, draw)
         except PredictionError:
-            raise  # no other rows would help
+            raise  # other rows would fail in the same way
         except RefitTimeout:
             limit = f"the refit took longer than fit_timeout, {self.seconds_at_most:g} s"
             result = {"error": f"TimeoutError: {limit}", "timed_out": True}
-        except Exception as error:  # whatever a learner raises is reported, never lost
+        except Exception as error:  # learners may raise anything; every failure is reported
             result = {"error": f"{_describe_error(error)}\n\n{traceback.format_exc()}"}
         texts = {f"{w.category.__name__}: {w.message}" for w in caught}
         seconds = time.perf_counter() - started
@@ -971,12 +971,12 @@ class Refitter:
     def run_batch(
         self, tasks: Sequence[Task], *, may_exit: bool = False, catch_warnings: bool = True
     ) -> list[Outcome]:
-        """Run several tasks in one go."""
+        """Run several tasks one after another."""
         return [self.run(task, may_exit=may_exit, catch_warnings=catch_warnings) for task in tasks]
 
     def _fit_and_score(self, task: Task, draw: Draw) -> dict[str, Any]:
         seed = self.resampler.fit_seed(task)
-        # nobody holds on to the training rows, so that others take their place when it is scored
+        # no reference to the training rows remains, so their memory is free before scoring
         predictor = self.learner.fit(self._rows(task, draw.training), seed)
         validation, held_back = self._score(predictor, task, draw)
         return {
@@ -997,7 +997,7 @@ class Refitter:
 
     def _score(self, predictor: Any, task: Task, draw: Draw) -> tuple[Losses, Losses]:
         chosen = np.concatenate([draw.validation, draw.held_back])
-        if not len(chosen):  # drawn with replacement, V̂ can be used up
+        if not len(chosen):  # drawing with replacement can use up V̂
             return np.zeros(0), np.zeros(0)
         at = self.resampler.arranged(task, chosen)
         losses = self.loss.evaluate(predictor, self.data.take(at), self.data.target[at])
@@ -1015,13 +1015,13 @@ def _record_warnings(wanted: bool) -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return what an exception says in its first line; the last may be a detail or a drawing."""
+    """Return the type and the first line of an exception; later lines may be details."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def close_quietly(results: Any) -> None:
-    """Close joblib's generator without its warning that tasks were cancelled: they were meant to be."""
+    """Close joblib's generator without its warning about cancelled tasks; cancelling is intended."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         results.close()

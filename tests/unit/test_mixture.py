@@ -18,7 +18,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation import p0 as p0_module
 from mlflow_b3.estimation.p0 import (
     LEAST_ROWS,
-    _count,
+    _count_in_sets,
     _largest_share,
     bound_folds,
     design_effect,
@@ -135,7 +135,7 @@ def test_a_random_order_is_bounded_below_its_share_in_at_most_5_percent(
     for _ in range(runs):
         scores = np.concatenate([rng.random(leaked), -rng.random(400 - leaked)])
         scores = rng.permutation(scores)[:sampled]
-        ranks, counts, _ = _count(
+        ranks, counts, _ = _count_in_sets(
             np.concatenate([scores, rng.random(100)]), np.repeat([False, True], [sampled, 100])
         )
         share, _ = _largest_share(

@@ -1,4 +1,4 @@
-"""Ways to compute the bias without refitting the audited model."""
+"""Engines that compute the bias without refitting the audited model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,28 +31,28 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.refit.learner import Learner
 from mlflow_b3.refit.sklearn import CloneLearner
 
-# --- Learners that are linear in known features: their bias needs no refits
+# --- Learners that are linear in known features, whose bias needs no refits
 
-#: Steps before the model that do not look at the target, and hardly change with the rows of a fold.
+#: Steps before the model that do not use the target and hardly depend on the rows of a fold.
 TRANSFORMERS = (
     *(MaxAbsScaler, MinMaxScaler, OneHotEncoder, PolynomialFeatures, RobustScaler),
     *(SimpleImputer, StandardScaler),
 )
-#: Rows and numbers in the features up to which dense matrices are made.
+#: Largest number of rows, and of values in the features, for dense matrices.
 MOST_ROWS, MOST_NUMBERS = 3000, 3_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner:
-    """A model that is linear in its features, as trained on all rows.
+    """A model that is linear in its features, trained on all rows.
 
     Attributes
     ----------
     kind : {"logistic", "linear"}
     features : array (n, d)
-        Φ, with a column of ones where the model has an intercept.
+        Φ, with a column of ones if the model has an intercept.
     coefficients : array (d,)
-        Of the fit on all rows.
+        Coefficients of the fit on all rows.
     penalty : array (d,)
         λ of each coefficient in the term λ β²/2; 0 for the intercept.
     """
@@ -66,10 +66,10 @@ class LinearLearner:
 def linear_learner(
     learner: Learner, data: AuditData, folds: Sequence[Fold]
 ) -> LinearLearner | None:
-    """Return the linear model that a learner is; None where it is none, or too large.
+    """Return a learner as a linear model, or None if it is not linear or too large.
 
-    Known are `LogisticRegression` with a squared penalty or none, `LinearRegression` and `Ridge` of
-    scikit-learn, alone or after steps that do not look at the target, without weights.
+    Supported are scikit-learn's `LogisticRegression` with a squared penalty or none,
+    `LinearRegression` and `Ridge`, alone or after steps that do not use the target, without weights.
     """
     if type(learner) is not CloneLearner or data.weight is not None:
         return None
@@ -83,14 +83,14 @@ def linear_learner(
         return None
     try:
         fitted = estimator.fit(data.features, data.target)
-    except Exception:  # what goes wrong here goes wrong in the refits, which report it
+    except Exception:  # the refits fail in the same way and report it
         return None
     transformed = fitted[:-1].transform(data.features) if before else data.features
     model = fitted.steps[-1][1] if isinstance(fitted, Pipeline) else fitted
     found = _build_linear_learner(model, transformed, strength, data.n_rows)
     if found is None or strength:
         return found
-    # without a penalty a fold whose columns repeat each other has no one solution
+    # without a penalty, a fold with linearly dependent columns has no unique solution
     parts = [found.features, *(found.features[fold.training] for fold in folds)]
     whole = all(np.linalg.matrix_rank(part) == part.shape[1] for part in parts)
     return found if whole else None
@@ -115,7 +115,7 @@ def _build_linear_learner(
 
 
 def _penalty_strength(model: Any) -> float | None:
-    """Return λ of a linear model; None for models of which the formula does not hold."""
+    """Return λ of a linear model; None for models that the formula does not cover."""
     if type(model) is LinearRegression:
         return None if model.positive else 0.0
     if type(model) is Ridge:
@@ -123,7 +123,7 @@ def _penalty_strength(model: Any) -> float | None:
         return float(model.alpha) if alone else None
     if type(model) is not LogisticRegression or model.class_weight is not None:
         return None
-    if model.solver == "liblinear" and model.fit_intercept:  # which penalises the intercept too
+    if model.solver == "liblinear" and model.fit_intercept:  # it penalises the intercept too
         return None
     if model.penalty in ("l1", "elasticnet") or (model.l1_ratio or 0.0) != 0.0:
         return None
@@ -132,7 +132,7 @@ def _penalty_strength(model: Any) -> float | None:
 
 
 def _ignores_target(step: Any) -> bool:
-    """Whether a step before the model looks at nothing but the features."""
+    """Return whether a step before the model uses only the features."""
     if isinstance(step, str) or step is None:
         return step in ("passthrough", "drop", None)
     if isinstance(step, ColumnTransformer):
@@ -143,21 +143,21 @@ def _ignores_target(step: Any) -> bool:
     return type(step) in TRANSFORMERS
 
 
-# --- Ways to compute the bias that need no refits of the audited model
+# --- Engines that need no refits of the audited model
 
-#: Losses of which formulas know how they depend on a score.
+#: Losses that the formulas cover.
 KNOWN_LOSSES = ("log", "zero_one", "hinge", "brier")
-#: Features for each row up to which a regression on all of them tells the variance of groups.
+#: Features per row up to which a regression on all features estimates the variance of groups well.
 FEW_FEATURES = 0.25
-#: Rows for each feature from which on the formula for log loss is as good as refits.
+#: Rows per feature from which on the formula for log loss is as good as refits.
 ROWS_PER_FEATURE = 30
-#: Simulated samples are cheap where nothing is refitted.
+#: Minimum number of simulated samples, which are cheap without refits.
 LEAST_DRAWS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """A way to compute the bias, ready for any working model.
+    """An engine that computes the bias for any working model.
 
     Attributes
     ----------
@@ -165,9 +165,9 @@ class Engine:
     bias : callable
         `WorkingModel → Bias`
     exact : bool
-        It is a formula without simulated samples.
+        Whether it is a closed form without simulated samples.
     features : array (n, d) or None
-        What the learner is linear in.
+        The features in which the learner is linear.
     """
 
     name: str
@@ -177,7 +177,7 @@ class Engine:
 
 
 def is_linear_in_few(engine: Engine | None, task: str) -> bool:
-    """Whether a learner of numbers is linear in features that are few for its rows."""
+    """Return whether a regression learner is linear in few features for its number of rows."""
     if engine is None or engine.features is None or task != "regression":
         return False
     rows, columns = engine.features.shape
@@ -195,18 +195,18 @@ def find_engine(
     draws: int,
     seed: int,
 ) -> Engine | None:
-    """Return the engine that was asked for, or the best one; None where refits are needed.
+    """Return the requested engine, or the best one for "auto"; None if refits are needed.
 
     Raises
     ------
     InputError
-        Where the engine that was asked for does not fit the model.
+        If the requested engine does not support the model.
     """
     if wanted not in ("auto", "fast", "joint"):
         return None
     splits = [(fold.training, fold.validation) for fold in folds]
     mixed = _mixed_logistic(learner)
-    # a loss of the user's own may have the name of another
+    # a custom loss may have the name of a built-in one
     ours = {**CLASSIFICATION, **REGRESSION}.get(loss.name) is loss
     if wanted in ("auto", "joint") and mixed is not None and structure.field is None and ours:
         found = _joint_engine(mixed, data, structure, splits, loss.name, draws, seed)
@@ -214,9 +214,9 @@ def find_engine(
             return found
     if wanted == "joint":
         raise InputError(
-            "engine='joint' is for mlflow_b3.correlated.MixedLogistic whose groups are those of cvc, and "
-            "whose effects are those of the groups that are not new, up to "
-            f"{MOST_ROWS} rows and with the losses {', '.join(KNOWN_LOSSES)}; this needs engine='full'."
+            "engine='joint' is for mlflow_b3.correlated.MixedLogistic whose groups are those of cvc and "
+            f"whose effects are the groups that are not new, with up to {MOST_ROWS} rows and the losses "
+            f"{', '.join(KNOWN_LOSSES)}; this model needs engine='full'."
         )
     known = KNOWN_LOSSES if learner.task == "classification" else ("squared",)
     linear = linear_learner(learner, data, folds) if ours and loss.name in known else None
@@ -226,8 +226,8 @@ def find_engine(
         return _fast_engine(linear, structure, splits, loss.name, count, seed, formula=formula)
     if wanted == "fast":
         raise InputError(
-            f"engine='fast' is for linear and logistic regression of scikit-learn without weights, up "
-            f"to {MOST_ROWS} rows, and the losses {', '.join((*KNOWN_LOSSES, 'squared'))}; "
+            "engine='fast' is for linear and logistic regression of scikit-learn without weights, with "
+            f"up to {MOST_ROWS} rows and the losses {', '.join((*KNOWN_LOSSES, 'squared'))}; "
             f"{learner.name} with {data.n_rows} rows and the loss {loss.name!r} needs engine='full'."
         )
     return None
@@ -243,9 +243,10 @@ def _fast_engine(
     *,
     formula: bool,
 ) -> Engine:
-    """Return the engine of a linear learner; the formula for log loss only where it was asked for.
+    """Return the engine of a linear learner.
 
-    It is a linearisation: with nine rows for each feature it was 19% (standard error 5) above refits.
+    With few rows for each feature, the formula for log loss is used only on request: it is a
+    linearisation, and with nine rows for each feature it was 19% (standard error 5) above refits.
     """
     rows, columns = linear.features.shape
     formula = formula or linear.kind == "linear" or rows >= ROWS_PER_FEATURE * columns
@@ -274,7 +275,7 @@ def _mixed_logistic(learner: Learner) -> MixedLogistic | None:
 
 
 def unused_groups(learner: Learner) -> tuple[str, ...]:
-    """Return the columns of groups that a learner is given and does not predict by."""
+    """Return the group columns of a learner that its predictions do not use."""
     mixed = _mixed_logistic(learner)
     if mixed is None:
         return ()

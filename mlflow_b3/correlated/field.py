@@ -1,4 +1,4 @@
-"""Regression with a Gaussian random field over places, seen in regions."""
+"""Regression with a Gaussian random field over locations, observed in regions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ from mlflow_b3.errors import InputError, choose
 
 # --- Laplace's approximation of a logistic regression with a random field
 
-#: Newton steps, halvings of one, and the gain in log likelihood that counts as none.
+#: Most Newton steps, most halvings of a step, and the gain in log likelihood that counts as none.
 MOST_STEPS = 60
 MOST_HALVINGS = 12
 NO_GAIN = 1e-9
-#: Weight of a row of certain class, which must not be 0.
+#: Smallest weight of a row; the weight of a row of certain class must not be 0.
 LEAST_WEIGHT = 1e-12
-#: Penalty on coefficients of columns of mean square 1, so that a separating one stays finite.
+#: Penalty on coefficients of columns of mean square 1, which keeps separating columns finite.
 SMALLEST_RIDGE = 1e-8
 
 
@@ -44,13 +44,13 @@ class ClassField:
     Attributes
     ----------
     target, columns, distances : array
-        Columns uncorrelated, of mean square 1.
+        Columns are uncorrelated and have mean square 1.
     weights : array or None
-        K⁻¹ f at the last mode, where the next search begins.
+        K⁻¹ f at the last mode, where the next search starts.
     information : array (p, p)
-        What the last evaluation knew of the coefficients; 1 for each of them before the first.
+        Information on the coefficients at the last evaluation; the identity before the first.
     converged : bool
-        Whether the last mode was found.
+        Whether the last search for the mode converged.
     """
 
     target: Array
@@ -61,7 +61,7 @@ class ClassField:
     information: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        """Know nothing yet."""
+        """Initialise the information."""
         self.information = np.eye(self.columns.shape[1])
 
     def first_coefficients(self) -> Array:
@@ -73,7 +73,7 @@ class ClassField:
         ).coefficients
 
     def evaluate(self, beta: Array, spread: Array) -> tuple[float, Array, Array]:
-        """Return the log likelihood at coefficients, σ and log r, and its slopes.
+        """Return the log likelihood at coefficients, σ and log r, and its gradients.
 
         Notes
         -----
@@ -104,7 +104,7 @@ class ClassField:
         return value, self.columns.T @ by_offset - penalised, np.array(slopes)
 
     def _mode(self, kernel: Array, offset: Array) -> tuple[Array, Array, float, Array]:
-        """Return K⁻¹ f and f where the field is most likely, its joint likelihood, and a factor.
+        """Return K⁻¹ f and f at the mode of the field, the joint likelihood, and a Cholesky factor.
 
         The factor is that of I + W^½ K W^½.
         """
@@ -117,7 +117,7 @@ class ClassField:
         weights = np.zeros(len(target)) if self.weights is None else self.weights
         effect, value = at(weights)
         flat, lowest = at(np.zeros(len(target)))
-        if lowest > value:  # the last mode, of another kernel, is a bad start
+        if lowest > value:  # the last mode belongs to another kernel and is a bad start
             weights, effect, value = np.zeros(len(target)), flat, lowest
         self.converged = False
         for _ in range(MOST_STEPS):
@@ -145,7 +145,7 @@ class ClassField:
 
 # --- Restricted likelihood of a linear regression with a random field
 
-#: Sum of squares of a target of variance 1 that columns tell without error.
+#: Smallest sum of squares of a target of variance 1, if columns fit it without error.
 NO_SQUARES = 1e-12
 
 
@@ -156,7 +156,7 @@ class NumberField:
     Attributes
     ----------
     target, columns, distances : array
-        Target of variance 1; columns uncorrelated, of mean square 1.
+        The target has variance 1. Columns are uncorrelated and have mean square 1.
     """
 
     target: Array
@@ -165,13 +165,13 @@ class NumberField:
 
     @property
     def freedom(self) -> int:
-        """Rows less coefficients."""
+        """Number of rows minus number of coefficients."""
         return int(len(self.target) - self.columns.shape[1])
 
     def evaluate(self, _: Array, spread: Array) -> tuple[float, Array, Array]:
-        """Return the restricted log likelihood at σ over noise and log r, and its slopes.
+        """Return the restricted log likelihood at σ/noise and log r, and its gradients.
 
-        Coefficients and noise are at their best.
+        It is maximised over coefficients and noise.
         """
         ratio, reach = float(spread[0]), float(np.exp(spread[1]))
         kernel = ratio**2 * np.exp(-self.distances / reach)
@@ -194,7 +194,7 @@ class NumberField:
         return value, np.zeros(0), np.array(slopes)
 
     def estimates(self, spread: Array) -> tuple[Array, float]:
-        """Return coefficients and noise at σ over noise and log r."""
+        """Return coefficients and noise at σ/noise and log r."""
         ratio, reach = float(spread[0]), float(np.exp(spread[1]))
         kernel = ratio**2 * np.exp(-self.distances / reach)
         factor = cho_factor(kernel + np.eye(len(kernel)), lower=True)
@@ -206,9 +206,9 @@ class NumberField:
 
 
 class NumberProfile:
-    """The restricted likelihood in σ at one reach, with coefficients and noise at their best.
+    """The restricted likelihood in σ at one reach, maximised over coefficients and noise.
 
-    The kernel is made diagonal once.
+    The kernel is diagonalised once.
     """
 
     def __init__(self, field: NumberField, reach: float, noise: float) -> None:
@@ -218,7 +218,7 @@ class NumberProfile:
         self.noise = noise
 
     def __call__(self, sd: float) -> float:
-        """Return it at one σ."""
+        """Return the profile at one σ."""
 
         def loss(log_noise: float) -> float:
             variances = sd**2 * self.values + np.exp(2 * log_noise)
@@ -230,57 +230,57 @@ class NumberProfile:
             constant = self.columns.shape[1] * np.log(2 * np.pi)
             return float(fit + np.linalg.slogdet(information)[1] - constant) / 2
 
-        # a target of variance 1 leaves no more than that to the noise
+        # the target has variance 1, so the noise cannot be larger
         near = np.log(self.noise) - 3, max(np.log(self.noise), 0.0) + 1
         found = minimize_scalar(loss, bounds=near, method="bounded", options={"xatol": 1e-3})
         return -float(found.fun)
 
 
-# --- Regression with a Gaussian random field over places
+# --- Regression with a Gaussian random field
 
 TASKS = ("classification", "regression")
-#: Rows for which matrices of one number for each pair can be factorised some hundred times.
+#: Number of rows up to which a dense covariance can be factorised a few hundred times.
 MOST_ROWS = 1500
-#: Largest σ, on the scale of log odds or in standard deviations of the target.
+#: Largest σ, on the log odds scale or in standard deviations of the target.
 MOST_SD = 5.0
-#: Largest σ in units of the noise, for numbers.
+#: Largest σ in units of the noise, for regression.
 MOST_RATIO = 100.0
-#: Upper end of an interval that the likelihood leaves open.
+#: Upper end of an interval that the likelihood does not bound.
 MOST_HIGH = 10.0
-#: Smallest σ in a search, whose slope would be 0 at 0; below the second, it is reported as 0.
+#: Smallest σ in a search, because the slope vanishes at 0. Below the second value, σ is reported as 0.
 LEAST_SD = 1e-3
 AS_ZERO = 5e-3
-#: Least and most reach of the kernel, in parts of the largest distance.
+#: Smallest and largest reach of the kernel, as shares of the largest distance.
 REACHES = (0.01, 1.0)
-#: Where searches begin: at the best of these reaches and σ, and from how many.
+#: Starting values: searches start at the best of these reaches and σ, and this many are run.
 FIRST_REACHES = (0.03, 0.1, 0.3)
 FIRST_SD = (0.5, 1.5)
 SEARCHES = 2
-#: Information on a coefficient below which it has run away, as in `mixed_logistic`.
+#: Information on a coefficient below which it has diverged, as in `fit_mixed_logistic`.
 RUN_AWAY = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldFit:
-    """A regression with a random field, fitted.
+    """A fitted regression with a random field.
 
     Attributes
     ----------
     coefficients : array (p,)
-        Of the fixed effects.
+        Coefficients of the fixed effects.
     sd, reach : float
         σ and r of the kernel σ² exp(-d/r).
     sd_low, sd_high : float
-        95% interval of σ by its profile likelihood; equal to `sd` where it was not asked for.
+        95% interval of σ by its profile likelihood; equal to `sd` if it was not requested.
     log_likelihood : float
-        At the estimates; restricted for numbers.
+        Log likelihood at the estimates; restricted for regression.
     converged : bool
     capped : bool
-        The likelihood grows beyond the largest σ, 5.
+        Whether the likelihood still grows at the largest σ, 5.
     separated : bool
-        Classes are told apart without error by columns, so that coefficients have no limit.
+        Whether columns separate the classes without error, so coefficients diverge.
     noise : float or None
-        Standard deviation of the residuals, for numbers.
+        Standard deviation of the residuals, for regression.
     """
 
     coefficients: Array
@@ -307,11 +307,12 @@ def fit_field(
     X : array (n, p)
         Fixed effects, with a column of ones for the intercept.
     coordinates : array (n, d)
-        Where each row was taken; distances are Euclidean.
+        The location of each row; distances are Euclidean.
     task : {"classification", "regression"}
-        Classes by Laplace's approximation, numbers by restricted maximum likelihood.
+        Classification uses Laplace's approximation, regression restricted maximum likelihood.
     intervals : bool, default True
-        Find the profile likelihood of σ, with the reach at its estimate and all else at its best.
+        Whether to compute the profile likelihood interval of σ, with the reach at its estimate and
+        the likelihood maximised over all other parameters.
 
     Returns
     -------
@@ -319,10 +320,10 @@ def fit_field(
 
     Notes
     -----
-    Within a region of limited extent, the data tell σ²/r far better than σ and r. The reach is
-    therefore kept between 1% and 100% of the largest distance, and σ² at 25 at most, where searches
-    without bounds end anywhere. The interval of σ keeps the reach, so that its ends and the reach
-    together are models that the data do not reject.
+    Within a region of limited extent, the data determine σ²/r far better than σ and r. Searches
+    without bounds may therefore end anywhere, so the reach is kept between 1% and 100% of the largest
+    distance, and σ² is at most 25. The interval of σ holds the reach fixed, so its ends together with
+    the reach are models that the data do not reject.
     """
     design, values = as_design(X, target)
     distances = _distances(coordinates, len(values))
@@ -335,13 +336,13 @@ def fit_field(
 
 
 def _distances(coordinates: Any, n_rows: int) -> Array:
-    """Return the distances of all places, or say what is wrong with them."""
+    """Return the distances between all locations, or raise an `InputError`."""
     places = np.asarray(coordinates, dtype=float)
     places = places[:, None] if places.ndim == 1 else places
     if places.ndim != 2 or len(places) != n_rows or not np.isfinite(places).all():
         raise InputError(
-            f"coordinates has the shape {places.shape}; it must hold finite numbers, one row for "
-            f"each of the {n_rows} rows."
+            f"coordinates has the shape {places.shape}; it must be an array of finite numbers with "
+            f"{n_rows} rows, one for each row of X."
         )
     if n_rows > MOST_ROWS:
         raise InputError(
@@ -357,7 +358,7 @@ def _distances(coordinates: Any, n_rows: int) -> Array:
 def _maximise(
     objective: Objective, beta: Array, information: Array, extent: float, most: float
 ) -> Peak:
-    """Climb from the best of several starts."""
+    """Maximise from the best of several starting points."""
     reach = np.log(np.array(REACHES) * extent)
     bounds = np.array([LEAST_SD, reach[0]]), np.array([most, reach[1]])
     grid = [
@@ -375,7 +376,7 @@ def _maximise(
 def _fit_classes(
     target: Array, columns: Array, back: Array, distances: Array, intervals: bool
 ) -> FieldFit:
-    """Fit classes by Laplace's approximation, coefficients in the outer search."""
+    """Fit classes by Laplace's approximation, with coefficients in the outer search."""
     field = ClassField(target=target, columns=columns, distances=distances)
     beta = field.first_coefficients()
     extent = float(distances.max())
@@ -415,7 +416,7 @@ def _fit_classes(
 def _fit_numbers(
     target: Array, columns: Array, back: Array, distances: Array, intervals: bool
 ) -> FieldFit:
-    """Fit numbers by restricted maximum likelihood, coefficients and noise at their best."""
+    """Fit numbers by restricted maximum likelihood."""
     if len(target) <= columns.shape[1]:
         raise InputError(
             f"X has {columns.shape[1]} independent columns for {len(target)} rows; give more rows "
@@ -433,7 +434,7 @@ def _fit_numbers(
         profile = NumberProfile(field, reach, noise)
         low, high = profile_interval(profile, sd, profile(sd), most=MOST_HIGH)
     sizes = np.array([sd, min(low, sd), max(high, sd)])
-    # the density of orthonormal contrasts, whatever the units of the columns
+    # the density of orthonormal contrasts, independent of the units of the columns
     scale = columns.shape[1] * np.log(len(target)) / 2 - field.freedom * np.log(unit)
     sd, low, high = (unit * np.minimum(sizes, [MOST_SD, MOST_SD, MOST_HIGH])).tolist()
     return FieldFit(
@@ -452,21 +453,21 @@ def _fit_numbers(
 def _interval(
     profile: Callable[[float], float], estimate: float, peak: float, wanted: bool
 ) -> tuple[float, float]:
-    """Return the interval of σ, or σ twice where none is wanted."""
+    """Return the interval of σ, or σ twice if no interval is wanted."""
     if not wanted:
         return estimate, estimate
     return profile_interval(profile, estimate, peak, most=MOST_HIGH)
 
 
-# --- A random field seen in regions: what a new region shares with them, and what it does not
+# --- A random field observed in regions: what a new region shares with them, and what it does not
 
-#: Rows whose distances to all others are held at once.
+#: Number of rows whose distances to all others are in memory at once.
 _ROWS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegionalField:
-    """A field as √K̄ c + δ̃, with c common to all regions and δ̃ independent between them.
+    """A field as √K̄ c + δ̃, where c is common to all regions and δ̃ is independent between regions.
 
     Attributes
     ----------
@@ -479,7 +480,7 @@ class RegionalField:
     own_sd : array (n,)
         Standard deviation of δ̃ in each row.
     clipped : float
-        Share of the spectrum that had to be dropped because K - K̄ is no covariance there.
+        Share of the spectrum that was dropped because K - K̄ is not a covariance there.
     """
 
     across: float
@@ -497,12 +498,12 @@ class RegionalField:
 
 
 def exponential_kernel(first: Array, second: Array, sd: float, reach: float) -> Array:
-    """Return the covariances σ² exp(-d/r) between places."""
+    """Return the covariances σ² exp(-d/r) between locations."""
     return np.asarray(sd**2 * np.exp(-cdist(first, second) / reach))
 
 
 def regional_field(field: Field, sd: float, reach: float) -> RegionalField:
-    """Return the field split into what all regions share and what each has of its own.
+    """Split a field into a part that all regions share and a part of each region.
 
     Parameters
     ----------
@@ -512,20 +513,20 @@ def regional_field(field: Field, sd: float, reach: float) -> RegionalField:
 
     Notes
     -----
-    A new region is as far from those observed as they are from each other, so it shares their mean
-    covariance K̄. Inside a region the covariance of the own part is K - K̄, across regions none.
-    Yuval and Rosset (AISTATS 2025) drop the common part altogether, which leaves rows with less
-    variance than the field has. Where K - K̄ has negative eigenvalues these are set to 0; the
-    variance of a row at use is then that of the clipped matrix, so that simulated means agree.
-    The symmetric root is used because it is unique: every worker makes the same field.
+    A new region is assumed to be as far from the observed regions as they are from each other, so it
+    shares their mean covariance K̄. The covariance of the region's own part is K - K̄ within a region
+    and 0 across regions. Yuval and Rosset (AISTATS 2025) drop the common part, which leaves rows with
+    less variance than the field has. Negative eigenvalues of K - K̄ are set to 0. The variance of a
+    row in use is then that of the clipped matrix, so simulated means agree. The symmetric root is used
+    because it is unique, so every worker creates the same field.
     """
     places, codes = field.coordinates, field.regions.codes
     order = np.argsort(codes, kind="stable")
     rows = tuple(np.split(order, np.cumsum(np.bincount(codes))[:-1]))
     if len(rows) < 2:
         raise InputError(
-            f"field regions={field.regions.name!r}: there is one region; two or more are needed to "
-            "say what a new one shares with them."
+            f"field regions={field.regions.name!r}: there is one region; at least two are needed to "
+            "estimate what a new region shares with them."
         )
     inside = [exponential_kernel(places[own], places[own], sd, reach) for own in rows]
     total = sum(

@@ -1,4 +1,4 @@
-"""The bias of cross-validation by formula: logistic, joint and linear learners."""
+"""Formulas for the bias of cross-validation: logistic, joint and linear learners."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ from mlflow_b3.errors import InputError, choose
 
 # --- The bias of cross-validation from simulated samples, and its Monte-Carlo error
 
-#: L(0, s) - L(1, s) of each loss, by the score: log odds, the margin for hinge, the number for squared.
+#: L(0, s) - L(1, s) of each loss as a function of the score: log odds, the margin for hinge, the
+#: prediction for squared.
 SLOPES: dict[str, Callable[[Array], Array]] = {
     "log": lambda score: score,
     "zero_one": lambda score: np.where(score >= 0, 2.0, 0.0),
@@ -28,16 +29,16 @@ SLOPES: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """By how much the cross-validated loss is too small.
+    """The amount by which the cross-validated loss is too small.
 
     Attributes
     ----------
     value : float
-        w; may be negative, and is not cut off.
+        w. It may be negative and is not clipped.
     error : float
-        Its standard error by the number of draws; 0 for a closed form.
+        Its Monte-Carlo standard error; 0 for a closed form.
     draws : int
-        Simulated samples; 0 for a closed form.
+        Number of simulated samples; 0 for a closed form.
     """
 
     value: float
@@ -46,7 +47,7 @@ class Bias:
 
 
 class BiasSums:
-    """The bias from draws of which each refits one fold only.
+    """The bias from draws that refit one fold each.
 
     Parameters
     ----------
@@ -58,8 +59,9 @@ class BiasSums:
 
         z_b = (1/n_k) Σ_i (L₂(s_bi) - mean_b L₂(s_bi)) (μ_bi - m_bi),  w_k = B_k/(B_k - 1) mean(z_b),
 
-    where L₂(s) = L(0, s) - L(1, s). Folds are weighted by their rows. For as many refits this has a
-    smaller error than refitting all folds in fewer draws, whose folds are correlated.
+    where L₂(s) = L(0, s) - L(1, s). Folds are weighted by their rows. With the same number of refits
+    this has a smaller error than refitting all folds in fewer draws, because the folds of one draw are
+    correlated.
     """
 
     def __init__(self, n_folds: int) -> None:
@@ -67,18 +69,18 @@ class BiasSums:
         self._excess: list[list[Array]] = [[] for _ in range(n_folds)]
 
     def add(self, fold: int, slope: Array, expected: Array, deployed: Array) -> None:
-        """Take the validation rows of one fold in one draw: L₂(s), μ and m."""
+        """Add the validation rows of one fold in one draw: L₂(s), μ and m."""
         self._slopes[fold].append(np.asarray(slope, dtype=float))
         self._excess[fold].append(np.asarray(expected - deployed, dtype=float))
 
     @property
     def draws(self) -> int:
-        """Draws taken so far."""
+        """Number of draws so far."""
         return sum(map(len, self._slopes))
 
     @property
     def ready(self) -> bool:
-        """Every fold has the two draws that it needs."""
+        """Whether every fold has the two draws that it needs."""
         return all(len(draws) > 1 for draws in self._slopes)
 
     def bias(self) -> Bias:
@@ -109,12 +111,12 @@ def bias_of(slopes: Array, expected: Array, deployed: Array) -> Bias:
     Parameters
     ----------
     slopes : array (draws, n)
-        L₂(s) of each row, by the model that was trained without its fold.
+        L₂(s) of each row, from the model trained without its fold.
     expected, deployed : array (draws, n)
         μ and m of `Draw`.
     """
     if len(slopes) < 2:
-        raise InputError(f"draws={len(slopes)}: two or more are needed.")
+        raise InputError(f"draws={len(slopes)}: at least two are needed.")
     value, error = _mean_and_error(slopes, np.asarray(expected - deployed))
     return Bias(value=value, error=error, draws=len(slopes))
 
@@ -128,9 +130,9 @@ def _mean_and_error(slopes: Array, excess: Array) -> tuple[float, float]:
 
 # --- Means, slopes and covariances of 0/1 targets with random effects, by quadrature
 
-#: Beyond as many rows, matrices of all pairs are too large.
+#: Number of rows up to which matrices of all pairs are computed.
 MOST_ROWS = 3000
-#: Samples by which the covariance inside regions of a field is found.
+#: Number of samples for the covariance within regions of a field.
 FIELD_DRAWS = 2000
 
 
@@ -145,9 +147,9 @@ class Moments:
     slope : array (n,)
         E g'(f + δ).
     covariance : array (n, n)
-        C = Cov g(f + δ); with the slope on its diagonal that of the targets.
+        C = Cov g(f + δ). With the slope added to its diagonal, it is the covariance of the targets.
     excess : array (n, n)
-        C less the covariance that a row in use still has with training rows.
+        C minus the covariance that a row in use still has with training rows.
     """
 
     mean: Array
@@ -157,11 +159,11 @@ class Moments:
 
 
 def check_size(n_rows: int, engine: str) -> None:
-    """Raise an `InputError` for more rows than an engine with dense matrices can take."""
+    """Raise an `InputError` if there are too many rows for an engine with dense matrices."""
     if n_rows > MOST_ROWS:
         raise InputError(
             f"engine={engine!r} keeps all pairs of rows, and {n_rows} rows are more than the "
-            f'{MOST_ROWS} that it takes; use engine="full".'
+            f'{MOST_ROWS} that it supports; use engine="full".'
         )
 
 
@@ -170,14 +172,14 @@ def moments(model: WorkingModel, structure: Structure) -> Moments:
 
     Notes
     -----
-    For rows i and j that share effects of variance c, of τ² in all, given the shared part the two are
-    independent:
+    Let rows i and j share effects of variance c, out of τ² in total. Given the shared part, the two
+    are independent:
 
         C_ij = Σ_k w_k M_ik M_jk - μ_i μ_j,   M_ik = E g(f_i + √c a_k + √(τ² - c) z),
 
-    with the nodes a_k and weights w_k of the quadrature. This is exact, where Yuval and Rosset
-    (AISTATS 2025) draw 1000 samples. For a field the covariance is that of 2000 samples inside regions,
-    since each pair there has a c of its own, and exact across them.
+    with the nodes a_k and weights w_k of the quadrature. This is exact, while Yuval and Rosset
+    (AISTATS 2025) draw 1000 samples. For a field, the covariance across regions is exact. Within
+    regions each pair has its own c, so the covariance is that of 2000 samples.
     """
     if structure.field is not None:
         return _field_moments(model, structure)
@@ -193,7 +195,7 @@ def moments(model: WorkingModel, structure: Structure) -> Moments:
 
 
 def shared_patterns(levels: Sequence[Level]) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Yield every set of levels, by position, and which pairs of rows share exactly those."""
+    """Yield every set of levels, by position, and the pairs of rows that share exactly those."""
     same = [np.equal.outer(level.codes, level.codes) for level in levels]
     for size in range(1, len(levels) + 1):
         for chosen in combinations(range(len(levels)), size):
@@ -210,17 +212,17 @@ def covariance_parts(f: Array, variance: float, total: Any) -> Array:
     ----------
     f : array (n,)
     variance : float
-        c, of the effects that are shared.
+        c, the variance of the shared effects.
     total : float or array (n,)
-        τ², of all effects.
+        τ², the variance of all effects.
 
     Returns
     -------
     array (n, nodes)
-        √w_k (M_ik - Σ_k w_k M_ik), centred by its own mean so that products are a covariance to the
-        last digit.
+        √w_k (M_ik - Σ_k w_k M_ik). They are centred by their own mean, so products are a covariance
+        to the last digit.
     """
-    rest = np.sqrt(np.maximum(0.0, np.asarray(total) - variance))  # rounding may go below 0
+    rest = np.sqrt(np.maximum(0.0, np.asarray(total) - variance))  # negative only by rounding
     given = smoothed_logistic(f[:, None] + np.sqrt(variance) * NODES, rest[..., None])
     return np.asarray((given - (given @ WEIGHTS)[:, None]) * np.sqrt(WEIGHTS))
 
@@ -230,7 +232,7 @@ def _levels(model: WorkingModel, structure: Structure) -> list[tuple[Level, floa
 
 
 def _covariance(f: Array, levels: Sequence[tuple[Level, float]], total: float) -> Array:
-    """Return Cov g(f + δ) by way of these levels alone."""
+    """Return the part of Cov g(f + δ) that is due to these levels."""
     result = np.zeros((len(f), len(f)))
     for chosen, pairs in shared_patterns([level for level, _ in levels]):
         variance = sum(levels[at][1] ** 2 for at in chosen)
@@ -262,7 +264,7 @@ def _field_moments(model: WorkingModel, structure: Structure) -> Moments:
 # --- The bias of cross-validation for linear smoothers under squared loss, in closed form
 
 Folds = Sequence[tuple[Codes, Codes]]
-#: What a learner takes rows for: independent, or correlated as they are.
+#: The learner's assumption about rows: independent, or correlated as they are.
 COVARIANCES = ("independence", "mixed")
 
 
@@ -272,18 +274,18 @@ class Smoother:
     Parameters
     ----------
     phi : array (n, d)
-        Features, with the intercept among them.
+        Features, including the intercept.
     slope : array (n,)
-        Derivative of the mean of a target in its linear predictor.
+        Derivative of the mean of a target by its linear predictor.
     covariance : array (n, n) or None
-        Of the targets, as the learner takes it; None for diag(slope).
+        Covariance of the targets as the learner assumes it; None for diag(slope).
     penalty : array (d,) or None
         Diagonal λ of the ridge penalty λ β²/2 on each coefficient.
 
     Notes
     -----
-    The rows that are not in training are deleted from the covariance, and then it is inverted. One
-    inverse of the whole serves all folds, by the Schur complement of what is deleted.
+    The covariance of the training rows has to be inverted for each fold. One inverse of the whole
+    matrix serves all folds, by the Schur complement of the rows left out.
     """
 
     def __init__(
@@ -294,8 +296,8 @@ class Smoother:
         self._penalty = np.zeros(phi.shape[1]) if penalty is None else np.asarray(penalty, float)
 
     def coefficients(self, training: Codes) -> tuple[Array, Array]:
-        """Return (Φ'DV⁻¹DΦ + λ)⁻¹ Φ'DV⁻¹, and the inverse itself, for these rows."""
-        scored = self._phi[training]  # DV⁻¹ is the identity where rows are independent
+        """Return (Φ'DV⁻¹DΦ + λ)⁻¹ Φ'DV⁻¹, and the inverse itself, for the training rows."""
+        scored = self._phi[training]  # DV⁻¹ is the identity if rows are independent
         if self._inverse is not None:
             left_out = np.setdiff1d(np.arange(len(self._phi)), training)
             kept = self._inverse[np.ix_(training, training)] @ self._weighted[training]
@@ -310,7 +312,7 @@ class Smoother:
         return bread @ scored.T, bread
 
     def bias(self, folds: Folds, excess: Array) -> float:
-        """Return (1/n) Σ H_ij excess_ij over rows i of validation and j of their training."""
+        """Return (1/n) Σ H_ij excess_ij over validation rows i and their training rows j."""
         total = sum(
             float(
                 np.vdot(
@@ -336,19 +338,19 @@ def linear_bias(
     Parameters
     ----------
     phi : array (n, d)
-        Features of the learner, with the intercept among them.
+        Features of the learner, including the intercept.
     model : WorkingModel
     structure : Structure
     folds : sequence of (training rows, validation rows)
     penalty : array (d,), optional
         Diagonal λ of the ridge penalty, 0 for the intercept.
     covariance : {"independence", "mixed"}
-        What the learner takes rows for.
+        The learner's assumption about rows.
 
     Notes
     -----
-    w = (2/n) Σ_ij H_ij (V_ij - Cov(y_te,i , y_j)) with the hat matrix H of cross-validation; exact,
-    without simulation, and whatever the mean f is.
+    w = (2/n) Σ_ij H_ij (V_ij - Cov(y_te,i , y_j)) with the hat matrix H of cross-validation. It is
+    exact, needs no simulation, and does not depend on the mean f.
     """
     check_size(len(phi), "fast")
     choose("covariance", covariance, COVARIANCES)
@@ -361,7 +363,7 @@ def linear_bias(
 
 
 def _covariances(model: WorkingModel, structure: Structure) -> tuple[Array, Array]:
-    """Return the covariance of effects that use will share with training rows, and of the others."""
+    """Return the covariance of effects that rows in use share with training rows, and of the others."""
     n = structure.n_rows
     shared, excess = np.zeros((n, n)), np.zeros((n, n))
     if structure.field is not None:
@@ -379,13 +381,14 @@ def _covariances(model: WorkingModel, structure: Structure) -> tuple[Array, Arra
 
 # --- The bias of cross-validation for logistic learners that predict with random effects
 
-#: Keeps coefficients finite where a simulated sample can be separated.
+#: Smallest penalty; it keeps coefficients finite if a simulated sample is separable.
 RIDGE = 1e-3
-#: Newton steps of a refit, what counts as none, and the most that one may change log odds by.
+#: Most Newton steps of a refit, the step that counts as none, and the largest change of log odds in one
+#: step.
 _MOST_STEPS = 50
 _CONVERGED = 1e-7
 _LONGEST = 4.0
-#: Numbers held at once by the refits of one fold.
+#: Largest number of values in memory for the refits of one fold.
 _NUMBERS_AT_ONCE = 4_000_000
 
 
@@ -406,33 +409,34 @@ def joint_bias(
     Parameters
     ----------
     phi : array (n, d)
-        Features of the learner, with the intercept among them.
+        Features of the learner, including the intercept.
     model : WorkingModel
-        By which targets are simulated.
+        The model that simulates targets.
     structure : Structure
-        Levels; the effects of those that are observed again are used to predict.
+        Levels. The effects of levels that are observed again are used in predictions.
     folds : sequence of (training rows, validation rows)
     loss : {"log", "zero_one", "hinge", "brier"}
     penalty : array (d,), optional
         Diagonal λ of the ridge penalty λ β²/2; at least 0.001.
     learner_sd : sequence of float, optional
         Standard deviations of the learner's random effects; by default those of the model. They
-        stay what they are when those of the model are varied.
+        stay fixed when those of the model are varied.
     draws : int
-        Simulated samples, of which each refits one fold.
+        Number of simulated samples; each refits one fold.
     seed : int
 
     Notes
     -----
-    A refit maximises Σ [y t - log(1 + eᵗ)] - |v|²/2 - λβ²/2 over t = Φβ + Z diag(sd) v. Levels
-    scaled by their standard deviations leave sd = 0 harmless. Yuval and Rosset (AISTATS 2025) take one
-    step for v instead, which is 13% low here even with the sign of its penalty put right.
+    A refit maximises Σ [y t - log(1 + eᵗ)] - |v|²/2 - λβ²/2 over t = Φβ + Z diag(sd) v. Levels are
+    scaled by their standard deviations, so sd = 0 needs no special case. Yuval and Rosset (AISTATS
+    2025) take one step for v instead, which is 13% too low here even with the sign of its penalty
+    corrected.
     """
     check_size(len(phi), "joint")
     choose("loss", loss, [name for name in SLOPES if name != "squared"])
     if structure.field is not None:
         raise InputError(
-            'engine="joint" knows levels only, and the structure is a field; use engine="full".'
+            'engine="joint" supports levels only, and the structure is a field; use engine="full".'
         )
     sd = model.sd if learner_sd is None else learner_sd
     learner = Refitted(phi, sd, structure, penalty)
@@ -448,7 +452,7 @@ def refitted_bias(
     draws: int,
     seed: int,
 ) -> Bias:
-    """Return w by refits of a logistic learner, one fold for each simulated sample."""
+    """Return w from refits of a logistic learner, one fold for each simulated sample."""
     simulated, sums = Draws(model, structure, seed), BiasSums(len(folds))
     for fold, (training, held) in enumerate(folds):
         numbers = range(fold, draws, len(folds))
@@ -465,8 +469,8 @@ def refitted_bias(
 class Refitted:
     """A logistic regression with random effects of given standard deviations.
 
-    The effects of the level with most groups enter through a sparse matrix: their block of the
-    Hessian is diagonal and is eliminated, so a step costs what the other effects cost.
+    The effects of the level with most groups enter through a sparse matrix. Their block of the
+    Hessian is diagonal and is eliminated, so the cost of a step depends on the other effects only.
     """
 
     def __init__(
@@ -490,7 +494,7 @@ class Refitted:
         self.width = self._dense.shape[1]
 
     def scores(self, targets: Array, training: Codes, held: Codes) -> Array:
-        """Return log odds of the held rows, by one refit for each row of targets."""
+        """Return log odds of the held-out rows, from one refit for each row of targets."""
         dense, sparse = self._mode(targets, self._dense[training], self._sparse[training])
         result = (dense * self._used) @ self._dense[held].T
         if self._uses_sparse:
@@ -546,24 +550,24 @@ def fast_bias(
     Parameters
     ----------
     phi : array (n, d)
-        The learner's own features, with the intercept among them.
+        The learner's own features, including the intercept.
     fit : array (d,)
-        Its coefficients on all rows.
+        Its coefficients from the fit on all rows.
     model : WorkingModel
-        By which targets are simulated.
+        The model that simulates targets.
     structure : Structure
     folds : sequence of (training rows, validation rows)
     loss : {"log", "zero_one", "hinge", "brier"}
     covariance : {"independence", "mixed"}
-        What the learner takes rows for: a logistic regression, or one with random effects that are
-        not used to predict.
+        The learner's assumption about rows: a logistic regression, or one with random effects that
+        are not used in predictions.
     penalty : array (d,), optional
         Diagonal λ of the ridge penalty λ β²/2, 0 for the intercept.
     learner_sd : sequence of float, optional
         Standard deviations in the covariance of a mixed learner; by default those of the model. They
-        stay what they are when those of the model are varied.
+        stay fixed when those of the model are varied.
     draws : int
-        Simulated samples, where there is no closed form.
+        Number of simulated samples, if there is no closed form.
     seed : int
 
     Notes
@@ -572,12 +576,12 @@ def fast_bias(
 
         s_k = Φ_k β + H_k (Y - μ) - Φ_k B⁻¹ λ β,   H_k = Φ_k B⁻¹ Φ'DV⁻¹,   B = Φ'DV⁻¹DΦ + λ,
 
-    over the rows not in k. For log loss w = (1/n) Σ_k Σ_i∈k Σ_j∉k (H_k)_ij C_ij exactly, with C the
-    covariance of the working model's means that use does not share. Other losses, and fields, go
-    through simulated samples, for which a learner that takes rows for independent is refitted, since
-    the step is up to 15% off there and refits cost as little; a mixed one takes the step. μ, D and V are those of the learner's own fit on its own
-    features; Yuval and Rosset (AISTATS 2025) take them from the model that simulates, which is 20%
-    low for log loss with ten rows for each feature.
+    over the rows not in k. For log loss w = (1/n) Σ_k Σ_i∈k Σ_j∉k (H_k)_ij C_ij exactly, where C is
+    the covariance of the working model's means that rows in use do not share. Other losses, and
+    fields, use simulated samples. For these a learner that assumes independent rows is refitted,
+    because the step is up to 15% off and refits are as cheap. A mixed learner takes the step. μ, D and
+    V are those of the learner's own fit on its own features. Yuval and Rosset (AISTATS 2025) take them
+    from the model that simulates, which is 20% too low for log loss with ten rows for each feature.
     """
     check_size(len(phi), "fast")
     choose("covariance", covariance, COVARIANCES)
@@ -622,7 +626,7 @@ def batched_bias(
     draws: int = 2000,
     seed: int = 0,
 ) -> Bias:
-    """Return w of a logistic regression by refits, many of them in each step of Newton's method.
+    """Return w of a logistic regression from refits, with many refits in each Newton step.
 
     See `fast_bias` for the parameters.
     """

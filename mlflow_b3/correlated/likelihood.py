@@ -1,4 +1,4 @@
-"""Likelihoods of random intercepts: joint mode, Laplace, adaptive quadrature."""
+"""Likelihoods with random intercepts: joint mode, Laplace, adaptive quadrature."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from mlflow_b3.correlated.structure import Array, Codes
 
 
 class Intercepts:
-    """The random intercepts of all levels, in one vector that begins with the largest level.
+    """The random intercepts of all levels in one vector, the largest level first.
 
-    Intercepts are of variance 1, and `sd` multiplies them, so that sd = 0 needs no special case.
+    Intercepts have variance 1 and are multiplied by `sd`, so sd = 0 needs no special case.
     """
 
     def __init__(self, codes: Sequence[Codes]) -> None:
@@ -43,7 +43,7 @@ class Intercepts:
 
     @property
     def total(self) -> int:
-        """How many groups all levels have."""
+        """Total number of groups over all levels."""
         return int(self.ends[-1])
 
     def split(self, effects: Array) -> list[Array]:
@@ -51,25 +51,25 @@ class Intercepts:
         return np.split(effects, self.ends[:-1])
 
     def as_given(self, effects: Array, sd: Array) -> tuple[Array, ...]:
-        """Return the intercepts by level, times their sd, in the order in which levels came."""
+        """Return the intercepts by level, times their sd, in the original order of the levels."""
         parts = [size * part for size, part in zip(sd, self.split(effects), strict=True)]
         return tuple(parts[self.order.index(level)] for level in range(len(parts)))
 
     def in_given_order(self, sd: Array) -> tuple[float, ...]:
-        """Return one number for each level, in the order in which levels came."""
+        """Return one number for each level, in the original order of the levels."""
         return tuple(float(sd[self.order.index(level)]) for level in range(len(sd)))
 
     def sums(self, values: Array) -> Array:
-        """Return the sum over the rows of each group, of a vector or of all columns of a table."""
+        """Return the sums over the rows of each group, for a vector or for each column of a matrix."""
         return np.asarray(self._sums @ values)
 
     def of_rows(self, effects: Array) -> list[Array]:
-        """Return for each level the intercept of each row's group."""
+        """Return, for each level, the intercept of each row's group."""
         parts = self.split(effects)
         return [part[level] for part, level in zip(parts, self.codes, strict=True)]
 
     def added(self, effects: Array, sd: Array) -> Array:
-        """Return for each row the sum of its intercepts, each times its sd."""
+        """Return, for each row, the sum of its intercepts, each times its sd."""
         total = np.zeros(self.rows)
         for size, part in zip(sd, self.of_rows(effects), strict=True):
             total += size * part
@@ -86,16 +86,16 @@ class Intercepts:
 
 
 class Curvature:
-    """Negative second derivative of a joint likelihood in intercepts and coefficients, factorised.
+    """Factorised negative Hessian of a joint likelihood in intercepts and coefficients.
 
         [ S Z'WZ S + I   S Z'WX   ]
         [ X'WZ S         X'WX + P ]
 
     Notes
     -----
-    The block of one level is diagonal. The largest level is eliminated by it, so that only a matrix
-    of the size of all other levels and the coefficients is factorised. Coefficients come last: the
-    leading part of the factor is then that of the intercepts alone.
+    The block of each level is diagonal. The largest level is eliminated, so only a matrix of the size
+    of all other levels and the coefficients is factorised. Coefficients come last, so the leading
+    part of the factor belongs to the intercepts alone.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Curvature:
         core[np.arange(self.others), np.arange(self.others)] += 1.0
         self.diagonal = 1.0 + sd[0] ** 2 * np.bincount(levels.codes[0], weight, first)
         self.border = border / self.diagonal[:, None]
-        # only the lower triangle is filled, and only it is read
+        # only the lower triangle is filled and read
         self.lower = cholesky(core - self.border.T @ border, lower=True, check_finite=False)
 
     def solve(self, effects: Array, coefficients: Array) -> tuple[Array, Array]:
-        """Return the step that this curvature makes of a gradient, in both of its parts."""
+        """Return the Newton step for a gradient, in both of its parts."""
         first = len(self.diagonal)
         right = np.concatenate([effects[first:], coefficients]) - self.border.T @ effects[:first]
         rest = cho_solve((self.lower, True), right, check_finite=False)
@@ -133,21 +133,21 @@ class Curvature:
 
     @property
     def log_determinant(self) -> float:
-        """Of the block of the intercepts."""
+        """Log determinant of the block of the intercepts."""
         core = np.log(np.diag(self.lower)[: self.others]).sum()
         return float(np.log(self.diagonal).sum() + 2 * core)
 
     @property
     def information(self) -> Array:
-        """What the data and the penalty say of the coefficients, intercepts eliminated."""
+        """Information on the coefficients from data and penalty, with intercepts eliminated."""
         block = self.lower[self.others :, self.others :]
         return np.asarray(block @ block.T)
 
     def inverse(self, *, coefficients: bool = False) -> tuple[Array, Array, Array]:
-        """Return the inverse of the block of the intercepts, or of all, where it is needed.
+        """Return the needed parts of the inverse of the block of the intercepts, or of everything.
 
-        Its diagonal for the largest level, its block of the largest level by the rest, and its block
-        of the rest.
+        They are its diagonal for the largest level, its block of the largest level by the rest, and
+        its block of the rest.
         """
         size = len(self.lower) if coefficients else self.others
         rest = cho_solve((self.lower[:size, :size], True), np.eye(size), check_finite=False)
@@ -174,7 +174,7 @@ class Curvature:
 
 # --- Laplace's approximation of a logistic regression with random intercepts
 
-#: Newton steps, halvings of one, and the gain in log likelihood that counts as none.
+#: Most Newton steps, most halvings of a step, and the gain in log likelihood that counts as none.
 MOST_STEPS = 60
 MOST_HALVINGS = 12
 NO_GAIN = 1e-10
@@ -182,14 +182,14 @@ NO_GAIN = 1e-10
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """Where the joint likelihood of coefficients and intercepts is highest.
+    """The maximum of the joint likelihood of coefficients and intercepts.
 
     Attributes
     ----------
     coefficients, effects : array
         Intercepts in units of their sd.
     value : float
-        Log likelihood given the intercepts, less |v|²/2 and the penalty of the coefficients.
+        Log likelihood given the intercepts, minus |v|²/2 and the penalty of the coefficients.
     chance : array
         Probability of class 1 for each row.
     curvature : Curvature
@@ -206,7 +206,7 @@ class Mode:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """A marginal log likelihood, and what it gains by a change of its arguments.
+    """A marginal log likelihood and its derivatives.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class Evaluation:
     sd_slope, offset_slope : array
         Its derivatives by the sd of each level and by the fixed part of each row.
     coefficients, effects : array
-        Where the integrand is highest; the next search can start there.
+        The mode of the integrand, where the next search can start.
     converged : bool
     """
 
@@ -249,15 +249,15 @@ def joint_mode(
     ----------
     target : array of 0 and 1
     X : array (n, p)
-        Columns of the coefficients to be found; none where all are in the offset.
+        Columns whose coefficients are estimated; none if all are in the offset.
     levels : Intercepts
     sd : array
-        In the order of `levels`.
+        Standard deviations, in the order of `levels`.
     penalty : array (p, p)
         P.
     offset : array (n,), optional
     start : tuple of array, optional
-        Coefficients and intercepts to begin with.
+        Initial coefficients and intercepts.
     """
     fixed = np.zeros(len(target)) if offset is None else offset
     beta, effects = start or (np.zeros(X.shape[1]), np.zeros(levels.total))
@@ -307,17 +307,18 @@ def laplace(
     offset: Array | None = None,
     start: tuple[Array, Array] | None = None,
 ) -> Evaluation:
-    """Integrate the intercepts out by Laplace's approximation at the joint mode.
+    """Integrate out the intercepts by Laplace's approximation at the joint mode.
 
         log L ≈ max - log|S Z'WZ S + I| / 2
 
-    With columns in `X` the coefficients are those of the joint mode, which is quick and biased towards
-    small sd (`nAGQ = 0` of the R package lme4, doi:10.18637/jss.v067.i01); with all of them in the
-    offset this is the likelihood at these coefficients, to be maximised by the caller.
+    With columns in `X`, the coefficients are those of the joint mode, which is fast but biased towards
+    small sd (`nAGQ = 0` of the R package lme4, doi:10.18637/jss.v067.i01). With all of them in the
+    offset, this is the likelihood at these coefficients, for the caller to maximise.
 
     Notes
     -----
-    Its derivatives follow the mode, and with it the weights W, by implicit differentiation.
+    The derivatives account for the change of the mode, and of the weights W with it, by implicit
+    differentiation.
     """
     mode = joint_mode(target, X, levels, sd, penalty=penalty, offset=offset, start=start)
     curvature, chance = mode.curvature, mode.chance
@@ -349,9 +350,9 @@ def laplace(
     )
 
 
-# --- The likelihood of one level of random intercepts by adaptive Gauss-Hermite quadrature
+# --- The likelihood with one level of random intercepts by adaptive Gauss-Hermite quadrature
 
-#: Nodes for each group.
+#: Number of nodes for each group.
 NODES = 15
 
 
@@ -363,15 +364,15 @@ def adaptive_quadrature(
     offset: Array,
     start: Array | None = None,
 ) -> Evaluation:
-    """Integrate the intercept of each group out, with nodes around its most likely value.
+    """Integrate out the intercept of each group, with nodes around its mode.
 
         L_j = ∫ Π_i p(y_i | o_i + sd v) φ(v) dv,   v_k = v̂_j + √2 x_k / √(curvature of j)
 
     Notes
     -----
-    Laplace's approximation is the same with one node, and is biased towards small sd where groups have
-    few rows. The derivatives are those of the integral, by the same nodes; how the nodes move with the
-    arguments is left out, which changes them by no more than the error of the quadrature.
+    Laplace's approximation is the same with one node, and is biased towards small sd if groups have
+    few rows. The derivatives are those of the integral, computed with the same nodes. They ignore that
+    the nodes move with the arguments, which changes them by no more than the quadrature error.
     """
     points, weights = np.polynomial.hermite.hermgauss(NODES)
     nothing = np.zeros(0)
@@ -392,7 +393,7 @@ def adaptive_quadrature(
         log_odds = offset + sd[0] * nodes[codes, k]
         chance[:, k] = expit(log_odds)
         heights[:, k] = levels.sums(target * log_odds - np.logaddexp(0.0, log_odds))
-    # the density of a standard normal, less the weight function of the nodes
+    # the log density of a standard normal, minus that of the weight function of the nodes
     heights += -(nodes**2) / 2 + points**2 + np.log(weights) - np.log(2 * np.pi) / 2
     heights += np.log(width)[:, None]
     logs = logsumexp(heights, axis=1)

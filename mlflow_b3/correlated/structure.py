@@ -1,4 +1,4 @@
-"""What correlates the rows: groups of several kinds, or places in regions; the options of CVc."""
+"""The correlation structure of rows, by groups or by locations in regions, and the options of CVc."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.results import Result
 
-# --- By what rows are correlated: groups of several kinds, or places in regions
+# --- The correlation structure: groups of several kinds, or locations in regions
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer[Any]]
@@ -26,11 +26,11 @@ class Level:
     Attributes
     ----------
     name : str
-        The column.
+        Name of the column.
     codes : array of int
         The group of each row, from 0 without gaps.
     new : bool
-        Rows that the model will be used on belong to new groups; else to groups seen in training.
+        Whether the model will be used on new groups; otherwise on groups seen in training.
     """
 
     name: str
@@ -39,20 +39,20 @@ class Level:
 
     @property
     def n_groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return int(self.codes.max()) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A Gaussian random field over places, observed in regions.
+    """A Gaussian random field over locations, observed in regions.
 
     Attributes
     ----------
     coordinates : array (n, d)
-        Where each row was taken.
+        The location of each row.
     regions : Level
-        Rows that the model will be used on belong to a new region.
+        The regions. The model will be used on a new region.
     """
 
     coordinates: Array
@@ -61,12 +61,12 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """What correlates the rows: random intercepts of levels, or a field with regions.
+    """The correlation structure of rows: random intercepts of levels, or a field with regions.
 
     Attributes
     ----------
     levels : tuple of Level
-        Empty where there is a field.
+        Empty if there is a field.
     field : Field or None
     """
 
@@ -75,7 +75,7 @@ class Structure:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.grouping[0].codes)
 
     @property
@@ -85,43 +85,43 @@ class Structure:
 
     @property
     def new(self) -> tuple[Level, ...]:
-        """Those of which the model will meet new groups."""
+        """The levels of which the model will meet new groups."""
         return tuple(level for level in self.grouping if level.new)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkingModel:
-    """The model by which correlated rows are simulated.
+    """The model that simulates correlated rows.
 
-    y_i | δ ~ Bernoulli(g(f_i + δ_i)) with the logistic g, or f_i + δ_i + ε_i for numbers; δ is the sum of
-    independent normal intercepts of the levels, or a field with the exponential kernel
-    σ² exp(-d/r).
+    y_i | δ ~ Bernoulli(g(f_i + δ_i)) with the logistic g for classification, or f_i + δ_i + ε_i for
+    regression. δ is the sum of independent normal intercepts of the levels, or a field with the
+    exponential kernel σ² exp(-d/r).
 
     Attributes
     ----------
     task : {"classification", "regression"}
     mean : array (n,)
-        f, on the scale of log odds for classes.
+        f; on the log odds scale for classification.
     sd : tuple of float
         Standard deviations of the intercepts, one for each level; σ alone for a field.
     sd_low, sd_high : tuple of float
-        95% profile-likelihood intervals of these.
+        95% profile likelihood intervals of `sd`.
     noise : float or None
-        Standard deviation of ε, for numbers.
+        Standard deviation of ε, for regression.
     reach : float or None
         r, for a field.
     source : {"score", "glmm", "given"}
-        Where f comes from.
+        The origin of f.
     coefficients : tuple of float
-        Of the fixed effects; for "score" the intercept and the slope of the score.
+        Coefficients of the fixed effects; for "score" the intercept and the slope of the score.
     levels : tuple of str
-        What the standard deviations are of, in their order; for a field its region alone.
+        The levels of the standard deviations, in their order; for a field, its region.
     rows : str
-        Digest of the target and the groups that it was estimated from; "" for one made by hand.
+        Digest of the target and the groups that it was estimated from; "" for a hand-written model.
     problems : tuple of (str, str)
-        Why it must not be used: finding code and words; empty where it can be.
+        Reasons not to use the model, as finding codes and messages; empty if it can be used.
     warnings : tuple of (str, str)
-        What the reader must know, in the same form.
+        Warnings for the reader, in the same form.
     """
 
     task: str
@@ -140,13 +140,13 @@ class WorkingModel:
 
 
 def is_within(level: Level, other: Level) -> bool:
-    """Whether each group of a level lies within one group of another."""
+    """Return whether each group of a level lies within one group of another."""
     pairs = np.unique(np.column_stack([level.codes, other.codes]), axis=0)
     return len(pairs) == level.n_groups
 
 
 def digest_rows(target: Any, structure: Structure) -> str:
-    """Return 16 digits that change with any target, group or place, not with the order of columns."""
+    """Return a digest of targets, groups and locations that ignores the order of columns."""
     sha = hashlib.sha256("\x1f".join(map(str, np.asarray(target).tolist())).encode())
     for level in sorted(structure.grouping, key=lambda level: level.name):
         sha.update(level.name.encode() + np.asarray(level.codes, dtype="<i8").tobytes())
@@ -156,17 +156,17 @@ def digest_rows(target: Any, structure: Structure) -> str:
 
 
 def as_level(name: str, values: Any, *, new: bool = True) -> Level:
-    """Return the level of a column, its groups numbered in the order in which they appear."""
+    """Return the level of a column, with groups numbered in order of appearance."""
     import pandas as pd
 
     codes, _ = pd.factorize(np.asarray(values), sort=False)
     return Level(name=name, codes=np.asarray(codes, dtype=np.intp), new=new)
 
 
-# --- The options of corrected cross-validation, checked with all problems named at once
+# --- The options of corrected cross-validation; checks report all problems at once
 
 ENGINES = ("auto", "fast", "joint", "full", "hot", "last_layer")
-#: Engines of which it is known that they miss part of the bias, or exceed it.
+#: Engines that are known to underestimate or overestimate the bias.
 LOWER_QUALITY = ("hot", "last_layer")
 WORKING = ("auto", "score", "glmm")
 DRAWS = 400
@@ -180,17 +180,17 @@ class CvcOptions(Result):
     Attributes
     ----------
     groups : tuple of str
-        Columns by whose values rows are correlated; with coordinates the one that names the region.
+        Columns whose groups correlate the rows; with coordinates, the column of the region.
     new : tuple of str
-        Those of which the model will meet new values; all by default.
+        The groups of which the model will meet new values; all by default.
     coordinates : tuple of str
-        Columns with the places of rows, for a random field.
+        Columns with the locations of rows, for a random field.
     engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
     working : {"auto", "score", "glmm"}
     draws : int
-        Simulated samples.
+        Number of simulated samples.
     epochs : int or None
-        For the engine "hot": how often a network sees the rows of a simulated sample.
+        For the engine "hot": number of epochs of a network on a simulated sample.
     """
 
     groups: tuple[str, ...] = ()
@@ -203,14 +203,14 @@ class CvcOptions(Result):
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None, cluster: str | None = None) -> Any:
-        """Check options as users give them.
+        """Build options from user input, and report all problems at once.
 
         Parameters
         ----------
         given : mapping
-            By the names of the attributes; lists may be single words.
+            Values by attribute name; a list may be given as a single string.
         cluster : str, optional
-            A column that is one of the groups in any case, and new.
+            A column that is always one of the groups, and new.
         """
         values, known = dict(given or {}), [field.name for field in fields(cls)]
         problems = [
@@ -251,7 +251,7 @@ class CvcOptions(Result):
 
 
 def _names(option: str, value: Any, problems: list[str]) -> tuple[str, ...]:
-    """Return a list of columns, whatever form it has; a text may hold several, between commas."""
+    """Return columns from a list, or from a string with names between commas."""
     if value is None:
         return ()
     listed = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
@@ -310,16 +310,16 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-# --- Groups and coordinates from the columns of a table, with all problems named at once
+# --- Groups and coordinates from the columns of a table; checks report all problems at once
 
 
 def read_structure(frame: pd.DataFrame, options: CvcOptions) -> Structure:
-    """Return what correlates the rows of a table.
+    """Return the correlation structure of a table's rows.
 
     Raises
     ------
     InputError
-        For columns that are not there, have gaps, or coordinates that are no numbers.
+        For columns that do not exist or have missing values, and coordinates that are not numbers.
     """
     columns = [str(name) for name in frame.columns]
     problems = []

@@ -1,4 +1,4 @@
-"""The working model: estimated from the table, checked for random slopes, scaled."""
+"""The working model: its estimation, a test for random slopes, and the scaling of the bias."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,20 +29,20 @@ from mlflow_b3.results import percent
 
 # --- How the bias of cross-validation changes with the standard deviations, without more refits
 
-#: Log odds at which covariances are computed where there are more rows; between them they are read off.
+#: Number of log odds at which covariances are computed if there are more rows; others are interpolated.
 _GRID = 1001
-#: Samples of a field.
+#: Number of samples of a field.
 _FIELD_DRAWS = 400
-#: Directions in which rows differ by less, in parts of the largest, are left out.
+#: Directions with a relative size below this are left out.
 _SMALLEST = 1e-6
-#: A mean covariance below this is rounding.
+#: A mean covariance below this is rounding error.
 _NOTHING = 1e-12
-#: Of the covariance that the largest standard deviations would give, the share that is next to none.
+#: Share of the covariance at the largest standard deviations that counts as negligible.
 SMALL_SHARE = 0.05
 
 
 class Scaling:
-    """How w changes with the standard deviations, as far as the covariance of rows tells.
+    """Approximates how w changes with the standard deviations, from the covariance of rows.
 
     Parameters
     ----------
@@ -51,12 +51,12 @@ class Scaling:
 
     Notes
     -----
-    To first order w = Σ h_ij C_ij over pairs of rows in different folds, where h says how much
-    training row j moves the prediction of row i, and C is their covariance that use does not share.
-    Here h is taken as the same for all pairs, so w changes as the summed covariance does. Against refits
-    of logistic regression and nearest neighbours this was within 7% when all standard deviations
-    were multiplied by 0.5 to 2; when one of two changed alone it was off by up to 17%, or by a tenth
-    of w where one was set to 0. No matrix of pairs is made.
+    To first order w = Σ h_ij C_ij over pairs of rows in different folds, where h_ij is the influence
+    of training row j on the prediction of row i, and C is the part of their covariance that rows in
+    use do not share. Here h is assumed to be the same for all pairs, so w is proportional to the
+    summed covariance. Compared with refits of logistic regression and nearest neighbours, this was
+    within 7% if all standard deviations were multiplied by 0.5 to 2. If one of two changed alone, it
+    was off by up to 17%, or by a tenth of w if one was set to 0. No matrix of pairs is needed.
     """
 
     def __init__(self, structure: Structure, folds: Folds) -> None:
@@ -66,10 +66,10 @@ class Scaling:
             self._fold_of[held] = number
 
     def world(self, model: WorkingModel) -> WorkingModel:
-        """Return the world in which w is simulated: the model's own, unless hardly anything varies there.
+        """Return the model that simulates w: the given one, unless it has almost no variance.
 
-        Where next to no variance was found, w is next to nothing and all of its upper end is in the
-        variance that may have been missed. Then half of the largest standard deviations are simulated.
+        If almost no variance was found, w is almost 0 and its upper end depends on the variance that
+        may have been missed. The model then gets half of the largest standard deviations.
         """
         most = self.excess(replace(model, sd=model.sd_high))
         if self.excess(model) >= SMALL_SHARE * most:
@@ -77,7 +77,7 @@ class Scaling:
         return replace(model, sd=tuple(high / 2 for high in model.sd_high))
 
     def factor(self, simulated: WorkingModel) -> Callable[[WorkingModel], float]:
-        """Return the function that tells by what to multiply the w of one world to have another's."""
+        """Return a function that gives the ratio of w under another model to w under this one."""
         before = self.excess(simulated)
 
         def of(model: WorkingModel) -> float:
@@ -88,7 +88,7 @@ class Scaling:
         return of
 
     def excess(self, model: WorkingModel) -> float:
-        """Return the sum of C over pairs in different folds, for each pair in the sample."""
+        """Return the sum of C over pairs in different folds, divided by the number of all pairs."""
         structure, fold_of = self._structure, self._fold_of
         if structure.field is not None:
             draws = Draws(model, structure, 0).batch(_FIELD_DRAWS)
@@ -101,7 +101,7 @@ class Scaling:
 
 
 def _covariance_unit(model: WorkingModel) -> float:
-    """Return the size that covariances can have, in the units of the target."""
+    """Return the scale of covariances, in the units of the target."""
     if model.task == "classification":
         return 1.0
     return sum(sd**2 for sd in (*model.sd, *model.sd_high)) + (model.noise or 0.0) ** 2
@@ -110,7 +110,7 @@ def _covariance_unit(model: WorkingModel) -> float:
 def _sum_covariance(
     model: WorkingModel, structure: Structure, fold_of: Codes, *, again_only: bool
 ) -> float:
-    """Return the summed covariance by way of all levels, or of those that are observed again."""
+    """Return the summed covariance due to all levels, or to those that are observed again."""
     levels = [
         (level.codes, sd)
         for level, sd in zip(structure.levels, model.sd, strict=True)
@@ -123,7 +123,7 @@ def _sum_covariance(
             continue
         parts = _covariance_vectors(model, variance, everything)
         others = [at for at in range(len(levels)) if at not in shared]
-        # those that share exactly these: at least these, less those that share more
+        # inclusion-exclusion: pairs that share exactly these levels
         for more in [(), *_subsets(others)]:
             codes = _combine_codes([levels[at][0] for at in (*shared, *more)])
             total += (-1) ** len(more) * _across_folds(parts, codes, fold_of)
@@ -136,7 +136,7 @@ def _subsets(positions: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _combine_codes(codes: Sequence[Codes]) -> Codes:
-    """Return the group of each row by all of these together."""
+    """Return the group of each row in the combination of all levels."""
     result = codes[0]
     for other in codes[1:]:
         pairs = result * (int(other.max()) + 1) + other
@@ -167,25 +167,25 @@ def _sum_of_squares(parts: Array, codes: Codes) -> float:
     return sum(float((np.bincount(codes, weights=column) ** 2).sum()) for column in parts.T)
 
 
-# --- The working model: what the simulated world is made of, estimated from the table
+# --- Estimation of the working model from the table
 
-#: Groups of a level below which nothing is said about their variance.
+#: Smallest number of groups of a level for an estimate of their variance.
 LEAST_GROUPS = 5
-#: Rows of the median group below which variance components are hard to tell from noise.
+#: Size of the median group below which variance components are hard to separate from noise.
 SMALL_GROUPS = 4
-#: A standard deviation below this share of the largest scale counts as none.
+#: A standard deviation below this share of the total scale counts as 0.
 NO_VARIANCE = 0.05
 
 CodedMessages = tuple[tuple[str, str], ...]
 
 
 def structure_problems(structure: Structure) -> list[tuple[str, str]]:
-    """Return why no bias can be computed for groups like these, whatever the target is.
+    """Return the reasons why no bias can be computed for these groups, for any target.
 
     Raises
     ------
     InputError
-        For columns that group nothing.
+        For columns that do not form groups.
     """
     useless = [_explain_useless(level) for level in structure.grouping if _groups_nothing(level)]
     useless += [
@@ -221,22 +221,22 @@ def _explain_useless(level: Level) -> str:
 
 
 def fit_score_model(task: str, target: Array, scores: Array, structure: Structure) -> WorkingModel:
-    """Return the world in which the recalibrated score of the audited model is all that is fixed.
+    """Fit a working model whose only fixed effect is the recalibrated score of the audited model.
 
-    f = a + b z, with z the score of each row by the model that was trained without its group, and
-    a, b and the standard deviations of the groups estimated together.
+    f = a + b z, where z is the score of each row from the model trained without its group. a, b and
+    the standard deviations of the groups are estimated jointly.
 
     Notes
     -----
     Yuval and Rosset (AISTATS 2025) put all covariates into f. Covariates that differ between groups
-    then take over their variance: in the paper's own design that recovers 41 to 69% of the bias. With
-    two coefficients nothing can, and 85 to 101% are recovered; weak scores leave some fixed signal
-    to the groups, so that the bias is over-estimated by up to a third.
+    then absorb their variance; in the paper's own design that recovers 41 to 69% of the bias. Two
+    coefficients cannot absorb it, and 85 to 101% are recovered. Weak scores leave some fixed signal
+    to the groups, so the bias is overestimated by up to a third.
     """
     spread = float(np.std(scores))
     if spread == 0:
         design, scale = np.ones((len(scores), 1)), 1.0
-    else:  # of about one, so that the optimiser need not know the units
+    else:  # scaled to about 1, so the optimiser does not depend on the units
         scale = spread
         design = np.column_stack([np.ones(len(scores)), scores / scale])
     return _fit_working_model("score", task, target, design, structure, scale)
@@ -245,25 +245,28 @@ def fit_score_model(task: str, target: Array, scores: Array, structure: Structur
 def fit_covariate_model(
     task: str, target: Array, features: Any, structure: Structure
 ) -> WorkingModel:
-    """Return the world in which f is linear in all numeric covariates, as the paper has it.
+    """Fit a working model in which f is linear in all numeric covariates, as in the paper.
 
     Notes
     -----
-    For numbers the variance of groups is found by restricted maximum likelihood, which is not biased
-    by how many covariates there are: in simulations of 100 rows in 10 and 5 groups with ten covariates
-    the bias of ridge regression came out as 105% (standard error 8) of the truth, by the score as 133
-    % (11). For classes there is no such estimate, and covariates eat the variance.
+    In regression, restricted maximum likelihood estimates the variance of groups without bias from the
+    number of covariates. In simulations of 100 rows in 10 and 5 groups with ten covariates, it
+    estimated the bias of ridge regression at 105% (standard error 8) of the truth, while the score
+    model estimated it at 133% (11). In classification there is no such estimate, and covariates absorb
+    the variance.
     """
     frame = pd.DataFrame(features)
     wrong = [str(name) for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
     if wrong:
         raise InputError(
-            f"working='glmm' needs features that are numbers; {', '.join(map(repr, wrong[:5]))} are "
-            "not. Use working='score'."
+            f"working='glmm' needs numeric features; {', '.join(map(repr, wrong[:5]))} are not. Use "
+            "working='score'."
         )
     numbers = frame.to_numpy(dtype=float)
     if not np.isfinite(numbers).all():
-        raise InputError("working='glmm' needs features without gaps. Use working='score'.")
+        raise InputError(
+            "working='glmm' needs features without missing or infinite values. Use working='score'."
+        )
     spread = numbers.std(axis=0)
     varying = numbers[:, spread > 0]
     scaled = (varying - varying.mean(axis=0)) / spread[spread > 0]
@@ -374,7 +377,7 @@ def _missing_variance(
 
 
 def fit_null_model(task: str, target: Array, structure: Structure) -> tuple[float, ...]:
-    """Return the standard deviations of all levels where nothing else explains the target."""
+    """Return the standard deviations of all levels in a model without fixed effects."""
     fitter = fit_mixed_logistic if task == "classification" else fit_mixed_linear
     design = np.ones((len(target), 1))
     fit = fitter(target, design, [level.codes for level in structure.levels], intervals=False)
@@ -392,15 +395,15 @@ def _capped_field(fit: Any) -> CodedMessages:
 
 
 def matched_world(given: WorkingModel, target: Any, structure: Structure) -> WorkingModel:
-    """Return a world that another model gives, in the order of these groups.
+    """Return a given working model with its levels in the order of this structure.
 
     Raises
     ------
     InputError
-        Where it is of other groups, other rows, or of a field instead of groups.
+        If it belongs to other groups or other rows, or to a field instead of groups.
     """
     names = tuple(level.name for level in structure.grouping)
-    if not given.levels:  # made by hand
+    if not given.levels:  # a hand-written model
         if len(given.sd) == len(names) and (given.reach is None) == (structure.field is None):
             return replace(given, source="given")
         raise InputError(
@@ -412,11 +415,13 @@ def matched_world(given: WorkingModel, target: Any, structure: Structure) -> Wor
     if set(given.levels) != set(names) or field != (structure.field is not None):
         raise InputError(
             f"working is of the groups {list(given.levels)}{' and coordinates' * field}; here are "
-            f"{list(names)}{' and coordinates' * (structure.field is not None)}. Give a report of the same."
+            f"{list(names)}{' and coordinates' * (structure.field is not None)}. Give a report of the "
+            "same groups."
         )
     if given.rows and given.rows != digest_rows(target, structure):
         raise InputError(
-            "working is of other rows, or of these in another order; give a report of the same table."
+            "working is of other rows, or of these rows in another order; give a report of the same "
+            "table."
         )
     order = [given.levels.index(name) for name in names]
     return replace(
@@ -429,23 +434,24 @@ def matched_world(given: WorkingModel, target: Any, structure: Structure) -> Wor
     )
 
 
-# --- Do features act differently in different groups? Random intercepts would then miss much of the bias
+# --- A test of whether features have different effects in different groups. If they do, random
+# intercepts miss much of the bias.
 
-#: Level of the test: so often a correction is withheld without reason.
+#: Level of the test: how often a correction is withheld without reason.
 LEVEL = 0.05
 ARRANGEMENTS = 499
 MOST_FEATURES = 50
-#: Groups with fewer rows than this say nothing about slopes.
+#: Smallest number of rows of a group that is informative about slopes.
 LEAST_ROWS = 3
-#: Fewer groups than this cannot show that slopes differ.
+#: Smallest number of groups for the test.
 LEAST_GROUPS_FOR_SLOPES = 5
-#: Rows for each fixed effect; a class of 0 or 1 tells less than a number.
+#: Rows per fixed effect; a class is less informative than a number.
 ROWS_PER_EFFECT = {"regression": 8, "classification": 30}
-#: Where a feature's effect may bend.
+#: Quantiles of a feature at which its effect may bend.
 KNOTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
-#: Nonlinear terms are chosen among those of the first so many features.
+#: Nonlinear terms are chosen from those of this many first features.
 MOST_BENT = 20
-#: Penalty of fixed effects in the logistic model, for standardised terms.
+#: Penalty on fixed effects in the logistic model, for standardised terms.
 PENALTY = 1.0
 STEPS = 12
 
@@ -461,7 +467,7 @@ class SlopeTest:
     feature : str
         The feature whose slopes differ most.
     pvalue : float
-        Of the largest statistic, over single features and all of them together.
+        p-value of the largest statistic, over single features and all of them together.
     """
 
     level: str
@@ -470,12 +476,12 @@ class SlopeTest:
 
     @property
     def rejected(self) -> bool:
-        """Whether slopes differ beyond chance."""
+        """Whether equal slopes are rejected."""
         return self.pvalue <= LEVEL
 
     @property
     def message(self) -> str:
-        """What the finding says."""
+        """The message of the finding."""
         return (
             f"the feature {self.feature!r} acts differently in different groups of {self.level!r} (p = "
             f"{self.pvalue:.2g} in a test at {percent(LEVEL)}). The correction knows groups "
@@ -494,9 +500,9 @@ def examine_slopes(
     target : array
         Numbers, or 0 and 1.
     features : DataFrame
-        Numeric columns are tested, the first 50 of them.
+        The first 50 numeric columns are tested.
     scores : array
-        Of the model, by folds of whole groups.
+        Scores of the model from folds of whole groups.
     level : Level
     seed : int
 
@@ -507,26 +513,27 @@ def examine_slopes(
 
     Notes
     -----
-    The null model has an intercept for each group and effects that are the same everywhere: the
-    features, the model's score, and as many squares, products and bends of features as the rows
-    allow, those first that correlate most with what linear effects leave over. It is linear for
-    numbers and logistic for classes. With r its residuals, w its weights (1 for numbers) and x a
-    feature, centred in each group with weights w, slopes differ where Σ_g (Σ_{i∈g} x_i r_i)² is
-    large beside Σ_i x_i² r_i²; this is the score test of a slope's variance, self-normalised. The
-    distribution without random slopes comes from residuals with random signs for numbers and from
-    classes drawn from the null model; the fixed effects are fitted to them again. The largest of
-    the features, each standardised by that distribution, and their standardised sum is compared with
-    those of the arrangements.
+    The null model has an intercept for each group and effects that are the same in all groups: the
+    features, the model's score, and as many squares, products and bends of features as the rows allow.
+    Terms that correlate most with the residuals of the linear effects are chosen first. The model is
+    linear for regression and logistic for classification. Let r be its residuals, w its weights (1 for
+    regression) and x a feature, centred in each group with weights w. Slopes differ if
+    Σ_g (Σ_{i∈g} x_i r_i)² is large relative to Σ_i x_i² r_i². This is the self-normalised score test
+    of the variance of a slope. The null distribution comes from residuals with random signs in
+    regression, and from classes drawn from the null model in classification. The fixed effects are
+    refitted to each arrangement. The statistics of single features are standardised by that
+    distribution. The largest of these and of their standardised sum is compared with its values in the
+    arrangements.
 
-    Products of features matter most. Where a feature that differs between groups changes the effect
-    of another one, its slopes differ between groups although the effects are the same everywhere.
+    Products of features matter most. If a feature that differs between groups changes the effect of
+    another one, the slopes of the latter differ between groups although all effects are the same.
     """
     rows = _select_rows(target, features, scores, level)
     if rows is None:
         return None
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(level.name),)))
     found, null = _statistics(rows, rng)
-    # features count alike, whatever the spread of their statistics
+    # standardise, so that all features count equally
     mean, spread = null.mean(axis=0), np.maximum(null.std(axis=0), 1e-12)
     null, own = (null - mean) / spread, (found - mean) / spread
     together = null.sum(axis=1)
@@ -539,7 +546,7 @@ def examine_slopes(
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of groups that are large enough, in the order of their groups."""
+    """The rows of groups that are large enough, sorted by group."""
 
     target: Array
     columns: Array
@@ -560,7 +567,7 @@ class _Rows:
         return np.asarray(np.add.reduceat(values, self.starts, axis=0))
 
     def centred(self, values: Array, weight: Array) -> Array:
-        """Return columns less their weighted means in each group."""
+        """Return columns minus their weighted means in each group."""
         means = self.sums(values * weight[:, None]) / self.sums(weight)[:, None]
         return np.asarray(values - means[self.groups])
 
@@ -605,7 +612,7 @@ def _orthonormal_basis(columns: Array) -> Array:
 
 
 def _effects(rows: _Rows) -> Array:
-    """Return the terms of the null model: linear ones, and the nonlinear ones that tell most."""
+    """Return the terms of the null model: linear terms, and the most informative nonlinear ones."""
     plain = np.column_stack([rows.columns, rows.score, rows.score**2])
     one = np.ones(len(plain))
     room = int((len(plain) - rows.groups.max() - 1) / ROWS_PER_EFFECT[rows.task]) - plain.shape[1]
@@ -625,7 +632,7 @@ def _effects(rows: _Rows) -> Array:
 
 
 def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the statistic of each feature, and those of arrangements without random slopes."""
+    """Return the statistic of each feature, and its values in arrangements without random slopes."""
     effects, count = _effects(rows), len(rows.target)
     if rows.task == "classification":
         null = _fit_logistic(rows, effects)
@@ -637,7 +644,7 @@ def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
     left = np.maximum(1.0 - (base**2).sum(axis=1) - weight / total[rows.groups], 0.1)
 
     def fitted(errors: Array) -> Array:
-        """Return what group intercepts and fixed effects leave of errors, on the working scale."""
+        """Return what intercepts and fixed effects do not explain of errors, on the working scale."""
         errors = root * rows.centred(errors / root, weight)
         return np.asarray(errors - base @ (base.T @ errors))
 
@@ -655,7 +662,7 @@ def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
     batches = []
     for size in _batches(count):
         if null is None:
-            # residuals are smaller than errors by what was fitted to them
+            # fitting makes residuals smaller than errors; rescale them
             drawn = own / np.sqrt(left)[:, None] * rng.choice([-1.0, 1.0], size=(count, size))
         else:
             drawn = (null.draw(rows.groups, size, rng) - null.mean[:, None]) / root
@@ -664,7 +671,7 @@ def _statistics(rows: _Rows, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _batches(rows: int) -> list[int]:
-    """Return sizes of batches of arrangements that need little memory."""
+    """Return batch sizes of arrangements that limit memory use."""
     size = max(1, min(ARRANGEMENTS, 2_000_000 // rows))
     return [min(size, ARRANGEMENTS - start) for start in range(0, ARRANGEMENTS, size)]
 
@@ -683,7 +690,7 @@ class _Logistic:
         return np.maximum(self.mean * (1 - self.mean), 1e-3)
 
     def draw(self, groups: NDArray[np.intp], size: int, rng: np.random.Generator) -> Array:
-        """Return classes, with intercepts as uncertain as they are: their means are too near 0."""
+        """Draw classes, with intercepts drawn around their means, which are too close to 0."""
         spread = self.error[:, None] * rng.normal(size=(len(self.error), size))
         odds = self.fixed[:, None] + (self.intercepts[:, None] + spread)[groups]
         return (rng.random(odds.shape) < expit(odds)).astype(float)

@@ -111,7 +111,7 @@ def test_effects_of_a_group_that_training_lacks_are_zero():
 def test_what_it_cannot_do_is_refused():
     places = np.zeros((fixture.N, 2))
     field = Field(coordinates=places, regions=Level(name="entity", codes=fixture.ENTITY))
-    with pytest.raises(InputError, match=r'knows levels only.*engine="full"'):
+    with pytest.raises(InputError, match=r'supports levels only.*engine="full"'):
         joint("log", Structure(field=field))
     structure = Structure(levels=(Level(name="entity", codes=np.arange(3001) // 2),))
     with pytest.raises(InputError, match="3001 rows"):

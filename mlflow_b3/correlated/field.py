@@ -331,7 +331,7 @@ def fit_field(
     if choose("task", task, TASKS) == "regression":
         return _fit_numbers(values, columns, back, distances, intervals)
     if not np.isin(values, (0.0, 1.0)).all():
-        raise InputError("target must hold nothing but 0 and 1; number the two classes so.")
+        raise InputError("target must contain only 0 and 1; encode the two classes like this.")
     return _fit_classes(values, columns, back, distances, intervals)
 
 

@@ -85,7 +85,7 @@ def as_codes(codes: Sequence[Any], n_rows: int) -> list[Codes]:
     for position, level in enumerate(levels):
         if level.shape != (n_rows,) or level.dtype.kind not in "iu" or level.min() < 0:
             raise InputError(
-                f"codes[{position}] must hold one whole number from 0 for each of the {n_rows} rows."
+                f"codes[{position}] must have one whole number from 0 for each of the {n_rows} rows."
             )
     sizes = sorted(int(level.max()) + 1 for level in levels)
     if sizes[-1] * sum(sizes[:-1]) > MOST_CELLS:
@@ -364,7 +364,7 @@ def fit_mixed_logistic(
     """
     design, values = as_design(X, target)
     if not np.isin(values, (0.0, 1.0)).all():
-        raise InputError("target must hold nothing but 0 and 1; number the two classes so.")
+        raise InputError("target must contain only 0 and 1; encode the two classes like this.")
     levels = Intercepts(as_codes(codes, len(values)))
     if choose("method", method, METHODS) == "auto":
         method = "aghq" if len(codes) == 1 else "laplace"

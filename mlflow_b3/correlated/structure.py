@@ -228,7 +228,7 @@ class CvcOptions(Result):
         new = groups if values.get("new") is None else names["new"]
         if not new and groups:
             problems.append(
-                "new=[] would mean that the model meets no new groups, so that there is nothing to "
+                "new=[] would mean that the model meets no new groups, so there is nothing to "
                 f"correct; leave it out for all of {list(groups)}, or name some of them."
             )
         if cluster is not None and new and cluster not in new:
@@ -258,7 +258,7 @@ def _names(option: str, value: Any, problems: list[str]) -> tuple[str, ...]:
     if not isinstance(listed, Sequence) or not all(
         isinstance(name, str) and name for name in listed
     ):
-        problems.append(f"{option}={value!r} must be a list of names of columns.")
+        problems.append(f"{option}={value!r} must be a list of column names.")
         return ()
     repeated = sorted({name for name in listed if list(listed).count(name) > 1})
     if repeated:
@@ -275,7 +275,7 @@ def _problems(
     found = []
     if not groups:
         found.append(
-            "groups=[] names no column; give those by whose values rows are correlated, such as "
+            "groups=[] names no column; give the columns whose groups correlate the rows, such as "
             "groups=['patient', 'day']."
         )
     unknown = [name for name in new if name not in groups]
@@ -287,7 +287,10 @@ def _problems(
             f"groups={list(groups)}."
         )
     if set(coordinates) & set(groups):
-        found.append(f"coordinates={list(coordinates)} are columns of groups too.")
+        found.append(
+            f"coordinates={list(coordinates)} and groups={list(groups)} share columns; use each in "
+            "one of them only."
+        )
     for name, allowed in (("engine", ENGINES), ("working", WORKING)):
         value = values.get(name, allowed[0])
         if value not in allowed:
@@ -330,11 +333,11 @@ def read_structure(frame: pd.DataFrame, options: CvcOptions) -> Structure:
             elif frame[name].isna().any():
                 gaps = int(frame[name].isna().sum())
                 problems.append(
-                    f"{role}: {name!r} has {gaps} missing values; fill them or drop them."
+                    f"{role}: {name!r} has {gaps} missing values; fill them, or drop these rows."
                 )
             elif role == "coordinates" and not pd.api.types.is_numeric_dtype(frame[name]):
                 problems.append(
-                    f"{role}: {name!r} holds {frame[name].dtype}; coordinates are numbers."
+                    f"{role}: {name!r} has dtype {frame[name].dtype}; coordinates must be numbers."
                 )
     if problems:
         raise InputError.from_problems("data", problems)

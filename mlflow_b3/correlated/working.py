@@ -215,8 +215,8 @@ def _explain_useless(level: Level) -> str:
     if level.n_groups < 2:
         return f"{level.name!r} has the same value in all rows; leave it out."
     return (
-        f"{level.name!r} has a different value in every row, so that no two rows share a group; leave "
-        "it out."
+        f"{level.name!r} has a different value in every row, so no two rows share a group; leave it "
+        "out."
     )
 
 

@@ -41,12 +41,12 @@ class ShapeCheck(Result):
 
     @property
     def decreasing(self) -> bool:
-        """False when the curve rises by more than its noise: leaked rows hurt."""
+        """False if the curve rises by more than its noise: leaked rows hurt."""
         return self.slope_z <= REJECTED_Z
 
     @property
     def convex(self) -> bool:
-        """False when the curve bends downwards by more than its noise."""
+        """False if the curve bends downwards by more than its noise."""
         return self.curvature_z >= -REJECTED_Z
 
     @property

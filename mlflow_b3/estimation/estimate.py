@@ -322,7 +322,7 @@ class Estimate(Result):
         Standard error of e_0 from the noise of the losses alone. The rest of the interval is
         extrapolation.
     accurate : bool
-        False when a solver's result could not be confirmed.
+        False if a solver's result could not be confirmed.
     sketch_error : float or None
         For `sketch`: a bound on the sketching error, as a multiple of e_0; see `fit_sketch`.
 
@@ -421,12 +421,12 @@ def estimate(
     chosen = as_method(method, **options)
     check_bound(bound)
     low, high = as_range("p0", p0)
-    back = one_share("p0_validation", p0_validation)
+    p_validation = one_share("p0_validation", p0_validation)
 
     def problem(share: float) -> Extrapolation:
-        return unmix(curve, LeakShares(p0=share, p0_validation=back))
+        return unmix(curve, LeakShares(p0=share, p0_validation=p_validation))
 
-    shares = LeakShares(p0=(low + high) / 2, p0_validation=back)
+    shares = LeakShares(p0=(low + high) / 2, p0_validation=p_validation)
     return estimate_range(problem, low, high, shares, method=chosen, bound=bound)
 
 

@@ -1,4 +1,4 @@
-"""What the data say about p0: the papers' grid search, and the mixture bound."""
+"""p0 from the data: the papers' grid search, and the mixture bound."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -164,8 +164,10 @@ def search_p0(
     chosen = as_method(method, **options)
     check_bound(bound)
     candidates = _candidates("p0", p0, curve.n_train)
-    back = np.zeros(1) if p0_validation is None else _candidates("p0_validation", p0_validation, 1)
-    pairs = [(float(t), float(v)) for t in candidates for v in back if t + v < 1]
+    p_validation = (
+        np.zeros(1) if p0_validation is None else _candidates("p0_validation", p0_validation, 1)
+    )
+    pairs = [(float(t), float(v)) for t in candidates for v in p_validation if t + v < 1]
     problems = [unmix(curve, LeakShares(p0=t, p0_validation=v)) for t, v in pairs]
     fits = fit_all(problems, chosen)
     shrink = [(1 - t - v) / (1 - t) for t, v in pairs]

@@ -135,16 +135,16 @@ def sensitivity(
     chosen = as_method(method, **options)
     check_bound(bound)
     shares = np.array([one_share("p0", share) for share in p0])
-    back = one_share("p0_validation", p0_validation)
+    p_validation = one_share("p0_validation", p0_validation)
     if not len(shares) or (np.diff(shares) <= 0).any():
         raise InputError("p0 must be a non-empty, increasing sequence of shares in [0, 1).")
     nodes = shares
     if len(shares) > MOST_NODES:
         nodes = np.linspace(shares[0], shares[-1], MOST_NODES)
-    one_fit = chosen.name == "power" and not back
+    one_fit = chosen.name == "power" and not p_validation
     if one_fit and not band:
         nodes = nodes[:1]
-    problems = [unmix(curve, LeakShares(p0=p, p0_validation=back)) for p in nodes.tolist()]
+    problems = [unmix(curve, LeakShares(p0=p, p0_validation=p_validation)) for p in nodes.tolist()]
     fits = fit_all(problems, chosen)
     first = fits[0]
     if one_fit and isinstance(first, PowerFit):

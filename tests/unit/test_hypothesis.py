@@ -378,7 +378,7 @@ def test_the_same_gain_everywhere_is_a_gain():
         (
             ([1, 2, 3], [1, 2, 3, 4], "welch"),
             {"strata": [1, 1, 1]},
-            "rows and strata are the same for both",
+            "both must have the same rows or strata",
         ),
         (([1, 2, 3], [1, 2, 3], "welch"), {"strata": [1, 1, 2]}, "single value"),
         (([1, 2, 3], [1, 2, 3], "permutation"), {}, "null_statistics is missing"),

@@ -289,7 +289,7 @@ TABLE = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TABLE[: LEAST_ROWS - 1], TABLE), "training has 19 rows; the least .* is 20"),
+        ((TABLE[: LEAST_ROWS - 1], TABLE), "training has 19 rows; a bound on p0 needs at least 20"),
         ((TABLE, TABLE[:3]), "validation has 3 rows"),
         ((TABLE, TABLE.rename(columns={"b": "c"})), r"\['b', 'c'\] are on one side only"),
         ((TABLE, TABLE[["a"]]), r"\['b'\] are on one side only"),
@@ -317,7 +317,7 @@ def test_confidence_must_lie_between_0_and_1(confidence):
         (([0] * 40,), "must be a pair"),
         (([0] * 40, [1] * 39), "must be a pair"),
         (([0] * 40, [1] * 40), "at least two"),
-        (([0] * 40, [0, 1] * 20), "none of them on both sides"),
+        (([0] * 40, [0, 1] * 20), "no id on both sides"),
         (([0] * 40, [1, None] * 20), "an id for every row"),
     ],
     ids=["one", "short", "single", "shared", "missing"],

@@ -1,4 +1,22 @@
-"""The exceptions of the package, all of them a `B3Error`."""
+"""Every exception of the package, and how a wrong value is refused.
+
+The tree:
+
+    B3Error
+    ├── InputError (a ValueError)               an argument or a table cannot be used
+    ├── ModelError                              a model cannot be loaded, refitted or used to predict
+    │   ├── PredictionError                     it lacks the kind of prediction that the loss needs
+    │   └── CannotRefit                         no part of it can be trained again
+    ├── FitError                                too many refits failed
+    ├── InterruptedAudit (a KeyboardInterrupt)  the user stopped the audit before it had a result
+    ├── SolverError                             no solver found a solution
+    ├── TrackingError                           an audit could not be written to MLflow
+    └── EvidenceError                           evidence is unreadable, unsigned or of another model
+
+A wrong value is refused with an `InputError`. Its message has four parts: the argument, the value
+received, the values allowed, and what to do. `choose` and `check_seed` write such messages, `closest`
+adds a "Did you mean", and `InputError.from_problems` reports all problems at once.
+"""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -7,7 +25,7 @@ from typing import Any
 
 
 class B3Error(Exception):
-    """Base class of every error this package raises on purpose.
+    """Base class of all errors that this package raises on purpose.
 
     Examples
     --------
@@ -21,7 +39,7 @@ class B3Error(Exception):
 
 
 class InputError(B3Error, ValueError):
-    """An argument or a table cannot be used; the text says what to do about it.
+    """An argument or a table cannot be used. The message says what to do.
 
     Examples
     --------
@@ -34,7 +52,7 @@ class InputError(B3Error, ValueError):
 
     @classmethod
     def from_problems(cls, subject: str, problems: Sequence[str]) -> "InputError":
-        """Put every problem found with one subject into one error."""
+        """Report all problems with one subject in one error."""
         if len(problems) == 1:
             return cls(f"{subject}: {problems[0]}")
         listed = "\n".join(f"  - {problem}" for problem in problems)
@@ -42,7 +60,7 @@ class InputError(B3Error, ValueError):
 
 
 class ModelError(B3Error):
-    """A model cannot be loaded, refitted or asked for the prediction that a loss needs.
+    """A model cannot be loaded or refitted, or lacks the prediction that a loss needs.
 
     Examples
     --------
@@ -57,11 +75,15 @@ class ModelError(B3Error):
 
 
 class PredictionError(ModelError):
-    """A model has no prediction of the kind that a loss needs, on whatever rows."""
+    """A model lacks the kind of prediction that a loss needs, for any rows."""
+
+
+class CannotRefit(ModelError):  # noqa: N818 - reads as a sentence where it is raised
+    """No part of a model can be trained again. Its predictions can still be corrected."""
 
 
 class FitError(B3Error):
-    """Too many of an audit's refits failed for its numbers to mean anything.
+    """Too many refits of an audit failed for its numbers to be meaningful.
 
     Examples
     --------
@@ -78,7 +100,7 @@ class FitError(B3Error):
 
 
 class InterruptedAudit(B3Error, KeyboardInterrupt):  # noqa: N818 - the user did it
-    """The user stopped an audit before anything could be said.
+    """The user stopped an audit before it had a result.
 
     Examples
     --------
@@ -91,7 +113,7 @@ class InterruptedAudit(B3Error, KeyboardInterrupt):  # noqa: N818 - the user did
 
 
 class SolverError(B3Error):
-    """No solver found the losses that fit a curve; another method will.
+    """No solver found losses that fit the curve. Another method will.
 
     Examples
     --------
@@ -109,7 +131,7 @@ class SolverError(B3Error):
 
 
 class TrackingError(B3Error):
-    """An audit could not be written to MLflow; where it was complete, `report` holds it.
+    """An audit could not be written to MLflow. If it was complete, `report` holds it.
 
     Examples
     --------
@@ -127,7 +149,7 @@ class TrackingError(B3Error):
 
 
 class EvidenceError(B3Error):
-    """Evidence of an audit cannot be read, is not signed as it must be, or is of something else.
+    """Evidence of an audit is unreadable, not signed as required, or about something else.
 
     Examples
     --------
@@ -142,7 +164,7 @@ class EvidenceError(B3Error):
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:
-    """Return a `did you mean` sentence for a misspelt name, or nothing."""
+    """Return a "Did you mean" sentence for a misspelt name, or an empty string."""
     matches = get_close_matches(name, [str(candidate) for candidate in candidates], n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
@@ -159,6 +181,6 @@ def choose(argument: str, value: object, allowed: Iterable[str]) -> str:
 
 
 def check_seed(seed: object) -> None:
-    """Raise an `InputError` for anything but a whole number from 0."""
+    """Raise an `InputError` unless `seed` is a whole number from 0."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise InputError(f"seed={seed!r} must be a whole number from 0.")

@@ -1,4 +1,4 @@
-"""What results share: frozen dataclasses that travel as JSON, coded findings, numbers in words."""
+"""Results as frozen dataclasses that serialise to JSON; coded findings; numbers in words."""
 
 import dataclasses
 import json
@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-# --- What all results share: frozen dataclasses of plain numbers that travel as JSON
+# --- Results: frozen dataclasses of plain values that serialise to JSON
 
-#: Metadata of a field that grows with the rows of the table: it is kept in files of its own.
+#: Metadata of a field that grows with the table. It is stored in a file of its own.
 KEPT_APART = {"kept_apart": True}
 
 
@@ -30,17 +30,17 @@ class Result:
         }
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return strict JSON: a number that is not finite is an error, never `NaN`."""
+        """Return strict JSON. A number that is not finite raises an error."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Build the result from what `to_json` returned."""
+        """Build a result from the output of `to_json`."""
         return cls.from_dict(json.loads(text, parse_constant=_refuse))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Build the result from what `to_dict` returned; unknown keys are an error."""
+        """Build a result from the output of `to_dict`. Unknown keys raise an error."""
         if not isinstance(values, dict):
             raise TypeError(f"{cls.__name__} is a dictionary, not {values!r}.")
         hints = typing.get_type_hints(cls)
@@ -87,7 +87,7 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
 
 
 def _check_kind(hint: Any, value: Any, name: str) -> None:
-    """Raise a `TypeError` for a value that is not of the kind that a field holds."""
+    """Raise a `TypeError` if a value does not have the type of its field."""
     kinds: dict[Any, Any] = {float: Real, int: Integral, str: str, dict: Mapping}
     kind = kinds.get(typing.get_origin(hint) or hint)
     if kind is None:
@@ -95,10 +95,10 @@ def _check_kind(hint: Any, value: Any, name: str) -> None:
     if not isinstance(value, kind) or (kind in (Real, Integral) and isinstance(value, bool)):
         raise TypeError(f"{name} is a {kind.__name__}, not {value!r}.")
     if kind is Real:
-        float(value)  # a whole number may be too large for one
+        float(value)  # raises for a whole number that is too large
 
 
-# --- Coded findings: what an audit noticed that its reader must know
+# --- Coded findings: what the reader of an audit must know
 
 CODES: dict[str, str] = {
     "B301": "few clusters",
@@ -124,7 +124,7 @@ CODES: dict[str, str] = {
     "B321": "the refits show part of the bias only",
     "B322": "refits are unlike the logged model",
     "B323": "features that identify clusters",
-    "B324": "less leakage is to be had",
+    "B324": "leakage can be reduced",
     "B325": "match probabilities that nobody checked",
     "B326": "the folds are made of match probabilities",
     "B327": "about the linkage evidence",
@@ -135,7 +135,7 @@ CODES: dict[str, str] = {
     "B332": "classes separate by group or score",
     "B333": "the model of the correlation was not found",
     "B334": "one-class folds of cross-validation",
-    "B335": "few groups, so that the correction is uncertain",
+    "B335": "few groups make the correction uncertain",
     "B336": "no variance between groups was found",
     "B337": "the correction is an approximation of lower quality",
     "B338": "whole groups left out score worse than corrected cross-validation",
@@ -154,14 +154,14 @@ CODES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Result):
-    """One thing an audit noticed.
+    """One observation of an audit.
 
     Attributes
     ----------
     code : str
-        A key of `CODES`; it keeps its meaning between versions.
+        A key of `CODES`. Its meaning does not change between versions.
     message : str
-        What was seen, with its numbers, and what to do about it.
+        The observation, with its numbers, and what to do about it.
 
     Examples
     --------
@@ -175,7 +175,7 @@ class Finding(Result):
     message: str
 
     def __post_init__(self) -> None:
-        """Refuse a code that is not documented."""
+        """Raise a `ValueError` for an undocumented code."""
         if self.code not in CODES:
             raise ValueError(f"finding code {self.code!r} is not in CODES")
 
@@ -202,7 +202,7 @@ LOSS_WORDS = {
 
 
 def number(value: float | None) -> str:
-    """Return a loss or share with three decimals, or three digits where those would all be 0."""
+    """Return a loss or share with three decimals, or with three digits if those would be 0."""
     if value is None:
         return "unknown"
     if 100 <= abs(value) < 1e6:
@@ -211,18 +211,18 @@ def number(value: float | None) -> str:
 
 
 def signed(difference: float) -> str:
-    """Return a difference of scores with its sign."""
+    """Return a difference with its sign."""
     text = number(difference)
     return text if text.startswith("-") else f"+{text}"
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, without what rounding left of 0."""
-    return f"{round(100 * share, 9) + 0.0:.3g} %"
+    """Return a share as a percentage. Rounding errors around 0 are removed."""
+    return f"{round(100 * share, 9) + 0.0:.3g}%"
 
 
 def read_number(value: Any) -> Any:
-    """Return the number that a text such as "0.1" or "10%" stands for, and all else as it is."""
+    """Parse a string such as "0.1" or "10%". Return anything else unchanged."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -233,7 +233,7 @@ def read_number(value: Any) -> Any:
 
 
 def read_share(value: Any) -> Any:
-    """Return a share, or a pair of them, given as texts such as "10%" or "5%,15%", as numbers."""
+    """Parse a share or a pair of shares, such as "10%" or "5%,15%"."""
     if isinstance(value, str) and "," in value:
         value = tuple(value.split(","))
     if isinstance(value, (tuple, list)):
@@ -242,26 +242,26 @@ def read_share(value: Any) -> Any:
 
 
 def not_percentage(value: Any) -> str:
-    """Return advice for an error about a share, where it looks like a percentage."""
+    """Return advice for an error message if a share looks like a percentage."""
     return " Give a share, not a percentage." if np.any(np.asarray(value, dtype=float) > 1) else ""
 
 
 def loss_words(name: str) -> str:
-    """Return what a loss is called in a sentence."""
+    """Return the name of a loss for use in a sentence."""
     return LOSS_WORDS.get(name, f"loss {name!r}")
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:
-    """Return names, quoted, and how many more there are."""
+    """Return quoted names, and the number of those left out."""
     listed = ", ".join(map(repr, names[:most]))
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
 def visible(text: str) -> str:
-    """Return text on one line in which nothing is hidden.
+    """Return text on one line, with invisible characters made visible.
 
-    Characters that cannot be seen, or that change the direction of others, are named as `[U+202E]`;
-    line breaks and other white space become spaces.
+    Invisible characters, and those that change the direction of text, become `[U+202E]`. Line
+    breaks and other white space become spaces.
     """
     return "".join(
         character
@@ -274,7 +274,7 @@ def visible(text: str) -> str:
 
 
 def interval_words(ends: tuple[float, float | None] | None) -> str:
-    """Return the ends of an interval; there may be no upper one."""
+    """Return the ends of an interval. The upper end may be missing."""
     if ends is None:
         return ""
     low, high = ends

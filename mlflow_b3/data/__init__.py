@@ -1,1 +1,1 @@
-"""Tables, folds and losses: what an audit is given."""
+"""The inputs of an audit: tables, folds and losses."""

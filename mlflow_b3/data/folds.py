@@ -1,4 +1,4 @@
-"""Clusters → folds, with their sizes, what they share, and their rows as a table."""
+"""Split clusters into folds, describe the folds, and write and read them as a table."""
 
 import hashlib
 import warnings
@@ -17,7 +17,7 @@ from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.results import Finding, Result
 
-# --- Clusters → folds, with their sizes and what they share
+# --- Split clusters into folds
 
 LEAVE_ONE_OUT_UP_TO = 10
 DEFAULT_FOLDS = 5
@@ -25,19 +25,19 @@ BALANCED = "balanced"
 MOST_BALANCED_FOLDS = 10
 JITTER = 0.5
 
-#: Numbers of rows, or of their clusters.
+#: Row numbers, or cluster numbers.
 RowNumbers = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """One split: the rows of T̂ (training) and of V̂ (validation), as 32-bit numbers where they fit."""
+    """One split: the row numbers of T̂ (training) and V̂ (validation), as int32 if they fit."""
 
     training: RowNumbers
     validation: RowNumbers
 
     def __post_init__(self) -> None:
-        """Make the numbers small."""
+        """Convert row numbers to int32 if they fit."""
         for name in ("training", "validation"):
             side = np.asarray(getattr(self, name))
             if side.size and side.max() <= np.iinfo(np.int32).max:
@@ -46,20 +46,20 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldSummary(Result):
-    """Sizes of one fold, and how far cluster ids are shared by its two sides.
+    """Sizes of one fold, and the cluster ids that both sides share.
 
     Attributes
     ----------
     n_training, n_validation : int
-        Rows on either side.
+        Rows on each side.
     clusters_training, clusters_validation : int
-        Distinct cluster ids on either side.
+        Distinct cluster ids on each side.
     shared_clusters : int
-        Cluster ids with rows on both sides: 0 unless the folds were given by the user.
+        Cluster ids with rows on both sides; 0 unless the user gave the folds.
     shared_rows : float
         Share of the validation rows whose cluster id also has training rows.
     loss : float or None
-        Mean loss on the validation rows, the fold as it is; None before it was measured.
+        Mean loss on the validation rows of the unmodified fold; None before it is measured.
     """
 
     n_training: int
@@ -72,7 +72,7 @@ class FoldSummary(Result):
 
 
 def assigns_at_random(data: AuditData, folds: Any) -> bool:
-    """Return whether chance decides which clusters share a fold, so that repeating it helps."""
+    """Return whether clusters are assigned to folds at random. If so, repeats help."""
     if folds is None:
         return data.n_clusters > LEAVE_ONE_OUT_UP_TO
     if isinstance(folds, str) and folds == BALANCED:
@@ -82,7 +82,7 @@ def assigns_at_random(data: AuditData, folds: Any) -> bool:
 
 
 def count_folds(data: AuditData, folds: Any) -> int | None:
-    """Return how many folds there will be, where that is known without a foreign splitter."""
+    """Return the number of folds; None if only a custom splitter knows it."""
     if folds is None:
         return data.n_clusters if data.n_clusters <= LEAVE_ONE_OUT_UP_TO else DEFAULT_FOLDS
     if isinstance(folds, str):
@@ -97,25 +97,25 @@ def count_folds(data: AuditData, folds: Any) -> int | None:
 def make_folds(
     data: AuditData, folds: Any = None, *, seed: int = 0, repeats: int = 1
 ) -> tuple[Fold, ...]:
-    """Split the rows so that no cluster id has rows on both sides.
+    """Split the rows by cluster. No cluster id has rows on both sides.
 
     Parameters
     ----------
     data : AuditData
     folds : int, "balanced", splitter, sequence, or None
-        "balanced" leaves out several clusters at a time where their sizes differ much, as many
-        folds as have at least half of the mean fold's rows, ten at most. None leaves out one cluster at a time up to ten clusters, and makes five folds of whole
-        clusters, balanced by rows, beyond that. A number makes that many folds of whole
-        clusters. A splitter has scikit-learn's `split(X, y, groups)`. A sequence holds
-        (training rows, validation rows) of each fold, or the number of the fold of each row; such
-        splits are audited as they are, shared clusters included.
+        None leaves out one cluster at a time for up to ten clusters, and otherwise makes five
+        folds of whole clusters, balanced by rows. An int makes that many folds of whole clusters.
+        "balanced" makes as many folds, ten at most, as all have at least half the rows of the mean
+        fold. A splitter has scikit-learn's `split(X, y, groups)`. A sequence holds
+        (training rows, validation rows) for each fold, or a fold number for each row. These splits
+        are used unchanged, even if clusters are shared.
     seed : int
-        Decides which clusters of equal size go together.
+        Decides which clusters of equal size share a fold.
     repeats : int
-        How many times clusters are assigned to folds anew; all folds of the first assignment come
-        before those of the second. The score of a single assignment depends on which clusters
-        were trained on together: for k-nearest neighbours on a simulated clinic that was a third
-        of its variance.
+        Number of independent assignments of clusters to folds. All folds of the first assignment
+        come before those of the second. The score of a single assignment depends on which
+        clusters are trained on together. For k-nearest neighbours on a simulated clinic this was
+        a third of its variance.
     """
     if folds is None:
         few = data.n_clusters <= LEAVE_ONE_OUT_UP_TO
@@ -143,7 +143,7 @@ def make_folds(
 
 
 def _by_number(folds: list[Any], data: AuditData) -> list[tuple[RowNumbers, RowNumbers]]:
-    """Return the splits of folds that are given as a number for each row; none for others."""
+    """Return the splits if `folds` holds a fold number for each row, else an empty list."""
     if len(folds) != data.n_rows or not all(isinstance(f, (int, np.integer)) for f in folds):
         return []
     numbers = np.array(folds)
@@ -154,9 +154,9 @@ def _by_number(folds: list[Any], data: AuditData) -> list[tuple[RowNumbers, RowN
 
 
 def balanced_count(data: AuditData) -> int:
-    """Return the largest number of folds none of which has under half of the mean fold's rows.
+    """Return the largest number of folds that all have at least half the rows of the mean fold.
 
-    Small variance of |V̂| over the folds is what the papers advise for clusters of unequal sizes
+    For clusters of unequal sizes the papers advise a small variance of |V̂| over the folds
     (UAI 2017, section 5).
     """
     for count in range(min(data.n_clusters, MOST_BALANCED_FOLDS), 2, -1):
@@ -168,11 +168,11 @@ def balanced_count(data: AuditData) -> int:
 
 def _split(splitter: Any, data: AuditData) -> list[Any]:
     with warnings.catch_warnings():
-        # clusters are offered to every splitter; those that ignore them get finding B313
+        # every splitter receives the clusters; finding B313 reports those that ignore them
         warnings.filterwarnings("ignore", message="The groups parameter is ignored")
         try:
             return list(splitter.split(np.zeros((data.n_rows, 1)), data.target, data.clusters))
-        except Exception as error:  # whatever a foreign splitter raises
+        except Exception as error:  # a custom splitter may raise anything
             raise InputError(
                 f"folds={splitter!r} cannot split this table: {type(error).__name__}: {error}"
             ) from error
@@ -181,7 +181,7 @@ def _split(splitter: Any, data: AuditData) -> list[Any]:
 def _assignments(
     clusters: RowNumbers, count: int, seed: int, repeats: int
 ) -> list[tuple[RowNumbers, RowNumbers]]:
-    """Return the folds of every assignment; where sizes leave no choice, later ones are less even."""
+    """Return the folds of all assignments. If sizes leave no choice, later ones are less even."""
     splits: list[tuple[RowNumbers, RowNumbers]] = []
     known: set[frozenset[bytes]] = set()
     for number in range(repeats):
@@ -202,13 +202,14 @@ def balanced_splits(
 ) -> list[tuple[RowNumbers, RowNumbers]]:
     """Return folds of whole clusters, given as whole numbers from 0, balanced by rows.
 
-    The largest cluster goes first, each to the fold with the fewest rows; chance decides among
-    clusters of one size, or, with `jitter`, of sizes that differ by up to that share.
+    Clusters are assigned from the largest to the smallest, each to the fold with the fewest rows.
+    The order is random among clusters of one size or, with `jitter`, of sizes that differ by up to
+    that share.
 
     Notes
     -----
-    scikit-learn's `GroupKFold` fills folds in the same way, but leaves the order of clusters of one
-    size to an unstable sort, whose result depends on the machine and the version of NumPy.
+    scikit-learn's `GroupKFold` fills folds in the same way, but orders clusters of one size by an
+    unstable sort, which depends on the machine and the version of NumPy.
     """
     sizes = np.bincount(clusters)
     rng = np.random.default_rng(seed)
@@ -262,7 +263,7 @@ def _rows(side: Any, n_rows: int) -> RowNumbers:
 
 
 def cross_validates(folds: tuple[Fold, ...]) -> bool:
-    """Return whether every row that is trained on is validated in some other fold."""
+    """Return whether each training row is a validation row of some other fold."""
     training, validation = (
         np.unique(np.concatenate([getattr(fold, side) for fold in folds]))
         for side in ("training", "validation")
@@ -291,7 +292,7 @@ def summarize_folds(folds: tuple[Fold, ...], data: AuditData) -> tuple[FoldSumma
 
 
 def fold_findings(folds: tuple[Fold, ...], data: AuditData, task: str) -> list[Finding]:
-    """Return what the reader must know about the folds themselves."""
+    """Return the findings about the folds themselves."""
     found = []
     summaries = summarize_folds(folds, data)
     overlapping = [s for s in summaries if s.shared_clusters]
@@ -300,9 +301,9 @@ def fold_findings(folds: tuple[Fold, ...], data: AuditData, task: str) -> list[F
         found.append(
             Finding(
                 code="B313",
-                message=f"in {len(overlapping)} of {len(folds)} folds, clusters known to be one "
+                message=f"in {len(overlapping)} of {len(folds)} folds, known clusters "
                 f"have rows on both sides (up to {worst:.0%} of the validation rows). The score "
-                "on these folds is inflated whatever the cluster error; split by cluster.",
+                "on these folds is inflated even without wrong cluster ids; split by cluster.",
             )
         )
     scored = np.bincount(np.concatenate([f.validation for f in folds]), minlength=data.n_rows)
@@ -331,17 +332,17 @@ def fold_findings(folds: tuple[Fold, ...], data: AuditData, task: str) -> list[F
     return found
 
 
-# --- The rows of every fold as a table, so that others can repeat a split
+# --- Folds as a table, for repeating a split
 
 TRAINING, VALIDATION = "T", "V"
-#: A row that takes no part in a fold.
+#: A row that is not part of a fold.
 NEITHER = "-"
 
 
 def fold_table(folds: Sequence[Fold], n_rows: int) -> str:
-    """Return a CSV table with a line for each row of the data and a column for each fold.
+    """Return a CSV table with a line per row of the data and a column per fold.
 
-    A cell is T where the row is trained on, V where it is validated on, and - where it is neither.
+    A cell is T for training, V for validation and - for neither.
     Rows are numbered from 0 in the order of the table.
     """
     sides = np.full((n_rows, len(folds)), NEITHER)
@@ -353,7 +354,7 @@ def fold_table(folds: Sequence[Fold], n_rows: int) -> str:
 
 
 def digest_folds(folds: Sequence[Fold]) -> str:
-    """Return 16 hexadecimal digits that change with any row of any fold."""
+    """Return a digest of 16 hexadecimal digits over the rows of all folds."""
     sha = hashlib.sha256()
     for fold in folds:
         for side in (fold.training, fold.validation):
@@ -377,25 +378,25 @@ class FoldTable:
     splits: list[tuple[Any, Any]]
 
     def __repr__(self) -> str:
-        """Return the file's name, for messages."""
+        """Return the file name, for messages."""
         return repr(self.path)
 
     def split(self, X: Any, *_: Any) -> list[tuple[Any, Any]]:
         """Return the splits, as scikit-learn's splitters do."""
         if len(X) != self.n_rows:
-            raise InputError(f"it is of {self.n_rows} rows, the data have {len(X)}.")
+            raise InputError(f"it has {self.n_rows} rows, the data have {len(X)}.")
         return self.splits
 
 
 def load_folds(folds: Any) -> Any:
-    """Return folds as the audit was given them; the path of a .csv file as a `FoldTable`."""
+    """Read folds from the path of a .csv file. Return anything else unchanged."""
     if isinstance(folds, Path) or (isinstance(folds, str) and folds.endswith(".csv")):
         return read_fold_table(folds)
     return folds
 
 
 def read_fold_table(path: str | Path) -> FoldTable:
-    """Read the folds of a table made by `fold_table`, such as the artifact b3/folds.csv."""
+    """Read a table made by `fold_table`, such as the artifact b3/folds.csv."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         frame = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
@@ -424,11 +425,11 @@ def read_fold_table(path: str | Path) -> FoldTable:
     return FoldTable(path=str(path), n_rows=len(frame), splits=splits)
 
 
-# --- Folds of single rows that ignore the clusters, as ordinary cross-validation has them
+# --- Folds of single rows that ignore clusters, as in ordinary cross-validation
 
 
 class RowParts(Sequence[Fold]):
-    """Rows dealt to folds at random; what is kept is a number for each row, not the folds.
+    """Folds of random rows. Only the fold number of each row is stored.
 
     Parameters
     ----------
@@ -444,14 +445,14 @@ class RowParts(Sequence[Fold]):
             self._part[rows] = number
 
     def __len__(self) -> int:
-        """Return how many folds there are."""
+        """Return the number of folds."""
         return self._count
 
     def __iter__(self) -> Iterator[Fold]:
-        """Yield one fold after another."""
+        """Iterate over the folds."""
         return (self[number] for number in range(self._count))
 
     def __getitem__(self, number: Any) -> Any:
-        """Return a fold."""
+        """Return one fold."""
         own = self._part == range(self._count)[number]
         return Fold(training=np.flatnonzero(~own), validation=np.flatnonzero(own))

@@ -1,4 +1,4 @@
-"""Losses per row, and which kind of prediction each of them needs."""
+"""Losses per row, and the kind of prediction that each needs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,40 +12,40 @@ from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
 
 Array = NDArray[Any]
 SMALLEST_PROBABILITY = 1e-15
-#: The largest number up to which floating-point numbers hold all whole ones.
+#: Up to here, floating-point numbers represent every whole number.
 LARGEST_WHOLE = 2.0**53
 
 
 class Predictor(Protocol):
-    """A trained model that can be asked for one or more kinds of prediction.
+    """A trained model with one or more kinds of prediction.
 
     Attributes
     ----------
     classes : numpy.ndarray or None
-        The labels it can predict, in the order of the columns of `probability` and `decision`.
+        The labels, in the order of the columns of `probability` and `decision`.
     """
 
     classes: Array | None
 
     def predict(self, kind: str, X: Any) -> Array:
-        """Return the prediction of the kind `label`, `value`, `probability` or `decision`."""
+        """Return predictions of kind `label`, `value`, `probability` or `decision`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss, applied row by row.
+    """A loss per row.
 
     Attributes
     ----------
     name : str
     kind : {"label", "value", "probability", "decision"}
-        The kind of prediction that it compares the target with.
+        The kind of prediction that it needs.
     bound : float or None
-        The largest value it can take, M; None when there is none.
+        Its largest possible value, M; None if it is unbounded.
     per_row : callable
         `(target, prediction, classes) → losses`, one per row.
     floor : float or None
-        The smallest value it can take; None for a user's own loss.
+        Its smallest possible value; None for a custom loss.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Loss:
     floor: float | None = 0.0
 
     def evaluate(self, predictor: Predictor, X: Any, target: Array) -> NDArray[np.float64]:
-        """Return the loss of every row; a loss that is not finite is a `ModelError`."""
+        """Return the loss of each row. Raise a `ModelError` if one is not finite."""
         prediction = np.asarray(predictor.predict(self.kind, X))
         if self.kind in ("label", "value") and prediction.shape == (len(target), 1):
             prediction = prediction[:, 0]  # some regressors return a column
         self._check(prediction, predictor.classes, len(target))
-        missing = int(pd.isna(prediction).sum())  # as labels they would pass for wrong ones
+        missing = int(pd.isna(prediction).sum())  # as labels they would count as wrong
         if missing:
             raise ModelError(
                 f"the model predicted missing values (NaN):\n{missing} among {prediction.size}."
@@ -79,19 +79,19 @@ class Loss:
         return losses
 
     def _check(self, prediction: Array, classes: Array | None, n_rows: int) -> None:
-        """Refuse predictions that numpy would stretch to fit, or stumble over."""
+        """Raise an error for predictions of the wrong shape, which NumPy might broadcast."""
         allowed: tuple[int, ...] = (n_rows,)
         if self.kind in ("probability", "decision"):
             if classes is None:
                 raise PredictionError(
-                    f"loss {self.name!r} needs to know which column stands for which class, but "
-                    "the model has no classes_."
+                    f"loss {self.name!r} needs to know the class of each column, but the model has "
+                    "no classes_."
                 )
             if self.kind == "probability" or len(classes) > 2:
                 allowed = (n_rows, len(classes))
         if prediction.shape != allowed:
             raise ModelError(
-                f"loss {self.name!r} was given a {self.kind} of shape {prediction.shape} for "
+                f"loss {self.name!r} received a {self.kind} of shape {prediction.shape} for "
                 f"{n_rows} rows"
                 + ("" if classes is None else f" and {len(classes)} classes")
                 + f"; it needs the shape {allowed}."
@@ -115,7 +115,7 @@ def _log(target: Array, probability: Array, classes: Array | None) -> Array:
 def _brier(target: Array, probability: Array, classes: Array | None) -> Array:
     assert classes is not None
     truth = _one_hot(target, classes)
-    unseen = 1.0 - truth.sum(axis=1)  # a class the model never saw: all its mass is wrong
+    unseen = 1.0 - truth.sum(axis=1)  # a class unknown to the model: all its mass is wrong
     return np.asarray((((probability - truth) ** 2).sum(axis=1) + unseen) / 2.0)
 
 
@@ -124,7 +124,7 @@ def _hinge(target: Array, decision: Array, classes: Array | None) -> Array:
     truth = _one_hot(target, classes)
     if decision.ndim == 1:
         margin = np.where(truth[:, -1] > 0, decision, -decision)
-        margin = np.where(truth.sum(axis=1) > 0, margin, -np.abs(decision))  # never seen: wrong
+        margin = np.where(truth.sum(axis=1) > 0, margin, -np.abs(decision))  # unknown class: wrong
         return np.asarray(np.maximum(0.0, 1.0 - margin))
     own = np.where(truth.sum(axis=1) > 0, (decision * truth).sum(axis=1), decision.min(axis=1))
     rival = np.where(truth > 0, -np.inf, decision).max(axis=1)
@@ -139,8 +139,8 @@ def _absolute(target: Array, value: Array, classes: Array | None) -> Array:  # n
     return np.asarray(np.abs(np.asarray(target, float) - np.asarray(value, float)))
 
 
-#: The losses with a name. `log` counts a probability of zero as 1e-15; `brier` is half the
-#: squared distance to the one-hot target, which for two classes is the usual (p - y)²; `hinge`
+#: Named losses. `log` clips probabilities at 1e-15. `brier` is half the
+#: squared distance to the one-hot target, which for two classes is the usual (p - y)². `hinge`
 #: for more than two classes is that of Crammer and Singer.
 CLASSIFICATION = {
     "zero_one": Loss(name="zero_one", kind="label", bound=1.0, per_row=_zero_one),
@@ -157,7 +157,7 @@ REGRESSION = {
 
 
 class _OwnLoss:
-    """A user's `(target, prediction) → losses`; a class so that it can travel to workers."""
+    """A custom loss `(target, prediction) → losses`. A class can be sent to workers."""
 
     def __init__(self, function: Callable[[Array, Array], Array]) -> None:
         self.function = function
@@ -168,13 +168,13 @@ class _OwnLoss:
 
 
 def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) -> Loss:
-    """Return the loss that a name, a callable or None stands for.
+    """Return the loss for a name, a callable or None.
 
     Parameters
     ----------
     loss : str, callable or None
         None means `zero_one` for classification and `squared` for regression. A callable
-        `(target, prediction) → losses` is given predicted labels or values.
+        `(target, prediction) → losses` receives predicted labels or values.
     task : {"classification", "regression"}
     """
     known = CLASSIFICATION if task == "classification" else REGRESSION
@@ -194,16 +194,16 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
 
 
 def named_loss(loss: Any) -> Loss | None:
-    """Return the loss of a name, whatever the task; None for anything else."""
+    """Return the loss with this name, for either task; None for anything else."""
     known = {**CLASSIFICATION, **REGRESSION}
     return known.get(loss) if isinstance(loss, str) else None
 
 
 def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
-    """Return the task of a model that does not say its own, from the loss or else the target.
+    """Infer the task of a model from the loss or, failing that, from the target.
 
-    Words, truth values and two distinct values are classes, fractional numbers are values; with
-    more whole numbers than two, which could be either, the user has to name a loss.
+    Strings, booleans and two distinct values are classes; fractional numbers are values. More than
+    two whole numbers could be either, so the user has to name a loss.
     """
     if isinstance(loss, str) and loss in CLASSIFICATION:
         return "classification"
@@ -215,23 +215,23 @@ def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
         return "regression"
     raise InputError(
         f"target {target.name!r} has {target.nunique()} whole numbers, which could be classes or "
-        f"values, and the model does not say. Give loss= one of {list(CLASSIFICATION)} for classes, "
+        f"values, and the model does not say which. Give loss= one of {list(CLASSIFICATION)} for classes, "
         f"or one of {list(REGRESSION)} for values."
     )
 
 
 def are_fractional(numbers: Array) -> bool:
-    """Return whether some numbers cannot be classes: fractions, or beyond all whole numbers."""
+    """Return whether any number is fractional, or too large to be exact, and so no class."""
     if numbers.dtype.kind != "f":
         return numbers.dtype.kind == "c"
     return bool(((numbers != np.round(numbers)) | (np.abs(numbers) > LARGEST_WHOLE)).any())
 
 
 def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
-    """Return the loss of the best constant prediction, the least a model must beat.
+    """Return the loss of the best constant prediction, which a model must beat.
 
-    The most frequent label, the class shares, the mean or the median, as the loss asks; None for
-    a loss whose best constant is not known, such as a user's own.
+    The constant is the most frequent label, the class shares, the mean or the median, depending on
+    the loss. None if the best constant is not known, as for a custom loss.
     """
     if isinstance(loss.per_row, _OwnLoss):
         return None
@@ -251,8 +251,8 @@ def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
 def loss_ceiling(loss: Loss, target: Array) -> float | None:
     """Return the largest mean loss of predictions inside the range of a numeric target.
 
-    Every row is predicted by the end of the range that is farther from it. None for losses other
-    than `squared` and `absolute`, whose `bound` says what there is to say.
+    Each row is predicted by the end of the range that is farther from it. None for losses other
+    than `squared` and `absolute`; see their `bound`.
     """
     if loss.name not in REGRESSION or loss.per_row is not REGRESSION[loss.name].per_row:
         return None

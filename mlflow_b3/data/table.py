@@ -1,4 +1,4 @@
-"""A table in: read, checked with all problems named at once, digested."""
+"""Read a table, check it, report all problems at once, and compute its digest."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,27 +16,26 @@ from mlflow_b3.data.losses import are_fractional
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.results import Finding, Result, percent, shortened
 
-# --- Copies of some rows of a table: one each, in the layout that learners read rows from
+# --- Copies of rows, in the memory layout that learners read
 
 #: Bytes up to which a table may be copied once more.
 SMALL = 32 * 2**20
-#: Bytes of the rows that are copied at a time, so that they stay in the processor's cache.
-AT_A_TIME = 2**20
-NUMBERS = "biuf"
+#: Bytes that are copied at a time. They fit the processor's cache.
+BLOCK = 2**20
+NUMERIC_KINDS = "biuf"
 
 
 class RowCopies:
-    """Takes rows of features.
+    """Copies rows of features.
 
-    Rows of large tables with numbers of one dtype, as DataFrame or array, are copied one after the
-    other in memory (C order): scikit-learn's linear models ask for that, and would otherwise copy
-    once more. All other tables are left to their own way of taking rows, and keep their dtypes and
-    categories.
+    Rows of a large DataFrame or array with one numeric dtype are copied in C order. scikit-learn's
+    linear models require that layout and would otherwise copy the rows again. Rows of other tables
+    are copied by pandas or NumPy, with their dtypes and categories.
 
     Parameters
     ----------
-    features : DataFrame, array, or anything with rows
-        It is not copied.
+    features : DataFrame, array, or anything that can be indexed by rows
+        It is not copied itself.
     """
 
     def __init__(self, features: Any) -> None:
@@ -58,26 +57,26 @@ class RowCopies:
             self._columns = list(features.T)
 
     def _number_dtype(self) -> np.dtype[Any] | None:
-        """Return the dtype of a table of numbers; None for others."""
+        """Return the dtype that all columns share if it is numeric, else None."""
         if self._frame:
             dtypes = set(self._features.dtypes)
             dtype = dtypes.pop() if len(dtypes) == 1 else None
         else:
             array = isinstance(self._features, np.ndarray) and self._features.ndim == 2
             dtype = self._features.dtype if array else None
-        return dtype if isinstance(dtype, np.dtype) and dtype.kind in NUMBERS else None
+        return dtype if isinstance(dtype, np.dtype) and dtype.kind in NUMERIC_KINDS else None
 
     def whole(self) -> Any:
-        """Return all rows in the layout of those that are taken; as they are where that is no copy."""
+        """Return all rows in the layout of `take`. Copy them only if the layout differs."""
         if self._columns is None:
             return self._features
         return self.take(np.arange(len(self._features)))
 
     def take(self, rows: NDArray[np.integer]) -> Any:
-        """Return some rows, in the given order."""
+        """Return a copy of these rows, in the given order."""
         frame = self._features
-        if self._values is not None:  # what pandas does, in a third of the time
-            taken = self._in_their_layout(self._values, rows)
+        if self._values is not None:  # same as pandas, in a third of the time
+            taken = self._take_like_pandas(self._values, rows)
             return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
         if self._columns is None:
             return (
@@ -85,18 +84,18 @@ class RowCopies:
                 if hasattr(self._features, "iloc")
                 else self._features[rows]
             )
-        taken = self._gathered(self._columns, rows)
+        taken = self._gather(self._columns, rows)
         if not self._frame:
             return taken
         return pd.DataFrame(taken, index=frame.index[rows], columns=frame.columns, copy=False)
 
-    def _in_their_layout(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
-        """Take rows as pandas would, down to their order in memory: sums of learners follow it."""
+    def _take_like_pandas(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+        """Copy rows with the memory order of pandas, which affects rounding in learners' sums."""
         return values[rows] if values.flags.c_contiguous else np.take(values.T, rows, axis=1).T
 
-    def _gathered(self, columns: Sequence[NDArray[Any]], rows: NDArray[np.integer]) -> NDArray[Any]:
+    def _gather(self, columns: Sequence[NDArray[Any]], rows: NDArray[np.integer]) -> NDArray[Any]:
         taken = np.empty((len(rows), len(columns)), dtype=self._dtype)
-        step = max(1, AT_A_TIME // (len(columns) * self._dtype.itemsize))
+        step = max(1, BLOCK // (len(columns) * self._dtype.itemsize))
         for start in range(0, len(rows), step):
             chosen, part = rows[start : start + step], taken[start : start + step]
             for place, column in enumerate(columns):
@@ -105,7 +104,7 @@ class RowCopies:
 
 
 def select_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return some columns; those of a table that is not small are not copied."""
+    """Return these columns. Columns of a large table are not copied."""
     if len(frame) * max(1, len(names)) * 8 <= SMALL:
         return frame[list(names)]
     places = frame.columns.get_indexer(pd.Index(names))
@@ -116,13 +115,13 @@ def select_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({name: frame[name] for name in names}, copy=False)
 
 
-# --- Tables in: read, given their cluster column, and fingerprinted
+# --- Read a table, add its cluster column, compute its digest
 
-#: What the cluster column is called when labels are given instead of its name.
+#: Name of the cluster column if labels are given instead of a column name.
 LABELLED = "cluster"
-#: Rows that are worked on at a time, where all at once would take as much memory as the table.
+#: Rows that are processed at a time to save memory.
 CHUNK = 100_000
-#: A large file is read in so many parts.
+#: A large file is read in this many parts.
 PARTS = 16
 
 
@@ -133,12 +132,13 @@ def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
     ----------
     data : DataFrame, path of a .csv or .parquet file, or an MLflow pandas dataset
     texts : sequence of str
-        Columns that hold text. Where a .csv file makes numbers of them, they are read again.
+        Columns that hold text. If pandas reads them from a .csv file as numbers, they are read
+        again.
     """
     if isinstance(data, pd.DataFrame):
         return data
     if isinstance(data, (str, Path)):
-        return _with_texts(Path(data), _read_file(Path(data)), texts)
+        return _restore_texts(Path(data), _read_file(Path(data)), texts)
     frame = getattr(data, "df", None)  # mlflow.data.PandasDataset
     if isinstance(frame, pd.DataFrame):
         return frame
@@ -151,14 +151,14 @@ def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
 def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
     """Return the table and the name of its cluster column.
 
-    Labels that are given as such become a column, and so does a level of the index that is named.
+    Labels become a new column. So does a named level of the index.
     """
     if isinstance(cluster, str):
         in_index = cluster not in frame.columns and cluster in frame.index.names
         return frame.reset_index(level=cluster) if in_index else frame, cluster
     if isinstance(cluster, pd.Series) and not cluster.index.equals(frame.index):
         raise InputError(
-            "cluster is a Series whose index is not that of the table, so that its labels may belong "
+            "cluster is a Series whose index differs from that of the table, so its labels may belong "
             "to other rows; give cluster.to_numpy() if they are in the order of the rows."
         )
     labels = np.asarray(getattr(cluster, "labels", cluster))
@@ -175,8 +175,8 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
     return labelled, name
 
 
-def _with_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
-    """Read columns of a .csv file again that are texts and became numbers: "007" became 7."""
+def _restore_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    """Read text columns of a .csv file again that became numbers, such as "007" read as 7."""
     numbers = [
         name
         for name in texts
@@ -192,10 +192,12 @@ def _read_file(path: Path) -> pd.DataFrame:
     readers = {".csv": pd.read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise InputError(f"data={str(path)!r} has an unknown ending; use one of {list(readers)}.")
+        raise InputError(
+            f"data={str(path)!r} has an unknown file extension; use one of {list(readers)}."
+        )
     if not path.is_file():
         raise InputError(
-            f"data={str(path)!r} is not a file here (the current folder is {str(Path.cwd())!r})."
+            f"data={str(path)!r} is not a file (the current folder is {str(Path.cwd())!r})."
         )
     try:
         return reader(path)  # type: ignore[no-any-return, operator]
@@ -204,7 +206,7 @@ def _read_file(path: Path) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    """Read a file, a large one some columns at a time: all at once would take three times its size."""
+    """Read a file. Read a large one in parts: at once it would take three times its size."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow import parquet
 
@@ -213,7 +215,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     names = parquet.read_schema(path).names
     groups = [names[first::PARTS] for first in range(min(PARTS, len(names)))]
     if len(set(names)) < len(names) or any("." in name for name in names):
-        return pd.read_parquet(path)  # which column a name stands for is not plain
+        return pd.read_parquet(path)  # column names are ambiguous
     parts = [pd.read_parquet(path, columns=group) for group in groups]
     pyarrow.default_memory_pool().release_unused()
     columns = {str(name): part[name] for part in parts for name in part.columns}
@@ -225,15 +227,15 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def digest_table(frame: pd.DataFrame) -> str:
-    """Return 36 hexadecimal digits over names, dtypes, values and their order.
+    """Return a digest of 36 hexadecimal digits over names, dtypes, values and their order.
 
-    The row labels do not count. 36 is the longest digest that MLflow stores.
+    Row labels are ignored. 36 is the longest digest that MLflow stores.
     """
     sha = hashlib.sha256()
     for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
         sha.update(f"{name}\x1f{dtype}\x1e".encode())
-    # pandas hashes row by row, but what it takes the values of an Arrow column for depends on
-    # whether any of all its rows is missing
+    # pandas hashes row by row, but how it converts an Arrow column depends on whether any of its
+    # rows is missing
     arrow = any(isinstance(dtype, pd.ArrowDtype) for dtype in frame.dtypes)
     step = len(frame) if arrow else CHUNK
     for start in range(0, len(frame), max(1, step)):
@@ -245,37 +247,35 @@ def digest_table(frame: pd.DataFrame) -> str:
     return sha.hexdigest()[:36]
 
 
-# --- What follows from a table alone: its clusters, and the findings that need no refit
+# --- Findings about a table that need no refit
 
-#: Share of the rows with mates above which a feature counts as the name of a cluster.
+#: A feature identifies clusters if it does so for this share of the rows that have mates.
 IDENTIFYING = 0.9
-#: With fewer values than this a feature names no clusters.
-FEWEST_NAMES = 10
-
-
-#: Share of the rows that one feature must classify right to give away the target.
+#: A feature with fewer distinct values does not identify clusters.
+FEWEST_IDENTIFIERS = 10
+#: A feature gives away the target if it alone classifies this share of the rows correctly.
 GIVEN_AWAY = 0.999
-#: The same does not count where a constant answer is right more often than this.
+#: `GIVEN_AWAY` is not applied if the best constant is correct for more than this share.
 BEST_CONSTANT = 0.99
-#: Correlation with a numeric target from which on a feature gives it away.
+#: A feature gives away a numeric target from this correlation on.
 CORRELATION = 0.9999
-#: Targets with more values than this have no thresholds; numeric ones are correlated instead.
+#: Numeric targets with more values are tested by correlation instead of thresholds.
 MOST_CLASSES = 20
-#: How likely chance may make a finding about the target or about copies, in one table.
+#: Error probability, per table, of a finding about the target or about copies.
 CHANCE = 0.001
-#: Values per row up to which the value itself may decide: ten rows share one, on average.
+#: Up to this many distinct values per row, the value itself may classify: ten rows share one.
 FEW_VALUES = 0.1
 #: Rows of a sample that rules out most features before all rows are sorted.
 SAMPLE = 4000
-#: Share of the rows, or correlation, in a sample that is worth a closer look.
+#: Share of the rows, or correlation, from which a feature is examined on all rows.
 ROUGHLY = 0.99
-#: Share of the clusters that must be copies. Fewer hardly move a score.
+#: Smallest share of copied clusters to report. Fewer hardly change a score.
 COPIED = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFacts(Result):
-    """What a table shows before any refit.
+    """Facts about a table, before any refit.
 
     Attributes
     ----------
@@ -294,12 +294,12 @@ class TableFacts(Result):
 def table_facts(
     features: pd.DataFrame, target: NDArray[Any], clusters: NDArray[np.intp]
 ) -> TableFacts:
-    """Return what features, target and clusters show before any refit.
+    """Return the facts about features, target and clusters, before any refit.
 
     Parameters
     ----------
     features : DataFrame
-        The columns that the model is given.
+        The columns that the model receives.
     target : array
     clusters : array of int
         The cluster of each row as a whole number from 0, without gaps.
@@ -319,8 +319,8 @@ def _findings(
     clusters: NDArray[np.intp],
     sizes: NDArray[np.intp],
 ) -> list[Finding]:
-    found = []
-    outcome = _Outcome(target, clusters)
+    findings = []
+    outcome = _Target(target, clusters)
     rows = _hashes(pd.Series(target, copy=False))
     names, revealing = [], []
     distinct: dict[str, int] = {}
@@ -330,7 +330,7 @@ def _findings(
     for name, column in features.items():
         name = str(name)
         hashes = _hashes(column)
-        rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashes  # the order of columns matters
+        rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashes  # sensitive to the order of columns
         if not is_plain(column):
             continue
         names.append(name)
@@ -346,92 +346,92 @@ def _findings(
     if constant or repeated:
         parts = [f"constant: {shortened(constant)}"] if constant else []
         parts += [f"same values as an earlier column: {shortened(repeated)}"] if repeated else []
-        found.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
+        findings.append(Finding(code="B309", message="; ".join(parts) + ". They are kept."))
     missing = {name: count for name, count in missing.items() if count}
     if missing:
-        found.append(
+        findings.append(
             Finding(
                 code="B310",
-                message=f"missing values are passed to the learner as they are: {missing}.",
+                message=f"missing values are passed to the learner unchanged: {missing}.",
             )
         )
     mates = int(sizes[sizes > 1].sum())
     identifying = [
         name
-        for name in names  # d distinct values of n leave at most 2(n-d) rows with a value in common
+        for name in names  # d distinct values of n: at most 2(n-d) rows share a value
         if 2 * (len(features) - distinct[name]) >= IDENTIFYING * (mates - missing.get(name, 0))
         and _identifies(features[name], clusters, sizes)
     ]
     if identifying:
-        found.append(
+        findings.append(
             Finding(
                 code="B323",
                 message=f"{shortened(identifying)}: values repeat within a cluster and hardly ever "
-                "between clusters, as a name or a telephone number does. They tell nothing about "
+                "between clusters, as those of a name or a telephone number. They say nothing about "
                 "new clusters and let the learner recognise known ones; consider leaving them out.",
             )
         )
     singles = int((sizes == 1).sum())
     if 2 * singles > len(sizes):
-        found.append(
+        findings.append(
             Finding(
                 code="B311",
-                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows tell "
-                "nothing about dependency within clusters.",
+                message=f"{singles} of {len(sizes)} clusters have a single row. Such rows say "
+                "nothing about dependence within clusters.",
             )
         )
     if revealing:
-        found.append(
+        findings.append(
             Finding(
                 code="B343",
-                message=f"{shortened(revealing)}: the value of one such feature alone says what the target "
-                "is. Check that it is known before the target is; leave it out if it is recorded "
+                message=f"{shortened(revealing)}: the value of one such feature alone determines the "
+                "target. Check that it is known before the target is; leave it out if it is recorded "
                 "later or derived from the target.",
             )
         )
     copies = _copies(rows, clusters)
     if copies is not None:
-        found.append(
+        findings.append(
             Finding(
                 code="B344",
                 message=f"{percent(copies)} of the rows equal a row of another cluster in all features "
                 "and in the target, more than chance explains. Either rows were copied under new ids, "
-                "or one cluster has several ids. Remove the copies, or give them one id, and audit "
+                "or one cluster has several ids. Remove the copies or give them one id, then audit "
                 "again.",
             )
         )
-    return found
+    return findings
 
 
-class _Outcome:
+class _Target:
     """The target, prepared once for all features.
 
-    One feature gives away the target if its value alone says what the target is. A target with at
-    most `MOST_CLASSES` values, or one that is no number, is a set of classes, and one of these holds:
+    A feature gives away the target if its value alone determines the target. A target with at most
+    `MOST_CLASSES` values, or one that is not numeric, is a set of classes. There are two tests:
 
-    - The value of the feature decides. Each row is classified by the majority of the rows of *other*
-      clusters with the same value, or by the most frequent class of all where there are none. This
-      finds copies of the target under any coding, also with several codes for a class. A name or a
-      row number decides nothing: no other cluster has the same value. Missing is a value. A feature
-      with more than `FEW_VALUES` values per row is not judged in this way: where rows were copied,
-      its values would decide because they name the copies.
-    - For numbers and dates, thresholds decide: the axis is cut into one interval for each class at
-      most. Rows without a value are classified together.
+    - By value. Each row is classified by the majority of the rows of *other* clusters with the same
+      value or, if there are none, by the most frequent class. This detects copies of the target
+      under any coding, even with several codes per class. A name or a row number classifies nothing:
+      no other cluster has the same value. Missing counts as a value. Features with more than
+      `FEW_VALUES` values per row are not tested: if rows were copied, their values would identify
+      the copies and so classify them.
+    - By thresholds, for numbers and dates. The axis is cut into at most one interval per class. Rows
+      without a value are classified together.
 
-    Either must classify all rows right, or `GIVEN_AWAY` of them where the best constant is right on
-    `BEST_CONSTANT` at most: a tenth of the constant's errors, at the least.
+    One of the two must classify all rows correctly. A share of `GIVEN_AWAY` suffices if the best
+    constant is correct for `BEST_CONSTANT` at most; this is a tenth of the constant's errors or less.
 
     A numeric target with more values is given away by a Pearson or Spearman correlation of
-    `CORRELATION`: what is left unexplained is 0.0002 of the variance, less than the rounding of most
+    `CORRELATION`. This leaves 0.0002 of the variance unexplained, less than the rounding of most
     measurements.
 
-    In small tables a feature may do all this by chance. Rows of one cluster may be alike, so a
-    cluster counts once for each class that it has. If N such units have the class sizes n_1, …, n_k
-    and the target were shuffled among them, all N! / (n_1! … n_k!) arrangements would be equally
-    likely, and a rule with F possible forms that errs on m units fits at most
-    F · C(N, m) · (k - 1)^m of them. F is k^d for a feature of d values, and C(d + k - 1, k - 1) · k! · k
-    for thresholds and a class for missing values. The quotient, times the number of features, must not exceed `CHANCE`. For
-    correlations at least ten units are needed: 2 / 10! is the chance that their order agrees.
+    In small tables a feature may pass these tests by chance. Rows of one cluster may be alike, so a
+    cluster counts once for each of its classes. If N such units have the class sizes n_1, …, n_k and
+    the target is shuffled among them, all N! / (n_1! … n_k!) arrangements are equally likely. A rule
+    with F possible forms that errs on m units fits at most F · C(N, m) · (k - 1)^m of them. F is k^d
+    for a feature with d values, and C(d + k - 1, k - 1) · k! · k for thresholds with a class for
+    missing values. The quotient, times the number of features, must not exceed `CHANCE`. Correlations
+    need at least ten units: the probability that their order agrees is 2 / 10!.
     """
 
     def __init__(self, target: NDArray[Any], clusters: NDArray[np.intp]) -> None:
@@ -469,21 +469,21 @@ class _Outcome:
             return True
         n = len(codes)
         k = self.n_classes
-        if n_values <= FEW_VALUES * n and self._may_decide(codes, n_values):
-            errors = n - self._right_by_value(codes, n_values)
+        if n_values <= FEW_VALUES * n and self._may_classify(codes, n_values):
+            errors = n - self._correct_by_value(codes, n_values)
             if self._is_enough(errors, n_values * np.log(k), n_features):
                 return True
         if numbers is None or k > MOST_CLASSES:
             return False
         some = numbers[self.sample]
-        if self._right_by_thresholds(some, self.codes[self.sample]) < ROUGHLY * len(some):
+        if self._correct_by_thresholds(some, self.codes[self.sample]) < ROUGHLY * len(some):
             return False
         log_forms = float(gammaln(n_values + k) - gammaln(n_values + 1) + 2 * np.log(k))
-        errors = n - self._right_by_thresholds(numbers, self.codes)
+        errors = n - self._correct_by_thresholds(numbers, self.codes)
         return self._is_enough(errors, log_forms, n_features)
 
-    def _may_decide(self, codes: NDArray[np.intp], n_values: int) -> bool:
-        """Return whether the majorities of each value come near enough to look closer."""
+    def _may_classify(self, codes: NDArray[np.intp], n_values: int) -> bool:
+        """Return whether the majority class of each value classifies enough rows to test further."""
         n, k = len(codes), self.n_classes
         if n_values * k > 10 * n:
             return 2 * k <= n
@@ -504,8 +504,8 @@ class _Outcome:
         log_chance = np.log(n_features) + log_forms + log_misses - self.log_arrangements
         return bool(log_chance <= np.log(CHANCE))
 
-    def _right_by_value(self, codes: NDArray[np.intp], n_values: int) -> int:
-        """Count the rows that others of their value, in other clusters, classify right."""
+    def _correct_by_value(self, codes: NDArray[np.intp], n_values: int) -> int:
+        """Count rows that are classified correctly by rows of other clusters with the same value."""
         k = self.n_classes
         _, where = np.unique(codes.astype(np.int64) * k + self.codes, return_inverse=True)
         counts = np.bincount(where)
@@ -525,11 +525,11 @@ class _Outcome:
         decided = np.where(others == 0, self.codes == self.majority, 2 * for_class > others)
         return int(decided.sum())
 
-    def _right_by_thresholds(self, numbers: NDArray[np.float64], codes: NDArray[np.intp]) -> int:
-        """Count the rows that the best thresholds on a number classify right.
+    def _correct_by_thresholds(self, numbers: NDArray[np.float64], codes: NDArray[np.intp]) -> int:
+        """Count the rows that the best thresholds on a number classify correctly.
 
-        The classes follow each other in the order of their medians. `best[i]` is the number of rows
-        right among the first i values if the class at hand is the last one so far.
+        Classes are ordered by their medians. `best[i]` is the number of correct rows among the
+        first i values if the current class is the last one used.
         """
         k = self.n_classes
         known = ~np.isnan(numbers)
@@ -573,7 +573,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Return the absolute correlation; 0 where one of the two does not vary."""
+    """Return the absolute correlation; 0 if one of the two is constant."""
     with np.errstate(all="ignore"):
         x, y = x / (np.abs(x).max() or 1.0), y / (np.abs(y).max() or 1.0)
         x, y = x - x.mean(), y - y.mean()
@@ -582,7 +582,7 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def _as_numbers(column: "pd.Series[Any]") -> NDArray[np.float64] | None:
-    """Return numbers, truth values and times as floating-point numbers; None for anything else."""
+    """Return numbers, booleans and times as floats; None for anything else."""
     kinds = pd.api.types
     if kinds.is_datetime64_any_dtype(column) or kinds.is_timedelta64_dtype(column):
         numbers = column.astype("int64").to_numpy(dtype=float)
@@ -593,13 +593,13 @@ def _as_numbers(column: "pd.Series[Any]") -> NDArray[np.float64] | None:
 
 
 def _copies(rows: NDArray[np.uint64], clusters: NDArray[np.intp]) -> float | None:
-    """Return the share of rows that equal a row of another cluster; None where chance explains it.
+    """Return the share of rows that equal a row of another cluster; None if chance explains it.
 
-    In tables of few columns with few values rows are equal by chance, and how often depends on all
-    columns together. What chance looks like is still known. Represent each of the K clusters by one
-    of its rows, the one with the smallest hash, which is the same row for a cluster and its copy.
-    Without copies the representatives are independent draws from one distribution. If it gives a row
-    the probability p_g, the expected number of rows that represent exactly r clusters is
+    In tables with few columns and few values, rows are equal by chance. How often depends on all
+    columns together, but a bound is known. Represent each of the K clusters by its row with the
+    smallest hash, which is the same row for a cluster and its copy. Without copies the
+    representatives are independent draws from one distribution. If a row has the probability p_g,
+    the expected number of rows that represent exactly r clusters is
 
         E N_r = C(K, r) · Σ_g p_g^r (1 - p_g)^(K - r).
 
@@ -607,11 +607,11 @@ def _copies(rows: NDArray[np.uint64], clusters: NDArray[np.intp]) -> float | Non
 
         (E N_r)² <= a_r · E N_(r-1) · E N_(r+1),   a_r = (r + 1)(K - r + 1) / (r (K - r)),
 
-    whatever the p_g. Where pairs occur by chance, single rows and triples do too. Copies violate
-    this: if all clusters are copied once there are pairs and nothing else. A violation counts if it
-    is beyond the noise of all three counts (Poisson limits, each with the error probability
-    `CHANCE`), and if it concerns at least `COPIED` of the clusters. In a table without chance
-    repetitions that finds a copied share of about 4 / sqrt(K).
+    for all p_g. If pairs occur by chance, single rows and triples do too. Copies violate this: if
+    each cluster is copied once, there are pairs and nothing else. A violation is reported if it
+    exceeds the noise of all three counts (Poisson limits, each with the error probability `CHANCE`)
+    and concerns at least `COPIED` of the clusters. In a table without chance repetitions this detects
+    a copied share of about 4 / sqrt(K).
     """
     order = np.lexsort((rows, clusters))
     starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
@@ -628,7 +628,7 @@ def _copies(rows: NDArray[np.uint64], clusters: NDArray[np.intp]) -> float | Non
 
 
 def _exceeds_chance(times: NDArray[np.intp], n_clusters: int) -> bool:
-    """Return whether rows occur exactly r times too often for some r; `times[r]` says how often."""
+    """Return whether, for some r, too many rows occur exactly r times; `times[r]` counts them."""
     r = np.arange(2, min(len(times), n_clusters))
     padded = np.append(times, 0)
     allowed = (r + 1) * (n_clusters - r + 1) / (r * (n_clusters - r))
@@ -651,17 +651,17 @@ def _at_least(count: NDArray[np.intp]) -> NDArray[np.float64]:
 def _identifies(
     column: "pd.Series[Any]", clusters: NDArray[np.intp], sizes: NDArray[np.intp]
 ) -> bool:
-    """Return whether a feature's values repeat within clusters but hardly between them.
+    """Return whether values of a feature repeat within clusters but hardly between them.
 
-    Two clusters may share a value: linkage may have split one in two.
+    Two clusters may share a value: record linkage may have split one cluster in two.
     """
     values, _ = pd.factorize(column, use_na_sentinel=True)
-    if values.max() + 1 < FEWEST_NAMES:
+    if values.max() + 1 < FEWEST_IDENTIFIERS:
         return False
     judged = (values >= 0) & (sizes[clusters] > 1)
     repeated = np.bincount(values[values >= 0]) > 1
     if not judged.any() or repeated[values[judged]].mean() < IDENTIFYING:
-        return False  # told from the values alone, as for measurements: they hardly repeat at all
+        return False  # hardly any value repeats, as for measurements
     known = values >= 0
     pairs, where, counts = np.unique(
         values[known].astype(np.int64) * len(sizes) + clusters[known],
@@ -669,35 +669,35 @@ def _identifies(
         return_counts=True,
     )
     owners = np.bincount(pairs // len(sizes))
-    told = (counts[where] > 1) & (owners[values[known]] <= 2)
-    return bool(told[judged[known]].mean() >= IDENTIFYING)
+    identified = (counts[where] > 1) & (owners[values[known]] <= 2)
+    return bool(identified[judged[known]].mean() >= IDENTIFYING)
 
 
 def is_plain(column: "pd.Series[Any]") -> bool:
-    """Return whether a column holds single values, not lists or arrays."""
+    """Return whether a column holds scalars, not lists or arrays."""
     return column.dtype != object or bool(column.map(pd.api.types.is_hashable).all())
 
 
 def _hashes(column: "pd.Series[Any]") -> NDArray[np.uint64]:
-    """Return a number for each value that equal values share."""
+    """Return a hash for each value. Equal values have equal hashes."""
     try:
         hashes = pd.util.hash_pandas_object(column, index=False)
-    except (TypeError, ValueError):  # objects of several kinds, or lists
+    except (TypeError, ValueError):  # mixed types, or lists
         hashes = pd.util.hash_pandas_object(column.map(repr), index=False)
     return np.asarray(hashes, dtype=np.uint64)
 
 
-# --- What is wrong with the columns of a table, in words that say what to do about it
+# --- Check the columns of a table
 
 MINIMUM_ROWS = 20
-#: What notes about dtypes have in common.
+#: Part of all notes about dtypes, by which findings recognise them.
 IN_TABLE = "in the table, and"
 
 
 def require_names(**arguments: object) -> None:
-    """Raise an `InputError` for what cannot be the name of a column; None stands for no column."""
+    """Raise an `InputError` unless each argument is a string or None, which means no column."""
     problems = [
-        f"{argument}={value!r} must be the name of a column, as text."
+        f"{argument}={value!r} must be the name of a column, as a string."
         for argument, value in arguments.items()
         if value is not None and not isinstance(value, str)
     ]
@@ -706,10 +706,10 @@ def require_names(**arguments: object) -> None:
 
 
 def shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]:
-    """Say which columns are not there, or that there are too few rows."""
+    """Return problems with missing columns and with the number of rows."""
     columns = [str(name) for name in frame.columns]
     doubled = sorted({name for name in columns if columns.count(name) > 1})
-    if doubled:  # everything below would be ambiguous
+    if doubled:  # the checks below would be ambiguous
         raise InputError(f"data: column names {doubled} occur more than once; rename or drop them.")
     problems = []
     for argument, name in (("target", target), ("cluster", cluster)):
@@ -721,12 +721,14 @@ def shape_problems(frame: pd.DataFrame, target: str, cluster: str) -> list[str]:
     if target == cluster:
         problems.append(f"target and cluster are the same column, {target!r}.")
     if len(frame) < MINIMUM_ROWS:
-        problems.append(f"{len(frame)} rows are too few to audit; {MINIMUM_ROWS} is the least.")
+        problems.append(
+            f"{len(frame)} rows are too few to audit; at least {MINIMUM_ROWS} are needed."
+        )
     return problems
 
 
 def target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
-    """Say why the target cannot be predicted."""
+    """Return problems with the target."""
     if target not in frame.columns:
         return []
     values = frame[target]
@@ -755,7 +757,7 @@ def target_problems(frame: pd.DataFrame, target: str, task: str) -> list[str]:
 
 
 def cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
-    """Say why the cluster ids cannot be used."""
+    """Return problems with the cluster ids."""
     if cluster not in frame.columns:
         return []
     if not is_plain(frame[cluster]):
@@ -764,17 +766,17 @@ def cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
     if missing:
         return [
             f"cluster {cluster!r} is missing in {missing} rows; give each such row an id of its "
-            "own if nothing is known about it, or drop the rows."
+            "own if its cluster is unknown, or drop the rows."
         ]
     if frame[cluster].nunique() == 1:
-        return [f"cluster {cluster!r} has one value only; at least two clusters are needed."]
+        return [f"cluster {cluster!r} has a single value; at least two clusters are needed."]
     return []
 
 
 def _column(
     frame: pd.DataFrame, argument: str, name: str, problems: list[str], hint: str = ""
 ) -> "pd.Series[Any] | None":
-    """Return the column that an argument names; note a problem where it is not there."""
+    """Return the column that an argument names. If it is missing, add a problem."""
     if name in frame.columns:
         return frame[name]
     columns = [str(column) for column in frame.columns]
@@ -783,7 +785,7 @@ def _column(
 
 
 def _floats(column: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Return a column as numbers, NaN where it holds none."""
+    """Return a column as floats; all NaN if it is not numeric."""
     try:
         return column.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError):
@@ -791,7 +793,7 @@ def _floats(column: "pd.Series[Any]") -> NDArray[np.float64]:
 
 
 def read_weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
-    """Return the sample weights; note a problem where they are none."""
+    """Return the sample weights. If they are not valid, add a problem."""
     column = _column(frame, "sample_weight", name, problems)
     if column is None:
         return None
@@ -805,7 +807,7 @@ def read_weights(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray
 
 
 def read_ids(frame: pd.DataFrame, row_id: str | None, problems: list[str]) -> NDArray[Any]:
-    """Return the ids of the rows: those of a column, or the table's index."""
+    """Return the row ids: a column, or the index of the table."""
     column = None if row_id is None else _column(frame, "row_id", row_id, problems)
     if column is None:
         return frame.index.to_numpy()
@@ -820,7 +822,7 @@ def read_ids(frame: pd.DataFrame, row_id: str | None, problems: list[str]) -> ND
 
 def read_matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray[np.float64] | None:
     """Return, for each row, the probability that its cluster id is right."""
-    hint = " Tables of pairs are given as DataFrame or as a .csv or .parquet file."
+    hint = " Give a table of pairs as a DataFrame or as a .csv or .parquet file."
     column = _column(frame, "match_probability", name, problems, hint)
     if column is None:
         return None
@@ -835,14 +837,14 @@ def read_matches(frame: pd.DataFrame, name: str, problems: list[str]) -> NDArray
 
 
 def value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Say which features hold what no learner takes."""
+    """Return problems with feature values that no learner accepts."""
     problems = []
     for name in names:
         column = frame[name]
         if not is_plain(column):
-            problems.append(f"feature {name!r} holds lists or arrays; give them columns instead.")
+            problems.append(f"feature {name!r} holds lists or arrays; split them into columns.")
         if pd.api.types.is_complex_dtype(column):
-            problems.append(f"feature {name!r} holds complex numbers; give their parts as columns.")
+            problems.append(f"feature {name!r} holds complex numbers; split them into columns.")
         if pd.api.types.is_float_dtype(column):
             infinite = int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
             if infinite:
@@ -851,17 +853,17 @@ def value_problems(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 
 def is_text(dtype: str) -> bool:
-    """Return whether a dtype of a signature stands for text."""
+    """Return whether a dtype of a signature means text."""
     return dtype in ("object", "str", "string")
 
 
 def as_categories(
     features: pd.DataFrame, categories: Mapping[str, tuple[Any, ...]], notes: list[str]
 ) -> pd.DataFrame:
-    """Return features with the categories that the model was trained on; note those changed.
+    """Restore the categories that the model was trained on. Add a note for each changed column.
 
-    Files of text do not keep categories, and learners that tell categories by their dtype would take
-    the column for another one. Columns of numbers stay as they are.
+    Text files do not store categories, and some learners recognise categories by their dtype.
+    Numeric columns are left unchanged.
     """
     changed = {}
     for name, known in categories.items():
@@ -881,16 +883,16 @@ def _with_columns(features: pd.DataFrame, changed: Mapping[str, Any]) -> pd.Data
     if not changed:
         return features
     columns = {name: changed.get(str(name), features[name]) for name in features.columns}
-    return pd.DataFrame(columns, copy=False)  # as they are, not once more
+    return pd.DataFrame(columns, copy=False)  # without another copy
 
 
 def cast_features(
     features: pd.DataFrame, dtypes: Mapping[str, str], problems: list[str], notes: list[str]
 ) -> pd.DataFrame:
-    """Return features with the dtypes of the model's signature; note those that cannot have them.
+    """Cast features to the dtypes of the model's signature. Add a problem if that is impossible.
 
-    A signature knows no categories: it calls them text, or numbers. Columns that are categories in the
-    table stay so, because learners may tell categories by their dtype.
+    A signature has no categories: it calls them text or numbers. Categorical columns of the table
+    are left unchanged, because some learners recognise categories by their dtype.
     """
     changed = {}
     for name, dtype in dtypes.items():
@@ -904,7 +906,7 @@ def cast_features(
             continue
         if is_text(dtype) and _became_numbers(features[name]):
             problems.append(
-                f"feature {name!r} has dtype {features[name].dtype}, but was text in training. Texts "
+                f"feature {name!r} has dtype {features[name].dtype}, but was text in training. Strings "
                 "such as '007' become numbers when a file is read: read it again with "
                 f"pd.read_csv(…, dtype={{{name!r}: str}}), or give the path of the file."
             )
@@ -923,12 +925,12 @@ def cast_features(
 
 
 def _became_numbers(column: "pd.Series[Any]") -> bool:
-    """Return whether a column holds numbers or truth values, not only missing texts."""
+    """Return whether a column holds numbers or booleans, not only missing values."""
     return pd.api.types.is_numeric_dtype(column) and bool(column.notna().any())
 
 
 def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
-    """Return whether a column means the same after a cast; float32 may round."""
+    """Return whether a cast kept the values of a column. Rounding to float32 is allowed."""
     if pd.api.types.is_bool_dtype(after):
         return bool(before.isin([0, 1]).all())
     if pd.api.types.is_integer_dtype(after) and pd.api.types.is_numeric_dtype(before):
@@ -936,29 +938,29 @@ def _same_values(before: "pd.Series[Any]", after: "pd.Series[Any]") -> bool:
     return True
 
 
-# --- A table as an audit needs it: checked with all problems named at once, and taken apart
+# --- Check a table against a model and split it into features, target and clusters
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInputs:
-    """What a model wants to be given, as far as it says so.
+    """The inputs that a model expects, as far as it states them.
 
     Attributes
     ----------
     columns : tuple of str or None
-        Names of the feature columns in the model's order; None when it does not say.
+        Names of the feature columns in the model's order; None if it does not store them.
     dtypes : mapping of str to str
-        The dtype that the model's signature gives a column; of columns of text also the training
-        dataset that its run logged, where there is no signature.
+        The dtype of each column in the model's signature. Without a signature, the text columns of
+        the training dataset that its run logged.
     categories : mapping of str to tuple
-        The categories of columns that the fitted model knows as categorical.
+        The categories of the categorical columns of the fitted model.
     count : int or None
-        Number of features, known even for models trained on bare arrays.
+        Number of features, known even for models trained on arrays.
     as_array : bool
-        The model was trained on an array without column names and is given one again.
+        Whether the model was trained on an array without column names, and so expects one.
     anything : bool
-        A function of the user's takes whatever values, and all columns, or none, where those named
-        above are not there.
+        Whether any values are accepted, as for a user's own function. If `columns` are missing
+        from the table, it receives all columns.
     """
 
     columns: tuple[str, ...] | None = None
@@ -970,7 +972,7 @@ class ModelInputs:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns that held text in training."""
+        """Names of the columns that held text in training."""
         return tuple(name for name, dtype in (self.dtypes or {}).items() if is_text(dtype))
 
 
@@ -981,23 +983,23 @@ class AuditData:
     Attributes
     ----------
     features : pandas.DataFrame or numpy.ndarray
-        What the learner is trained on, one row per record.
+        The features, one row per record.
     target : numpy.ndarray
-        What it predicts.
+        The values or classes to predict.
     clusters : numpy.ndarray
         The cluster of each row as a whole number from 0.
     labels : sequence
-        The cluster id as it stood in the table, by that number.
+        The cluster id in the table, by that number.
     digest : str
-        36 characters that change with any value, name or order in the table.
+        A digest of 36 characters over the values, names and order of the table.
     ids : numpy.ndarray
-        The id of each row: from the column that was named for it, or the table's index.
+        The id of each row, from the column `row_id` or the index of the table.
     match_probability : numpy.ndarray or None
-        For each row, the probability that its cluster id is right, where a column holds it.
+        For each row, the probability that its cluster id is right, if a column holds it.
     weight : numpy.ndarray or None
         The sample weight of each row, for training; losses are not weighted.
     dtypes : tuple of str
-        How columns differ in type from what the model says of its training.
+        Notes on columns whose dtype differs from that of the training.
     """
 
     features: Any
@@ -1031,12 +1033,12 @@ class AuditData:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The cluster ids as texts, by their number."""
+        """The cluster ids as strings, by their number."""
         return tuple(map(str, self.labels))
 
     @property
     def rows_digest(self) -> str:
-        """16 digits that change with any target, cluster or order: what pairs of audits share."""
+        """A digest of 16 digits over target, clusters and order. Comparable audits share it."""
         numeric = np.issubdtype(self.target.dtype, np.number) or self.target.dtype == bool
         sha = hashlib.sha256(np.asarray(self.clusters, dtype="<i8").tobytes())
         for start in range(0, self.n_rows, CHUNK):
@@ -1046,11 +1048,11 @@ class AuditData:
         return sha.hexdigest()[:16]
 
     def take(self, rows: NDArray[np.integer]) -> Any:
-        """Return the features of some rows, in the given order, as one copy of them."""
+        """Return a copy of the features of these rows, in the given order."""
         return self._copies.take(rows)
 
     def as_taken(self) -> "AuditData":
-        """Return all rows as `take` would: learners that want another layout copy them no more."""
+        """Return all rows in the layout of `take`, which learners need not copy again."""
         return self.with_features(self._copies.whole())
 
     @cached_property
@@ -1058,11 +1060,11 @@ class AuditData:
         return RowCopies(self.features)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what the features give again: views of them would travel as copies."""
+        """Drop the cached row copies: their views of the features would be pickled as copies."""
         return {name: value for name, value in self.__dict__.items() if name != "_copies"}
 
     def with_features(self, features: Any) -> "AuditData":
-        """Return the same rows with their features in another form."""
+        """Return the same rows with other features."""
         return replace(self, features=features)
 
     def regrouped(self, groups: NDArray[np.intp]) -> "AuditData":
@@ -1085,26 +1087,26 @@ def prepare(
 ) -> AuditData:
     """Check a table against a model and split it into features, target and clusters.
 
-    Every problem with the columns is collected and reported in one `InputError`.
+    All problems with the columns are reported in one `InputError`.
 
     Parameters
     ----------
     frame : DataFrame
     target, cluster : str
-        Names of the target column and of the (noisy) cluster id column. They are features only
-        where the model's signature names them.
+        Names of the target column and of the (noisy) cluster id column. They are features only if
+        the model's signature names them.
     task : {"classification", "regression"}
     inputs : ModelInputs
         The columns, order and dtypes that the model was trained with.
     sample_weight : str, optional
-        Name of the column with sample weights; it is no feature.
+        Name of the column with sample weights. It is not a feature.
     row_id, match_probability : str, optional
-        Names of the columns with the ids of rows and with the probability that their cluster id is
-        right; they are no features.
+        Names of the columns with the row ids and with the probability that a cluster id is right.
+        They are not features.
     others : sequence of str
-        Further columns that are features only where the model names them.
+        Further columns that are features only if the model names them.
     used : sequence of str
-        Columns that the learner needs as features, whatever else they are.
+        Columns that the learner needs as features, even if they have another role.
     """
     frame = frame.copy(deep=False)
     frame.columns = frame.columns.map(str)
@@ -1164,9 +1166,9 @@ def _feature_names(
     if inputs.count is not None and inputs.count != len(others):
         problems.append(
             f"the model was trained on {inputs.count} unnamed features, but the table has "
-            f"{len(others)} columns beside target and cluster: {shortened(others)}. Keep just "
+            f"{len(others)} columns besides target and cluster: {shortened(others)}. Keep only "
             "the features, in the order of training."
         )
     if not others:
-        problems.append("there is no column beside target and cluster to predict from.")
+        problems.append("there is no column besides target and cluster to predict from.")
     return others

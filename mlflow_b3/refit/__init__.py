@@ -1,8 +1,8 @@
-"""How a logged model is trained again: one interface, one small file per flavour."""
+"""Train a logged model again: one interface, one file per flavour."""
 
+from mlflow_b3.errors import CannotRefit
 from mlflow_b3.refit.learner import (
     AuditedModel,
-    CannotRefit,
     FunctionPredictor,
     Learner,
     MethodPredictor,

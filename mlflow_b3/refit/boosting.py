@@ -1,4 +1,4 @@
-"""What boosted trees share: categories of words, and native boosters trained from parameters."""
+"""Shared by boosted trees: categories, and native boosters trained from their parameters."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,11 @@ from mlflow_b3.refit.learner import FunctionPredictor, Learner, MethodPredictor,
 from mlflow_b3.refit.sklearn import CloneLearner, library_of
 
 Array = NDArray[Any]
-#: The categories of a column, in the model's order; None where the model does not say.
+#: The categories of a column, in the model's order; None if the model does not store them.
 Categories = Mapping[str, Sequence[Any] | None]
-CODED = "its labels are coded 0, 1, … in sorted order, as this library wants them"
+CODED = "its labels are coded 0, 1, … in sorted order, as this library needs them"
 USE_TRAINER = "Give a trainer: a function (X, y, sample_ids) → predictor that trains it."
-
-
-#: How each library is asked for margins.
+#: Arguments of `predict` that return margins.
 MARGIN: dict[str, dict[str, Any]] = {
     "xgboost": {"output_margin": True},
     "lightgbm": {"raw_score": True},
@@ -30,14 +28,14 @@ MARGIN: dict[str, dict[str, Any]] = {
 
 
 def as_decision(margin: Any) -> Array:
-    """Return margins as decision values, which for two classes are one per row."""
+    """Return margins as decision values: one per row for two classes."""
     given = np.asarray(margin)
     two = given.ndim == 2 and given.shape[1] == 2
     return np.asarray(given[:, 1] - given[:, 0]) if two else given
 
 
 class MarginPredictor(MethodPredictor):
-    """Boosted trees with scikit-learn's methods, whose margins are decision values."""
+    """Boosted trees with scikit-learn's methods. Margins are their decision values."""
 
     def predict(self, kind: str, X: Any) -> Array:
         """Return predictions of one kind."""
@@ -54,9 +52,9 @@ class BoostedClone(CloneLearner):
     estimator : estimator
         With the parameters to train with.
     fitted : estimator, optional
-        The model as it was logged, where it is another.
+        The logged model, if it is another object.
     inputs : ModelInputs, optional
-        The columns it remembers.
+        The columns that the model expects.
     categories : mapping
         The columns with categories; see `with_categories`.
     arguments : mapping
@@ -91,20 +89,20 @@ class BoostedClone(CloneLearner):
 
 
 class BoosterLearner(Learner):
-    """Trains a native booster with the parameters and the rounds of the logged one.
+    """Trains a native booster with the parameters and rounds of the logged one.
 
     Parameters
     ----------
     booster : Booster
         The logged one.
     params : mapping
-        What to train with.
+        The training parameters.
     rounds : int
     kind : {"binary", "multiclass", "labels", "margin", "value", "either"}
-        What the objective makes the booster predict: a probability, one per class, labels, margins
-        of two classes, numbers; or a number from 0 to 1 that may stand for two classes.
+        What the booster predicts with its objective: one probability, one per class, labels, margins
+        of two classes, numbers, or a number from 0 to 1 that may be the probability of a class.
     n_classes : int
-        The number of classes it was trained for, where there are more than two.
+        The number of classes it was trained for, if there are more than two.
     inputs, categories, notes, stochastic
         See `Learner` and `with_categories`.
     """
@@ -143,7 +141,7 @@ class BoosterLearner(Learner):
 
     @abstractmethod
     def _functions(self, booster: Any) -> tuple[Callable[[Any], Array], Callable[[Any], Array]]:
-        """Return what gives a booster's outputs, and its margins, for some rows."""
+        """Return two functions of rows: a booster's outputs and its margins."""
 
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:  # noqa: ARG002 - as its base has it
         """Return the features with the categories that the model knows."""
@@ -164,7 +162,7 @@ class BoosterLearner(Learner):
         """Return the classes and each row's code among them."""
         native = np.arange(max(self._n_classes, 2))
         if target.dtype.kind in "iu" and np.isin(target, native).all():
-            return native, target  # the booster's own codes; a resample may lack one of them
+            return native, target  # the booster's own codes; a resample may lack some
         classes, codes = as_codes(target)
         if len(classes) > len(native):
             raise ModelError(
@@ -195,11 +193,11 @@ class BoosterLearner(Learner):
 
 
 def with_categories(X: Any, categories: Categories) -> Any:
-    """Return a table whose columns of categories have them in the order that a model knows.
+    """Return a table with categorical columns in the category order of a model.
 
-    A signature turns categories into words, and a file never had them. Categories that the model
-    never saw come last. Where the model does not say, they are those of the table, sorted; numbers
-    stay numbers then.
+    A signature turns categories into text, and text files have none. Categories that the model does
+    not know come last. If the model does not store its categories, those of the table are used, in
+    sorted order, and numeric columns are left unchanged.
     """
     if not isinstance(X, pd.DataFrame):
         return X

@@ -39,7 +39,7 @@ def learner(model: Any, source: Source) -> Learner:
     loss = _loss(model)
     if loss is not None and loss not in CLASSES + VALUES:
         raise ModelError(_unusable(loss))
-    # the classes train alike, and have a method for every kind of prediction
+    # these classes train identically and have a method for every kind of prediction
     if route == "parameters" and model.is_fitted():
         convert = catboost.to_classifier if loss in CLASSES else catboost.to_regressor
         model = convert(model)
@@ -56,7 +56,7 @@ class CatBoostLearner(BoostedClone):
         notes = []
         if fitted and model.get_cat_feature_indices():
             names = [model.feature_names_[number] for number in model.get_cat_feature_indices()]
-            notes.append(f"columns with categories, from the model itself: {', '.join(names)}")
+            notes.append(f"categorical columns, from the model itself: {', '.join(names)}")
         super().__init__(
             model,
             fitted=model if fitted else None,
@@ -67,7 +67,7 @@ class CatBoostLearner(BoostedClone):
 
 
 def _loss(model: Any) -> str | None:
-    """Return the name of the loss; None for an object that computes one."""
+    """Return the name of the loss; None for a custom loss object."""
     loss = model.get_params().get("loss_function")
     if loss is None:
         loss = model.get_all_params()["loss_function"] if model.is_fitted() else None
@@ -79,17 +79,16 @@ def _loss(model: Any) -> str | None:
 def _unusable(loss: str) -> str:
     if loss.startswith("PythonUserDefined"):
         return (
-            "the model was trained with a loss of one's own, which is not stored with it. "
-            + USE_TRAINER
+            "the model was trained with a custom loss, which is not stored with it. " + USE_TRAINER
         )
     return (
         f"loss_function={loss!r} is neither classification nor regression of one target, and has no "
-        f"loss per row that could be audited; those that have are {', '.join(CLASSES + VALUES)}."
+        f"loss per row that could be audited; use one of {', '.join(CLASSES + VALUES)}."
     )
 
 
 def _inputs(model: Any) -> ModelInputs:
     names = tuple(map(str, model.feature_names_))
-    if names == tuple(map(str, range(len(names)))):  # CatBoost numbers the columns of an array
+    if names == tuple(map(str, range(len(names)))):  # CatBoost's names for the columns of an array
         return ModelInputs(count=len(names), as_array=True)
     return ModelInputs(columns=names, count=len(names))

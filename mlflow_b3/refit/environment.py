@@ -1,4 +1,4 @@
-"""Audits in the environment that a model was logged with, as MLflow does it for scoring."""
+"""Run audits in the environment that a model was logged with, as MLflow does for scoring."""
 
 import os
 import re
@@ -21,23 +21,23 @@ from packaging.version import InvalidVersion, Version
 from mlflow_b3.errors import InputError, ModelError, choose
 from mlflow_b3.refit.loading import model_info
 
-# --- The requirements in the folder of a logged model: read, compared with ours, and added to
+# --- The requirements of a logged model: read, compared with ours, extended by ours
 
-#: A package pinned as conda writes it: name=version, perhaps with a build.
+#: A pinned package in conda's notation: name=version, optionally with a build.
 CONDA_PIN = re.compile(r"([\w.\-]+)\s*={1,2}\s*([\w.]+)(=\S+)?")
 
 
 class ModelRequirements:
-    """What a model was logged with, for one of MLflow's environment managers.
+    """The requirements of a logged model, for one of MLflow's environment managers.
 
     Parameters
     ----------
     folder : pathlib.Path
-        A copy of the model's folder, which may be changed.
+        A copy of the model's folder. It is modified.
     uri : str
-        What errors call the model.
+        The model in error messages.
     conda : bool
-        Whether conda.yaml counts, or python_env.yaml with requirements.txt.
+        Whether to use conda.yaml, or python_env.yaml with requirements.txt.
     """
 
     def __init__(self, folder: Path, uri: str, *, conda: bool) -> None:
@@ -50,12 +50,12 @@ class ModelRequirements:
             self._lists = self._content["dependencies"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
             raise ModelError(
-                f"model={uri!r} was logged without a usable {self._file.name}, which says what its "
-                f"environment is made of: {error}. Leave env_manager out."
+                f"model={uri!r} was logged without a usable {self._file.name}, which describes its "
+                f"environment: {error}. Leave env_manager out."
             ) from error
 
     def require_python(self, allowed: str) -> None:
-        """Raise an error if the model's Python is not one that this package runs on."""
+        """Raise an error if this package does not run on the model's version of Python."""
         python = self._pins().get("python") if self._conda else self._content.get("python")
         if python and Version(str(python)) not in SpecifierSet(allowed):
             raise ModelError(
@@ -64,7 +64,7 @@ class ModelRequirements:
             )
 
     def require_no_conflict(self, needed: Sequence[Requirement]) -> None:
-        """Raise an error that names every version that is pinned to one that we cannot use."""
+        """Raise an error that names all pinned versions that conflict with ours."""
         pins = self._pins()
         conflicts = []
         for ours in needed:
@@ -79,22 +79,22 @@ class ModelRequirements:
             )
 
     def add(self, needed: Sequence[Requirement]) -> None:
-        """Write our requirements next to those of the model."""
+        """Add our requirements to those of the model."""
         texts = [str(requirement) for requirement in needed]
         if self._conda:
-            within = [part for part in self._lists if isinstance(part, dict) and "pip" in part]
-            if within:
-                within[0]["pip"] += texts
+            pip = [part for part in self._lists if isinstance(part, dict) and "pip" in part]
+            if pip:
+                pip[0]["pip"] += texts
             else:
                 self._lists += ["pip", {"pip": texts}]
         else:
             self._lists += texts
-            # MLflow would install from the lock alone; requirements.txt says the same
+            # MLflow would install from the lock alone; requirements.txt has the same content
             (self._folder / "uv.lock").unlink(missing_ok=True)
         self._file.write_text(yaml.safe_dump(self._content), encoding="utf-8")
 
     def _pins(self) -> dict[str, str]:
-        """Return the exact versions that the model asks for, by name."""
+        """Return the exact versions that the model pins, by name."""
         pins: dict[str, str] = {}
         for line in self._lines():
             found = CONDA_PIN.fullmatch(line) if self._conda else None
@@ -107,10 +107,10 @@ class ModelRequirements:
     def _lines(self) -> Iterator[str]:
         for part in self._lists:
             for line in part.get("pip", []) if isinstance(part, dict) else [part]:
-                yield from self._expanded(str(line).strip())
+                yield from self._expand(str(line).strip())
 
-    def _expanded(self, line: str) -> Iterator[str]:
-        """Yield a requirement, or those of the file that a line such as `-r file` names."""
+    def _expand(self, line: str) -> Iterator[str]:
+        """Yield a requirement, or those in the file of a line such as `-r file`."""
         other = re.fullmatch(r"(?:-r|--requirement)[ =]?\s*(\S+)", line)
         if other is None:
             yield line
@@ -122,9 +122,9 @@ class ModelRequirements:
 def _pinned(line: str) -> Iterator[tuple[str, str]]:
     """Yield the name and version of a requirement such as `numpy==2.1`, if it is one."""
     try:
-        requirement = Requirement(line.split(" --")[0].rstrip("\\ "))  # hashes are of no interest
+        requirement = Requirement(line.split(" --")[0].rstrip("\\ "))  # without hashes
     except InvalidRequirement:
-        return  # options, addresses and files are for the installer
+        return  # options, URLs and files are left to the installer
     if requirement.marker is not None and not requirement.marker.evaluate():
         return
     for specifier in requirement.specifier:
@@ -140,39 +140,38 @@ def _is_version(text: str) -> bool:
     return True
 
 
-# --- Audits in the environment that a model was logged with, as MLflow does it for scoring
+# --- Run an audit in the environment of a model
 #
-# MLflow builds the environment, by uv, virtualenv or conda, from the requirements in the model's
-# folder. It is given a copy of that folder in which our own requirements stand next to the model's,
-# so that
+# MLflow builds the environment with uv, virtualenv or conda from the requirements in the model's
+# folder. It receives a copy of that folder with our requirements added. This has two effects:
 #
-# - one resolution finds versions for both, and the versions that the model pins are the ones taken;
-# - the environment has a name of its own among those that MLflow keeps: the one that serves the model
-#   stays as it is, and the next audit of a model with the same requirements finds ours again.
+# - One resolution finds versions for both, and keeps the versions that the model pins.
+# - MLflow stores the environment under a name of its own. The environment that serves the model is
+#   not changed, and the next audit of a model with the same requirements reuses ours.
 #
-# The package itself goes along as a copy on `PYTHONPATH`: the audit is run by this very version.
+# The package itself is copied to `PYTHONPATH`, so the audit runs with this version.
 
 LOCAL = "local"
-#: Where an audit can run: in this process, or in the model's environment, built by one of these.
+#: Where an audit can run: in this process, or in the model's environment, built by this tool.
 MANAGERS = (LOCAL, "uv", "virtualenv", "conda")
 PACKAGE = "mlflow-b3"
-#: Seconds that an interrupted audit has to write down that it failed.
+#: Seconds that an interrupted audit has to record that it failed.
 GRACE = 15
 
 
 def run_in_model_environment(uri: str, arguments: Sequence[str], env_manager: str) -> int:
-    """Run `mlflow-b3` with some arguments in the environment that a model was logged with.
+    """Run `mlflow-b3` in the environment that a model was logged with.
 
-    The environment is built on first use, which takes minutes, and kept. The audit has the working
-    directory, the standard streams and the environment variables of this process, and MLflow's
-    tracking store.
+    The environment is built on first use, which takes minutes, and then reused. The audit inherits
+    the working directory, standard streams, environment variables and tracking store of this
+    process.
 
     Parameters
     ----------
     uri : str
         The model, as `models:/…` or `runs:/…`.
     arguments : sequence of str
-        What would follow `mlflow-b3` on a command line.
+        The arguments after `mlflow-b3` on the command line.
     env_manager : {"uv", "virtualenv", "conda"}
 
     Returns
@@ -183,7 +182,7 @@ def run_in_model_environment(uri: str, arguments: Sequence[str], env_manager: st
     choose("env_manager", env_manager, MANAGERS[1:])
     _require_tool(env_manager)
     needed = own_requirements()
-    model_info(uri)  # a model that does not exist is named as everywhere else
+    model_info(uri)  # raises the usual error if the model does not exist
     with tempfile.TemporaryDirectory(prefix="b3-environment-") as name:
         folder = Path(name)
         model = _download(uri, folder / "model")
@@ -200,19 +199,19 @@ def run_in_model_environment(uri: str, arguments: Sequence[str], env_manager: st
 
 
 def own_requirements() -> list[Requirement]:
-    """Return what this package needs, without its extras."""
+    """Return the requirements of this package, without its extras."""
     try:
         listed = map(Requirement, metadata.requires(PACKAGE) or ())
         return [needed for needed in listed if "extra" not in str(needed.marker)]
     except metadata.PackageNotFoundError as error:
         raise InputError(
             f"env_manager needs {PACKAGE} to be installed (pip install {PACKAGE}), not only to be "
-            "on the path: what it requires is read from the installation."
+            "on the path: its requirements are read from the installation."
         ) from error
 
 
 def _require_tool(env_manager: str) -> None:
-    """Raise an error, before anything is built, if the program that would build it is missing."""
+    """Raise an error if the program that builds the environment is missing."""
     from mlflow.utils.conda import get_conda_bin_executable
     from mlflow.utils.virtualenv import _is_pyenv_available
 
@@ -241,7 +240,7 @@ def _download(uri: str, folder: Path) -> Path:
 
 
 def _build(model: Path, uri: str, env_manager: str) -> Any:
-    """Let MLflow build the environment of a model's folder, or find it again."""
+    """Let MLflow build the environment of a model, or reuse it."""
     from mlflow.exceptions import MlflowException
     from mlflow.models import Model
     from mlflow.pyfunc.backend import PyFuncBackend
@@ -250,7 +249,7 @@ def _build(model: Path, uri: str, env_manager: str) -> Any:
     settings = Model.load(str(model)).flavors.get("python_function")
     if settings is None:
         raise ModelError(
-            f"model={uri!r} has no flavour 'python_function', from which MLflow could build an "
+            f"model={uri!r} has no flavour 'python_function', which MLflow needs to build an "
             "environment. Leave env_manager out."
         )
     backend = PyFuncBackend(settings, env_manager=env_manager)
@@ -258,21 +257,21 @@ def _build(model: Path, uri: str, env_manager: str) -> Any:
         return backend.prepare_env(str(model), capture_output=True)
     except (MlflowException, ShellCommandException, OSError) as error:
         raise ModelError(
-            f"the environment of model={uri!r} could not be built by {env_manager}, with what "
-            f"{PACKAGE} needs added to it:\n{error}\n"
-            "If versions contradict each other there, log the model with newer ones, or leave "
+            f"the environment of model={uri!r} could not be built by {env_manager}, with the "
+            f"requirements of {PACKAGE} added:\n{error}\n"
+            "If versions conflict, log the model with newer ones, or leave "
             "env_manager out and audit it in an environment of your own."
         ) from error
 
 
 def _require_complete(environment: Any, needed: Sequence[Requirement]) -> None:
-    """Raise an error for an environment whose building was interrupted, which MLflow keeps."""
+    """Raise an error for an incomplete environment, which MLflow keeps after an interruption."""
     from mlflow.utils.process import ShellCommandException
 
     check = "import sys, importlib.metadata as m; [m.version(name) for name in sys.argv[1:]]"
     names = [requirement.name for requirement in needed]
     try:
-        environment.execute(_joined(["python", "-c", check, *names]), capture_output=True)
+        environment.execute(_join(["python", "-c", check, *names]), capture_output=True)
     except ShellCommandException as error:
         where = " && ".join(environment.get_activate_command())
         raise ModelError(
@@ -289,20 +288,20 @@ def _run(environment: Any, arguments: Sequence[str], path: Path) -> int:
         variables["MLFLOW_REGISTRY_URI"] = mlflow.get_registry_uri()
     paths = [str(path), os.environ.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    command = _joined(["python", "-m", "mlflow_b3", *arguments])
+    command = _join(["python", "-m", "mlflow_b3", *arguments])
     if sys.platform != "win32":
-        command = f"exec {command}"  # so that signals reach the audit, not a shell around it
+        command = f"exec {command}"  # signals reach the audit, not a shell around it
     process = environment.execute(command, variables, synchronous=False)
     try:
         code = int(process.wait())
     except KeyboardInterrupt:
         _end(process)
         raise
-    return code if code >= 0 else 128 - code  # as shells report the end by a signal
+    return code if code >= 0 else 128 - code  # as shells report termination by a signal
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Wait for a process that a terminal's Ctrl-C has reached too; end it if nothing did."""
+    """Wait for a process that also received Ctrl-C. Terminate it if it does not end."""
     try:
         process.wait(GRACE)
     except subprocess.TimeoutExpired:
@@ -310,5 +309,5 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.wait()
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)

@@ -1,4 +1,4 @@
-"""Route `head`: a model that can only predict; its outputs feed a small linear model."""
+"""Route `head`: refit a linear model on the outputs of a model that can only predict."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from mlflow_b3.refit.safety import load_skops_function, skops_flavour
 
 MOST_LABELS = 100
 NOTE = (
-    "the model itself was not trained again: only a linear head on its outputs was. The outputs "
-    "keep what it learned from all rows, so the loss on new clusters is at least what is shown, and "
+    "the model itself was not trained again, only a linear head on its outputs. The outputs "
+    "keep what it learned from all rows, so the loss on new clusters is at least what is shown and "
     "may be much larger"
 )
 
 
 def load(source: Source) -> Any:
-    """Load a model as MLflow's generic Python function."""
+    """Load a model as an MLflow pyfunc model."""
     import mlflow
 
     flavour = skops_flavour(source)
@@ -31,30 +31,30 @@ def load(source: Source) -> Any:
         return load_skops_function(flavour, source)
     try:
         return mlflow.pyfunc.load_model(source.uri)
-    except Exception as error:  # loading runs foreign code, which may raise anything
+    except Exception as error:  # the model's own code may raise anything
         raise cannot_load(source, error) from error
 
 
 def learner(model: Any, source: Source) -> "HeadLearner":
-    """Return the learner of anything with `predict`."""
+    """Return the learner of any object with `predict`."""
     source.require_options()
     if not hasattr(model, "predict"):
-        raise ModelError(f"{type(model).__name__} has no predict; a head has nothing to work with.")
+        raise ModelError(f"{type(model).__name__} has no predict, which refit='head' needs.")
     return HeadLearner(model)
 
 
 class HeadLearner(Learner):
-    """Refits a generalised linear model on the outputs of a model that stays as it is.
+    """Refits a generalised linear model on the outputs of a model, which is not refitted.
 
     Outputs are probabilities, scores or embeddings (columns of numbers) or labels (one column per
-    label); `predict_proba` is preferred where the model has it. The head is a logistic regression
-    for classes and a ridge regression for numbers, on standardised outputs.
+    label). `predict_proba` is used if the model has it. The head is a logistic regression for
+    classes and a ridge regression for values, on standardised outputs.
 
     Notes
     -----
-    The outputs of all rows come from one model that was trained on all of them. What that model
-    took from validation rows is in every refit and cannot be seen: the audit's losses are too small
-    and its result is a lower bound.
+    The outputs come from a model that was trained on all rows. What it learned from validation rows
+    is in every refit and cannot be detected. The losses of the audit are therefore too small, and
+    its result is a lower bound.
     """
 
     route = "head"
@@ -72,11 +72,11 @@ class HeadLearner(Learner):
             given = getattr(self._model, "predict_proba", self._model.predict)(
                 _as_tensor(X, self._model)
             )
-        except Exception as error:  # foreign code
+        except Exception as error:  # the model's own code may raise anything
             raise ModelError(
                 f"the model cannot predict the rows of the table: {type(error).__name__}: {error}. It "
-                f"was given the columns {_names(X)}: keep those it wants, or log it with a "
-                "signature; or give a trainer."
+                f"received the columns {_names(X)}: keep those it needs, log it with a "
+                "signature, or give a trainer."
             ) from error
         return as_numbers(given, len(X), labels=self.task == "classification")
 
@@ -85,7 +85,7 @@ class HeadLearner(Learner):
         return fit_head(rows, self.task)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the model behind: workers need its outputs only."""
+        """Drop the model. Workers need only its outputs."""
         return {**super().__getstate__(), "_model": None}
 
 
@@ -100,19 +100,19 @@ def fit_head(rows: Rows, task: str | None) -> Predictor:
 
 
 def as_numbers(outputs: Any, n_rows: int, *, labels: bool = False) -> NDArray[np.float64]:
-    """Return a model's outputs as a matrix: numbers as they are, words as a column per word.
+    """Return a model's outputs as a matrix: numbers unchanged, labels as one column each.
 
     Parameters
     ----------
     outputs : array, DataFrame, list or dict
     n_rows : int
     labels : bool
-        Whole numbers may be labels, and have a column each as well.
+        Whether whole numbers may be labels, and then have one column each as well.
 
     Raises
     ------
     ModelError
-        For outputs that are not one row per row of the table, are not finite, or never differ.
+        If the outputs do not have one row per row of the table, are not finite, or are constant.
     """
     if isinstance(outputs, dict):
         outputs = {name: list(np.asarray(values)) for name, values in outputs.items()}
@@ -147,7 +147,7 @@ def _may_be_labels(column: "pd.Series[Any]") -> bool:
 
 
 def _as_tensor(X: Any, model: Any) -> Any:
-    """Return the rows as the one tensor that the signature of a model asks for, if it does."""
+    """Return the rows as a tensor if the signature of the model asks for a single one."""
     schema = getattr(getattr(getattr(model, "metadata", None), "signature", None), "inputs", None)
     if schema is None or not schema.is_tensor_spec() or len(schema.inputs) != 1:
         return X

@@ -1,4 +1,4 @@
-"""Keras networks: trained afresh, from their logged weights, or in their last layer only."""
+"""Keras networks: routes `fresh`, `hot-start` (from the logged weights) and `last-layer`."""
 
 import random
 import warnings
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.data.losses import Predictor
-from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.refit.learner import CannotRefit, Learner, Rows, Source, load_native
+from mlflow_b3.errors import CannotRefit, InputError, ModelError
+from mlflow_b3.refit.learner import Learner, Rows, Source, load_native
 from mlflow_b3.refit.networks import (
     DEFAULT,
     FRESH,
@@ -27,29 +27,29 @@ from mlflow_b3.refit.networks import (
     as_matrix,
     find_link,
     incomplete,
+    infer_kind,
     normalised,
     not_repeated,
     one_of,
     plain,
     probe_rows,
     read_recipe,
-    seen_kind,
 )
 
-# --- Keras networks run, and given what training itself does not give them
+# --- Run a network, copy it, and initialise it again
 
 Array = NDArray[Any]
 
 
 def forward(model: Any, matrix: Array) -> Array:
     """Return the outputs of a network."""
-    with _hushed():
+    with _ignore_warnings():
         outputs = np.asarray(model.predict(matrix, batch_size=4096, verbose=0))
     return as_columns(outputs, len(matrix))
 
 
 def _parts(model: Any) -> list[Any]:
-    """Return the layers, those of networks within included."""
+    """Return all layers, including those of nested networks."""
     return [
         part
         for layer in model.layers
@@ -58,48 +58,48 @@ def _parts(model: Any) -> list[Any]:
 
 
 def _adapts(layer: Any) -> bool:
-    """Return whether a layer has looked at data before training, or may have."""
+    """Return whether a layer may have been adapted to data before training."""
     return hasattr(layer, "adapt") and getattr(layer, "input_mean", None) is None
 
 
-def _again(layer: Any, model: Any) -> bool:
-    """Return whether a layer can be adapted again: a normalisation of the table itself."""
+def _can_adapt_again(layer: Any, model: Any) -> bool:
+    """Return whether a layer can be adapted again: only a normalisation of the inputs can."""
     fed = any(layer is part for part in model.layers) and layer.input is model.inputs[0]
     return fed and _adapts(layer) and isinstance(layer, keras.layers.Normalization)
 
 
 def adapted(model: Any) -> list[str]:
     """Return the layers that are adapted to the rows of each refit."""
-    return [part.name for part in _parts(model) if _again(part, model)]
+    return [part.name for part in _parts(model) if _can_adapt_again(part, model)]
 
 
-def kept(model: Any) -> list[str]:
-    """Return the layers that keep what they were logged with."""
-    return [part.name for part in _parts(model) if _stays(part, model)]
+def unchanged(model: Any) -> list[str]:
+    """Return the layers that keep their logged weights."""
+    return [part.name for part in _parts(model) if _keeps_weights(part, model)]
 
 
-def _stays(layer: Any, model: Any) -> bool:
-    """Return whether a layer keeps its logged weights: frozen, or adapted to what is not known."""
+def _keeps_weights(layer: Any, model: Any) -> bool:
+    """Return whether a layer keeps its logged weights: frozen, or adapted to unknown data."""
     frozen = bool(layer.weights) and not layer.trainable
-    return frozen or (_adapts(layer) and not _again(layer, model))
+    return frozen or (_adapts(layer) and not _can_adapt_again(layer, model))
 
 
 def copied(model: Any) -> Any:
-    """Return a copy with the same weights, and an optimizer that remembers nothing."""
+    """Return a copy with the same weights and without optimizer state."""
     copy = keras.models.clone_model(model)
     for part, before in zip(_parts(copy), _parts(model), strict=True):
         _copy_weights(part, before)
     return copy
 
 
-def renewed(model: Any, matrix: Array) -> Any:
-    """Return a copy with new weights, but for what training itself would not give it.
+def reinitialised(model: Any, matrix: Array) -> Any:
+    """Return a copy with new weights.
 
-    Layers that are adapted to data are adapted to these rows; frozen layers stay as they are.
+    Layers that are adapted to data are adapted to these rows. Frozen layers keep their weights.
     """
     copy = keras.models.clone_model(model)
     for part, before in zip(_parts(copy), _parts(model), strict=True):
-        if _stays(before, model):
+        if _keeps_weights(before, model):
             _copy_weights(part, before)
         elif _adapts(before):
             part.adapt(matrix)
@@ -108,13 +108,13 @@ def renewed(model: Any, matrix: Array) -> Any:
 
 def _copy_weights(layer: Any, before: Any) -> None:
     layer.set_weights(before.get_weights())
-    if isinstance(layer, keras.layers.Normalization):  # works with what follows from its weights
+    if isinstance(layer, keras.layers.Normalization):  # caches values computed from its weights
         layer.finalize_state()
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """Leave out a warning of NumPy's about Keras' own code, which no user can do anything about."""
+def _ignore_warnings() -> Iterator[None]:
+    """Suppress a NumPy warning about Keras' own code."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
         yield
@@ -122,12 +122,12 @@ def _hushed() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Use random numbers, and with PyTorch one thread, that leave the user's own as they were."""
+    """Use separate random numbers, and one thread with PyTorch. Restore the user's state."""
     own, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - Keras uses it
     with ExitStack() as stack:
         stack.callback(random.setstate, own)
         stack.callback(np.random.set_state, legacy)
-        stack.enter_context(_hushed())
+        stack.enter_context(_ignore_warnings())
         if keras.backend.backend() == "torch":
             from mlflow_b3.refit.pytorch import quiet
 
@@ -136,10 +136,10 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-# --- How a Keras network is trained with a recipe
+# --- Train a network with a recipe
 
 COMPILED = "from the compiled model"
-#: The losses a network can be trained with, and the form in which each takes the target.
+#: Training losses, and the form of the target that each needs.
 TARGETS = {
     "binary_crossentropy": "column",
     "binary_focal_crossentropy": "column",
@@ -166,10 +166,10 @@ OPTIMIZERS = {
 
 
 def compiled_with(compiled: dict[str, Any]) -> dict[str, Any]:
-    """Return optimizer, learning rate and loss of a compiled model, for the report."""
+    """Return the optimizer, learning rate and loss of a compiled model, for the report."""
     optimizer = compiled["optimizer"]
-    rate = optimizer["config"].get("learning_rate", "that of the optimizer within")
-    if isinstance(rate, dict):  # a schedule, which is repeated as it is
+    rate = optimizer["config"].get("learning_rate", "that of the inner optimizer")
+    if isinstance(rate, dict):  # a schedule, which is repeated unchanged
         rate = rate["class_name"]
     loss = _only(compiled["loss"])
     return {
@@ -180,7 +180,7 @@ def compiled_with(compiled: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only(loss: Any) -> Any:
-    """Return the loss of the one output, which may stand in a list."""
+    """Return the loss of the single output, which may be in a list."""
     return loss[0] if isinstance(loss, list) and len(loss) == 1 else loss
 
 
@@ -192,14 +192,14 @@ def _loss_name(loss: Any) -> str:
         raise ModelError(f"its loss {loss!r} cannot be restored: {error}") from error
     if plain(own) not in LOSS_NAMES:
         raise ModelError(
-            f"it was compiled with the loss {own!r}, for which the form of the target is not known; "
+            f"it was compiled with the loss {own!r}, whose form of the target is not known; "
             f"known are {', '.join(TARGETS)}. Give a trainer."
         )
     return LOSS_NAMES[plain(own)]
 
 
 def _output_kind(model: Any, outputs: Array, loss: Any) -> str:
-    """Return what the output columns are for a network trained with a loss."""
+    """Return the kind of the output columns of a network that was trained with this loss."""
     name = _loss_name(loss)
     several, form = outputs.shape[1] > 1, TARGETS[name]
     if several != (form in ("codes", "one-hot")):
@@ -214,16 +214,17 @@ def _output_kind(model: Any, outputs: Array, loss: Any) -> str:
     logits = bool(settings.get("from_logits", False))
     last = getattr(model.layers[-1], "activation", None)
     if several:
-        served = seen_kind(outputs) == "probabilities"
+        probabilities = infer_kind(outputs) == "probabilities"
     else:
-        # numbers of a linear layer may lie between 0 and 1 by chance
-        served = bool(((outputs >= 0) & (outputs <= 1)).all()) and (
+        # outputs of a linear layer may lie between 0 and 1 by chance
+        probabilities = bool(((outputs >= 0) & (outputs <= 1)).all()) and (
             last is keras.activations.sigmoid or not (logits or last is keras.activations.linear)
         )
-    if logits == served:
+    if logits == probabilities:
         raise ModelError(
             f"loss={name!r} with from_logits={logits} does not fit the outputs of the network, which "
-            f"are {'probabilities' if served else 'no probabilities'}. Compile it with the other."
+            f"are {'probabilities' if probabilities else 'no probabilities'}. Compile it with "
+            f"from_logits={not logits}."
         )
     return "logits" if logits else "probabilities"
 
@@ -235,12 +236,12 @@ class KerasLearner(NetworkLearner):
     ----------
     model : keras.Model
     name : str
-        What the report calls the network.
+        The name of the network in reports.
     route : {"fresh", "hot-start"}
     recipe : Recipe
         Complete.
     compiled : mapping
-        The configuration that it was compiled with; empty if it was not.
+        The configuration that it was compiled with; empty if it was not compiled.
     outputs : numpy.ndarray
         Its outputs for some rows of random numbers.
     """
@@ -276,22 +277,22 @@ class KerasLearner(NetworkLearner):
             **compiled,
             "optimizer": _optimizer(recipe, compiled),
             "loss": loss,
-            "metrics": [],  # None would leave those of the copy
+            "metrics": [],  # None would keep those of the copy
         }
         self.notes = (
             recipe.note(route),
-            "callbacks such as early stopping, if there were any, are not known and not repeated",
+            "callbacks such as early stopping are not known and not repeated",
             *((HOT_START,) if route == "hot-start" else self._fresh_notes()),
         )
 
     def _fresh_notes(self) -> tuple[str, ...]:
         notes = [FRESH]
-        again, same = adapted(self._model), kept(self._model)
+        again, same = adapted(self._model), unchanged(self._model)
         if again:
-            notes.append(f"adapted anew to the rows of each refit: {', '.join(again)}")
+            notes.append(f"adapted again to the rows of each refit: {', '.join(again)}")
         if same:
             self.strength = "lower-bound"
-            notes.append(f"layers that keep what they were logged with: {', '.join(same)}")
+            notes.append(f"layers that keep their logged weights: {', '.join(same)}")
         return tuple(notes)
 
     def forward(self, X: Any) -> Array:
@@ -299,7 +300,7 @@ class KerasLearner(NetworkLearner):
         return forward(self._model, X)
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
-        """Train a copy on these rows; without a seed, with seed 0."""
+        """Train a copy on these rows. Without a seed, use seed 0."""
         matrix = as_matrix(rows.X, self._dtype)
         _, coded = self._coded(rows.target)
         if self._form == "one-hot":
@@ -308,7 +309,7 @@ class KerasLearner(NetworkLearner):
             coded = coded.astype(np.float32)
         with seeded(0 if seed is None else seed):
             fresh = self.route == "fresh"
-            model = renewed(self._model, matrix) if fresh else copied(self._model)
+            model = reinitialised(self._model, matrix) if fresh else copied(self._model)
             model.compile_from_config(self._compiled)
             size = self._fit["batch_size"] or len(matrix)
             model.fit(
@@ -321,27 +322,27 @@ class KerasLearner(NetworkLearner):
 
 
 def _optimizer(recipe: Recipe, compiled: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a new optimizer: the compiled one's where there is nothing else."""
+    """Return the configuration of a new optimizer, by default the compiled one."""
     values, origins = recipe.values, recipe.origins
     if origins["optimizer"] == COMPILED:
-        made = dict(compiled["optimizer"])
+        optimizer = dict(compiled["optimizer"])
     else:
-        made = keras.optimizers.serialize(keras.optimizers.get(values["optimizer"]))
+        optimizer = keras.optimizers.serialize(keras.optimizers.get(values["optimizer"]))
     new = recipe.settings()
     if origins["learning_rate"] != COMPILED:
         new["learning_rate"] = values["learning_rate"]
     elif origins["optimizer"] != COMPILED:
         new["learning_rate"] = compiled["optimizer"]["config"]["learning_rate"]
-    wrong = [name for name in new if name not in made["config"]]
+    wrong = [name for name in new if name not in optimizer["config"]]
     if wrong and origins[wrong[0]] == GIVEN:
         raise InputError(
-            f"refit_options {wrong[0]!r} is nothing that the optimizer {values['optimizer']} takes."
+            f"refit_options {wrong[0]!r} is not a setting of the optimizer {values['optimizer']}."
         )
-    known = {name: value for name, value in new.items() if name in made["config"]}
-    return {**made, "config": {**made["config"], **known}}
+    known = {name: value for name, value in new.items() if name in optimizer["config"]}
+    return {**optimizer, "config": {**optimizer["config"], **known}}
 
 
-# --- Keras networks: trained afresh, from their logged weights, or in their last layer only
+# --- The flavour: routes `fresh`, `hot-start` and `last-layer`
 
 REQUIRED = ("epochs", "batch_size", "optimizer", "learning_rate", "loss")
 
@@ -355,39 +356,39 @@ def learner(model: Any, source: Source) -> Learner:
     """Return the learner of a network.
 
     The options are those of a recipe (`epochs`, `learning_rate`, `batch_size`, `optimizer`, `loss`,
-    `shuffle`, `weight_decay`, `momentum`, `nesterov`). Optimizer and loss are those that the
-    network was compiled with, where it was; epochs and batch size have to be given or logged.
+    `shuffle`, `weight_decay`, `momentum`, `nesterov`). The optimizer and the loss default to those
+    that the network was compiled with. Epochs and batch size must be given or logged.
     """
     source.require_route(*ROUTES)
     name = _require_layers(model)
     outputs = forward(model, probe_rows(model.input_shape[-1]))
     if source.route == "last-layer":
         source.require_options()
-        return _last_layer(model, name, outputs)
+        return _last_layer_learner(model, name, outputs)
     try:
-        return _trained(model, name, outputs, source)
+        return _network_learner(model, name, outputs, source)
     except ModelError as error:
         if source.route is not None or source.options:
             raise
-        note = f"it could not be trained afresh: {str(error).removesuffix('.')}"
-        return _last_layer(model, name, outputs, note)
+        note = f"it could not be trained from scratch: {str(error).removesuffix('.')}"
+        return _last_layer_learner(model, name, outputs, note)
 
 
 def _require_layers(model: Any) -> str:
-    """Refuse what is no chain or graph of layers from one table to one table."""
-    # those in code of their own, or not built yet, have no inputs
+    """Return the name of a model that maps one table to one table; raise an error for others."""
+    # subclassed models and models that are not built have no inputs
     known = isinstance(model, keras.Model) and getattr(model, "inputs", None)
     shapes = (model.input_shape, model.output_shape) if known else ()
     if not shapes or not all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes):
         raise CannotRefit(
-            f"{type(model).__name__} is no built Sequential or functional Keras model from one table of "
-            "numbers to one"
+            f"{type(model).__name__} is not a built Sequential or functional Keras model that maps one "
+            "table of numbers to one table of numbers"
         )
     name: str = model.name
     return name
 
 
-def _last_layer(model: Any, name: str, outputs: Array, *notes: str) -> LastLayerLearner:
+def _last_layer_learner(model: Any, name: str, outputs: Array, *notes: str) -> LastLayerLearner:
     dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
     if dense and len(dense[-1].input.shape) == 2:
         below = keras.Model(model.inputs, dense[-1].input)
@@ -411,8 +412,8 @@ def _last_layer(model: Any, name: str, outputs: Array, *notes: str) -> LastLayer
     )
 
 
-def _trained(model: Any, name: str, outputs: Array, source: Source) -> KerasLearner:
-    """Return the learner that trains the whole network, or say what keeps it from that."""
+def _network_learner(model: Any, name: str, outputs: Array, source: Source) -> KerasLearner:
+    """Return the learner of the whole network. Raise a `ModelError` if that is not possible."""
     route = source.require_route(*ROUTES)
     recipe = read_recipe(
         source,
@@ -422,17 +423,17 @@ def _trained(model: Any, name: str, outputs: Array, source: Source) -> KerasLear
         },
     )
     compiled = model.get_compile_config() if model.compiled else None
-    if compiled:  # it knows better than the names that a run logs
+    if compiled:  # more reliable than the names that a run logs
         recipe = recipe.without("optimizer", "loss", "weight_decay", "momentum", "nesterov")
         recipe = recipe.completed(COMPILED, **compiled_with(compiled))
     if route == "hot-start":
         recipe = recipe.without("epochs")
     if source.params.get("batch_size") == "None":
-        recipe = recipe.completed("as Keras has it where it is left open", batch_size=32)
+        recipe = recipe.completed("by Keras' default", batch_size=32)
     missing = recipe.missing(REQUIRED)
     if missing:
         raise incomplete(route, missing, recipe)
     recipe = recipe.completed(DEFAULT, shuffle=True)
-    made = KerasLearner(model, name, route, recipe, compiled or {}, outputs)
-    made.notes += not_repeated(source.params)
-    return made
+    learner = KerasLearner(model, name, route, recipe, compiled or {}, outputs)
+    learner.notes += not_repeated(source.params)
+    return learner

@@ -1,4 +1,4 @@
-"""The interface of every flavour: learners, predictors, the registry, agreement with the logged model."""
+"""The interface of all flavours: learners, predictors, the registry, agreement with the logged model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -17,16 +17,12 @@ from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Predictor
 from mlflow_b3.data.table import AuditData, ModelInputs
 from mlflow_b3.errors import InputError, ModelError, PredictionError, closest
 
-# --- The one interface through which every flavour is refitted
+# --- The interface of all flavours
 
-#: What a refit means for the result. `full`: the training is repeated on other rows, so the audit
-#: sees all of the bias. `lower-bound`: part of the model keeps what it learned from all rows,
-#: validation rows included, so the audit can only show part of the bias.
+#: What a refit means for the result. `full`: the whole training is repeated on other rows, so the
+#: audit sees all of the bias. `lower-bound`: part of the model keeps what it learned from all rows,
+#: including validation rows, so the audit sees only part of the bias.
 STRENGTHS = ("full", "lower-bound")
-
-
-class CannotRefit(ModelError):  # noqa: N818 - reads as what it says
-    """Nothing in this model can be trained again; its predictions can still be corrected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +32,13 @@ class Rows:
     Attributes
     ----------
     X : DataFrame or array
-        Their features, as the learner's `represent` returned them.
+        The features, in the form that the learner's `represent` returns.
     target : numpy.ndarray
-        What is predicted.
+        The values or classes to predict.
     ids : numpy.ndarray
-        The labels of the rows in the table's index; row numbers for a file.
+        The labels of the rows in the index of the table; row numbers for a file.
     weight : numpy.ndarray or None
-        Sample weights, where a column with them was named.
+        Sample weights, if a column was named for them.
     """
 
     X: Any
@@ -54,41 +50,43 @@ class Rows:
 class Learner(ABC):
     """A training procedure that can be run again on other rows.
 
-    A flavour derives from it and writes `train`. Learners travel to worker processes, so that they
-    must be picklable by joblib, unless `parallel` is False.
+    A flavour derives from it and implements `train`. Learners are sent to worker processes. They
+    must be picklable by joblib unless `parallel` is False.
 
     Attributes
     ----------
     route : str
         How the refit is done: `clone`, `parameters`, `trainer`, `fresh`, `hot-start`,
-        `last-layer`, `head`, or a word of a third party's.
+        `last-layer`, `head`, or a name defined by another package.
     name : str
-        What the report calls the model.
+        The name of the model in reports.
     task : {"classification", "regression"} or None
-        None where the model does not say; then the loss and the target do.
+        None if the model does not state it. It is then inferred from the loss and the target.
     inputs : ModelInputs
-        The columns that the model remembers.
+        The columns that the model expects.
     stochastic : bool
         Whether the result depends on `seed` as well as on the rows.
     seed_untried : bool
-        `stochastic` was read from a parameter such as `random_state`, which may be without effect.
+        Whether `stochastic` was inferred from a parameter such as `random_state`, which may have no
+        effect.
     strength : {"full", "lower-bound"}
         What the refit means for the result; see `STRENGTHS`.
     used : tuple of str
-        Columns that it needs as features, whatever else they are in an audit: groups, for instance.
+        Columns that it needs as features even if they have another role in the audit, such as
+        groups.
     weighted : bool
-        Whether `train` makes use of sample weights.
+        Whether `train` uses sample weights.
     weight_required : bool
-        Whether it cannot do without: the model was trained with weights that the rows must bring.
+        Whether sample weights must be given, because the model was trained with them.
     parallel : bool
-        False where refits must stay in one process and run one after another.
+        False if refits must run one after another in one process.
     notes : tuple of str
-        Sentences for the report: what was recovered from where, and what was not.
+        Sentences for the report: what was recovered, from where, and what was not.
     assumed : str or None
-        A sentence on what had to be assumed about the training, and how to give it. Then the audit
-        goes on only if a refit on the table's rows gives the logged model again.
+        A sentence on what was assumed about the training, and how to specify it. If set, the audit
+        continues only if a refit on all rows reproduces the logged model.
     original : Predictor or None
-        The model as it was logged, to compare refits with; it takes what `represent` returns.
+        The logged model, to compare refits with. It takes what `represent` returns.
     """
 
     route: str
@@ -108,56 +106,56 @@ class Learner(ABC):
 
     @abstractmethod
     def train(self, rows: Rows, seed: int | None) -> Predictor:
-        """Train on these rows; `seed=None` keeps the seed that the model was logged with.
+        """Train on these rows. `seed=None` keeps the seed of the logged model.
 
-        Classifiers are given rows of at least two classes.
+        Classifiers receive rows of at least two classes.
         """
 
     def fit(self, rows: Rows, seed: int | None = None) -> Predictor:
-        """Train on these rows, of however many classes."""
+        """Train on these rows, which may have a single class."""
         if self.task == "classification" and (rows.target == rows.target[0]).all():
             return ConstantPredictor(rows.target[0])
         return self.train(rows, seed)
 
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:  # noqa: ARG002 - for those who need it
-        """Return the features in the form that `train` and its predictors are given.
+        """Return the features in the form that `train` and its predictors expect.
 
         Called once with all rows, for work that does not depend on the training rows.
         """
         return X
 
     def with_task(self, task: str) -> Self:
-        """Return the same learner for a task, which a model that says its own must agree with."""
+        """Return the same learner with its task set. It must not contradict the model's own."""
         other = self.copied()
         other.task = task
         return other
 
     def copied(self) -> Self:
-        """Return a copy that shares everything, the logged model included."""
+        """Return a shallow copy, which shares the logged model."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
 
     def with_target(self, target: NDArray[Any]) -> Self:  # noqa: ARG002 - for those who need it
-        """Return the same learner, told what is predicted in all rows of the table.
+        """Return the same learner for the target of the whole table.
 
-        Called once, after `with_task`, for classes that a resample may lack.
+        Called once, after `with_task`. Resamples may lack some of its classes.
         """
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the logged model behind: workers do not need it."""
+        """Drop the logged model, which workers do not need."""
         return {**self.__dict__, "original": None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a model comes from, and what is known about its training.
+    """The origin of a model, and what is known about its training.
 
     Attributes
     ----------
     uri : str or None
-        Its address in MLflow; None for a bare object.
+        Its URI in MLflow; None for a model object.
     flavours : mapping
         The flavours in its MLmodel file, with their settings.
     params : mapping of str to str
@@ -165,9 +163,9 @@ class Source:
     options : mapping
         The user's `refit_options`.
     route : str or None
-        The route that the user asked for; None leaves the choice to the flavour.
+        The route that the user requested; None leaves the choice to the flavour.
     notes : list of str
-        Sentences for the report that loading adds to those of the learner.
+        Sentences about loading, added to the learner's notes.
     """
 
     uri: str | None = None
@@ -178,7 +176,7 @@ class Source:
     notes: list[str] = field(default_factory=list)
 
     def require_route(self, *routes: str) -> str:
-        """Return the route asked for, or the first of those there are; others are an error."""
+        """Return the requested route, by default the first. Raise an error for unknown ones."""
         if self.route is None:
             return routes[0]
         if self.route not in routes:
@@ -190,7 +188,7 @@ class Source:
         return self.route
 
     def require_options(self, *allowed: str) -> Mapping[str, Any]:
-        """Return the options, all of which must be among those allowed."""
+        """Return the options. Raise an error for options that are not allowed."""
         unknown = [name for name in self.options if name not in allowed]
         if unknown:
             raise InputError(
@@ -203,23 +201,23 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedModel:
-    """A learner and what is known about where it came from.
+    """A learner and its origin.
 
     Attributes
     ----------
     learner : Learner
     inputs : ModelInputs
-        The columns that the model wants.
+        The columns that the model expects.
     name : str
-        What the report calls it.
+        The name of the model in reports.
     uri, run_id, model_id : str or None
-        Its address in MLflow, the run and the LoggedModel it belongs to; None for a bare estimator.
+        Its URI in MLflow, its run and its LoggedModel; None for an estimator object.
     training_rows : int or None
-        How many rows it was trained on, where its run says so.
+        Number of rows it was trained on, if its run logged it.
     model_digest : str or None
-        Digest of the model's files before they were loaded; None where they cannot be listed.
+        Digest of the model's files before loading; None if they cannot be listed.
     before_first_refit : callable or None
-        Called when the audit has checked its input, right before its first refit.
+        Called after the audit has checked its input, before the first refit.
     """
 
     learner: Learner
@@ -234,13 +232,13 @@ class AuditedModel:
 
 
 class ConstantPredictor:
-    """What a classifier can learn from rows of a single class: that class."""
+    """The classifier learned from rows of a single class."""
 
     def __init__(self, label: Any) -> None:
         self.classes: NDArray[Any] | None = np.array([label])
 
     def predict(self, kind: str, X: Any) -> NDArray[Any]:
-        """Predict the one label, with certainty; it has no decision values."""
+        """Predict the one label with probability 1. There are no decision values."""
         assert self.classes is not None
         if kind == "label":
             return np.repeat(self.classes, len(X))
@@ -249,7 +247,7 @@ class ConstantPredictor:
         raise ModelError("a resample of a single class gives no decision values.")
 
 
-# --- Trained models of every kind, asked for labels, values, probabilities or decision values
+# --- Predictors: labels, values, probabilities or decision values of a trained model
 
 Array = NDArray[Any]
 METHODS = {
@@ -266,11 +264,11 @@ class MethodPredictor:
     Parameters
     ----------
     model : object
-        With `predict`, and `predict_proba` or `decision_function` where it has them.
+        With `predict`, and optionally `predict_proba` or `decision_function`.
     classes : array, optional
-        Its labels, where it has no `classes_`.
+        Its labels, if it has no `classes_`.
     codes : bool
-        The model predicts positions in `classes` instead of the labels themselves.
+        Whether the model predicts positions in `classes` instead of labels.
     """
 
     def __init__(self, model: Any, classes: Array | None = None, *, codes: bool = False) -> None:
@@ -307,16 +305,16 @@ class MethodPredictor:
 
 
 class FunctionPredictor:
-    """A trained model as one function per kind of prediction.
+    """A trained model, given as one function per kind of prediction.
 
     Parameters
     ----------
     functions : mapping of str to callable
         `X → predictions`, by kind.
     classes : array or None
-        The labels, in the order of the columns of probabilities.
+        The labels, in the order of the probability columns.
     name : str
-        What errors call the model.
+        The name of the model in error messages.
     """
 
     def __init__(
@@ -339,9 +337,9 @@ class FunctionPredictor:
         name: str = "the model",
         decision: Callable[[Any], Array] | None = None,
     ) -> "FunctionPredictor":
-        """Take a function that gives the probability of each class, or of the second of two.
+        """Build a predictor from the probabilities of all classes, or of the second of two.
 
-        The label is the most probable class; for two, the second from one half on.
+        The label is the most probable class. A tie between two classes goes to the second.
         """
 
         def probability(X: Any) -> Array:
@@ -371,7 +369,7 @@ class FunctionPredictor:
 
 
 def cannot_give(problem: str, kinds: Iterable[str]) -> PredictionError:
-    """Return the error for a loss that needs a prediction the model does not have."""
+    """Return the error for a loss that needs a prediction the model lacks."""
     known = set(kinds)
     losses = CLASSIFICATION if known & {"label", "probability", "decision"} else REGRESSION
     possible = [name for name, loss in losses.items() if loss.kind in known]
@@ -384,16 +382,16 @@ def as_codes(target: Array) -> tuple[Array, NDArray[np.intp]]:
     return classes, codes.reshape(len(target))
 
 
-# --- Which module refits which flavour; other packages add theirs by an entry point
+# --- The registry of flavours. Other packages add theirs by an entry point
 #
 # A flavour is a module, or any object, with two functions:
 #
 # `load(source) → model`
 #     Load the model from `source.uri`.
 # `learner(model, source) → Learner`
-#     Say how it is trained again.
+#     Return its learner.
 #
-# Another package adds one in its pyproject.toml::
+# Another package registers its flavour in pyproject.toml::
 #
 #     [project.entry-points."mlflow_b3.refit"]
 #     myflavour = "my_package.my_module"
@@ -401,19 +399,19 @@ def as_codes(target: Array) -> tuple[Array, NDArray[np.intp]]:
 # where `myflavour` is the name of the flavour in MLmodel files.
 
 GROUP = "mlflow_b3.refit"
-#: Flavour, our module for it, and its library, which the extra of the module's name installs.
+#: Flavour, our module, and its library. The extra with the module's name installs the library.
 BUILT_IN = {
     "sklearn": ("mlflow_b3.refit.sklearn", "sklearn"),
     "xgboost": ("mlflow_b3.refit.xgboost", "xgboost"),
     "lightgbm": ("mlflow_b3.refit.lightgbm", "lightgbm"),
     "catboost": ("mlflow_b3.refit.catboost", "catboost"),
     "statsmodels": ("mlflow_b3.refit.statsmodels", "statsmodels"),
-    "keras": ("mlflow_b3.refit.keras", "keras"),  # before torch, of which its models may be part
+    "keras": ("mlflow_b3.refit.keras", "keras"),  # before torch: its models may be torch modules
     "tensorflow": ("mlflow_b3.refit.keras", "keras"),
     "pytorch": ("mlflow_b3.refit.pytorch", "torch"),
     "spark": ("mlflow_b3.refit.spark", "pyspark"),
 }
-#: The oldest versions that refits are right with: older ones forget more, and do not say so.
+#: Oldest supported versions. Older ones silently lose more of a training.
 OLDEST = {
     "catboost": "1.2.10",
     "keras": "3.10",
@@ -426,9 +424,9 @@ OLDEST = {
 
 
 def find_flavour(names: Iterable[str]) -> tuple[str, Any] | None:
-    """Return the first flavour among some names that can be refitted, and its module.
+    """Return the first of these flavours that can be refitted, and its module.
 
-    Ours come first, then those of other packages by name.
+    Built-in flavours come first, then those of other packages by name.
     """
     present = set(names)
     for name, (module, library) in BUILT_IN.items():
@@ -448,7 +446,7 @@ def find_flavour(names: Iterable[str]) -> tuple[str, Any] | None:
 
 
 def flavour_of(model: Any) -> str | None:
-    """Return the flavour that a bare object would be logged with, by the library of its class."""
+    """Return the flavour of a model object, by the library of its class."""
     libraries = libraries_of(model)
     for name, (_, library) in BUILT_IN.items():
         if library in libraries:
@@ -457,35 +455,35 @@ def flavour_of(model: Any) -> str | None:
 
 
 def libraries_of(model: Any) -> set[str]:
-    """Return the packages that the class of an object and its bases come from."""
+    """Return the packages that define the class of an object and its bases."""
     return {cls.__module__.split(".")[0] for cls in type(model).__mro__}
 
 
 def require_library(library: str, extra: str) -> Any:
-    """Import an optional library, or say which extra installs it, or a newer version of it."""
+    """Import an optional library. If it is missing or too old, name the extra to install."""
     try:
         found = import_module(library)
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] != library:
-            backend = " Keras may want another backend: set KERAS_BACKEND." * (library == "keras")
+            backend = " Keras may need another backend: set KERAS_BACKEND." * (library == "keras")
             raise ModelError(
-                f"{library!r} is installed, but cannot be imported: {error}.{backend}"
+                f"{library!r} is installed but cannot be imported: {error}.{backend}"
             ) from error
         raise ModelError(
-            f"refitting this model needs {library!r}, which is not installed here: {error}. "
+            f"refitting this model needs {library!r}, which is not installed: {error}. "
             f"Install it with: pip install 'mlflow-b3[{extra}]'"
         ) from error
     oldest, present = OLDEST.get(library), str(getattr(found, "__version__", ""))
     if oldest and present and Version(present) < Version(oldest):
         raise ModelError(
-            f"{library} {present} is installed here, but refits need {oldest} or newer: older ones "
-            f"do not keep all of a training. Install it with: pip install 'mlflow-b3[{extra}]'"
+            f"{library} {present} is installed, but refits need {oldest} or newer: older versions "
+            f"do not store all of a training. Install it with: pip install 'mlflow-b3[{extra}]'"
         )
     return found
 
 
 def load_native(flavour: str, source: Source) -> Any:
-    """Load a model of a flavour: by skops with types that we trust, or else by MLflow."""
+    """Load a model: by skops with trusted types, or else by MLflow."""
     from mlflow_b3.refit.safety import load_skops, stored_by_skops
 
     if stored_by_skops(flavour, source.flavours.get(flavour, {})):
@@ -494,19 +492,19 @@ def load_native(flavour: str, source: Source) -> Any:
 
 
 def load_by_mlflow(flavour: str, source: Source) -> Any:
-    """Load a model with MLflow's own loader of a flavour, which honours MLflow's restrictions."""
+    """Load a model with MLflow's loader of a flavour, which honours MLflow's restrictions."""
     try:
         return import_module(f"mlflow.{flavour}").load_model(source.uri)
-    except Exception as error:  # loading runs foreign code, which may raise anything
+    except Exception as error:  # the model's own code may raise anything
         raise cannot_load(source, error) from error
 
 
 def cannot_load(source: Source, error: Exception) -> ModelError:
-    """Return the error for a model whose loading failed, with what helps where that is known."""
+    """Return the error for a model that could not be loaded, with advice if there is any."""
     advice = ""
     if isinstance(error, ModuleNotFoundError):
         advice = (
-            f". The model needs the module {error.name!r}: audit where it can be imported "
+            f". The model needs the module {error.name!r}: run the audit where it can be imported "
             "(PYTHONPATH, or --env-manager for packages), or log the model with code_paths="
         )
     return ModelError(
@@ -514,32 +512,32 @@ def cannot_load(source: Source, error: Exception) -> ModelError:
     )
 
 
-# --- What a few refits tell before an audit: is it the same model, and does its seed matter?
+# --- Trial refits before an audit: is it the same model, and does its seed matter?
 
 Shares = NDArray[np.float64]
-#: Classes up to which all orders are tried.
+#: All orders are tried for up to this many classes.
 MOST_ORDERED = 4
-CLASSES_READ = "its classes were read as those of the table with which it agrees best"
-#: Share of the rows on which it is tried out whether the seed of a learner matters.
+CLASSES_READ = "its classes were matched to those of the table by best agreement"
+#: Share of the rows used to test whether the seed of a learner matters.
 TRIED_SHARE = 0.8
-#: Rows on which it is tried out which columns a learner takes.
+#: Rows used to test which columns a learner accepts.
 TRIED_ROWS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far a refit on all rows is the original model.
+    """Agreement of a refit on all rows with the original model.
 
     Attributes
     ----------
     value : float or None
-        For classes the mean overlap of the predicted probabilities, Σ_k min(p_k, q_k), which for
-        labels alone is the share of equal ones; for values the share of the original predictions'
-        variance that the refit's explain, 1 - mean((a - b)²)/var(b). None where the original is not
-        at hand, or speaks of other classes.
+        For classes, the mean overlap of predicted probabilities, Σ_k min(p_k, q_k); for labels alone
+        this is the share of equal labels. For values, the share of the variance of the original
+        predictions that the refit explains, 1 - mean((a - b)²)/var(b). None if there is no original,
+        or if it has other classes.
     reading : str
-        A sentence on which class of the model was taken for which one of the table, where their
-        names differ.
+        A sentence on how classes of the model were matched to those of the table, if their names
+        differ.
     """
 
     value: float | None = None
@@ -547,16 +545,16 @@ class Agreement:
 
 
 def measure_agreement(learner: Learner, table: AuditData) -> Agreement:
-    """Train on all rows of the table and compare with the logged model there.
+    """Train on all rows of the table and compare the predictions with the logged model.
 
-    A training procedure that was recovered rightly, given the rows of the original training, gives
-    the original again. Other rows, chance, or parameters that were lost make it another model.
+    A correctly recovered training procedure reproduces the original on its training rows. Other
+    rows, randomness or lost parameters give another model.
 
     Parameters
     ----------
     learner : Learner
     table : AuditData
-        The rows in the learner's form, which its `original` takes as well.
+        The rows as returned by `represent`, which `original` takes as well.
 
     Returns
     -------
@@ -565,24 +563,25 @@ def measure_agreement(learner: Learner, table: AuditData) -> Agreement:
     logged = learner.original
     if logged is None:
         return Agreement()
-    rows = table.as_taken().features  # of a large table a copy, which is gone after the fit
-    again = learner.fit(Rows(X=rows, target=table.target, ids=table.ids, weight=table.weight))
+    rows = table.as_taken().features  # for a large table a copy, freed after the fit
+    refitted = learner.fit(Rows(X=rows, target=table.target, ids=table.ids, weight=table.weight))
     del rows
     X = table.features
     if learner.task == "regression":
-        explained = _explained(
-            np.asarray(again.predict("value", X), dtype=float).ravel(),
+        explained = _explained_variance(
+            np.asarray(refitted.predict("value", X), dtype=float).ravel(),
             np.asarray(logged.predict("value", X), dtype=float).ravel(),
         )
         return Agreement(value=explained)
     for kind in ("probability", "label"):
         try:
-            before, after = _shares(logged, kind, X), _shares(again, kind, X)
+            before = _class_probabilities(logged, kind, X)
+            after = _class_probabilities(refitted, kind, X)
         except PredictionError:
-            continue  # it gives labels only
+            continue  # labels only
         if before is None or after is None or before.shape != after.shape:
             return Agreement()
-        return _overlap(before, after, logged, again)
+        return _overlap(before, after, logged, refitted)
     return Agreement()
 
 
@@ -590,22 +589,21 @@ def _classes(predictor: Predictor) -> set[Any]:
     return set() if predictor.classes is None else set(predictor.classes.tolist())
 
 
-def _overlap(before: Shares, after: Shares, logged: Predictor, again: Predictor) -> Agreement:
+def _overlap(before: Shares, after: Shares, logged: Predictor, refitted: Predictor) -> Agreement:
     """Return the mean overlap of probabilities.
 
-    A library that wants classes coded knows them as 0, 1, … where the table has words. Which word
-    had which code is not stored: the order in which the two models agree best is taken, and named,
-    because labels that were swapped agree as well.
+    Some libraries code classes as 0, 1, … and do not store which label had which code. The order
+    with the best agreement is used. It is reported, because swapped labels agree as well.
     """
-    if _classes(logged) == _classes(again):
+    if _classes(logged) == _classes(refitted):
         return Agreement(value=_mean_overlap(before, after))
     if before.shape[1] > MOST_ORDERED:
         return Agreement()
     assert logged.classes is not None
-    assert again.classes is not None
+    assert refitted.classes is not None
     orders = list(permutations(range(before.shape[1])))
     best = max(orders, key=lambda order: _mean_overlap(before[:, list(order)], after))
-    codes, names = np.sort(logged.classes).tolist(), np.sort(again.classes).tolist()
+    codes, names = np.sort(logged.classes).tolist(), np.sort(refitted.classes).tolist()
     pairs = [f"{codes[code]!r} as {name!r}" for code, name in zip(best, names, strict=True)]
     return Agreement(
         value=_mean_overlap(before[:, list(best)], after),
@@ -618,15 +616,15 @@ def _mean_overlap(before: Shares, after: Shares) -> float:
 
 
 def refused_columns(learner: Learner, table: AuditData) -> dict[str, str]:
-    """Return the columns without which a learner can be trained and with which it cannot.
+    """Return the columns that make training fail.
 
-    Only texts, dates and categories are suspected, and tried on few rows. Nothing is returned where the
-    learner takes them, or fails for other reasons.
+    Only text, dates and categories are tested, on a few rows. The result is empty if the learner
+    accepts them or fails for other reasons.
 
     Returns
     -------
     dict of str to str
-        The dtype of each such column.
+        The dtype of each column.
     """
     features = table.features
     if not isinstance(features, pd.DataFrame):
@@ -647,7 +645,7 @@ def refused_columns(learner: Learner, table: AuditData) -> dict[str, str]:
             learner.fit(
                 Rows(X=kept, target=table.target[rows], ids=table.ids[rows], weight=weight), 0
             )
-        except Exception:  # whatever a learner raises
+        except Exception:  # learners may raise anything
             return True
         return False
 
@@ -659,17 +657,17 @@ def refused_columns(learner: Learner, table: AuditData) -> dict[str, str]:
 
 
 def seed_matters(learner: Learner, table: AuditData) -> bool:
-    """Train twice on the same rows with different seeds; return whether predictions differ.
+    """Train twice on the same rows with different seeds. Return whether predictions differ.
 
-    A parameter `random_state` is not randomness: most solvers of logistic regression, for example,
-    make no use of it. Where it has no effect, refits that differ by it alone are copies. Four fifths of
-    the rows are trained on, as in most folds, because some learners draw at random from a number of
-    rows on; all are predicted.
+    A parameter `random_state` does not imply randomness: most solvers of logistic regression ignore
+    it. Refits that differ only in an unused seed are identical. Training uses four fifths of the
+    rows, as in most folds, because some learners are random only for large tables. All rows are
+    predicted.
     """
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(table.n_rows)[: int(TRIED_SHARE * table.n_rows)])
     if learner.task == "classification" and (table.target[rows] == table.target[rows[0]]).all():
-        return True  # of one class nothing is learned
+        return True  # nothing to learn from one class
     weight = None if table.weight is None else table.weight[rows]
     first, second = (
         learner.fit(
@@ -690,13 +688,13 @@ def seed_matters(learner: Learner, table: AuditData) -> bool:
     return True
 
 
-def _explained(again: NDArray[np.float64], logged: NDArray[np.float64]) -> float | None:
+def _explained_variance(refitted: NDArray[np.float64], logged: NDArray[np.float64]) -> float | None:
     variance = float(np.var(logged))
-    return None if variance == 0 else float(1 - np.mean((again - logged) ** 2) / variance)
+    return None if variance == 0 else float(1 - np.mean((refitted - logged) ** 2) / variance)
 
 
-def _shares(predictor: Predictor, kind: str, X: Any) -> Shares | None:
-    """Return the probability of each class, in sorted order; certainty where there are labels."""
+def _class_probabilities(predictor: Predictor, kind: str, X: Any) -> Shares | None:
+    """Return the probability of each class, in sorted order; 0 or 1 for labels."""
     given = np.asarray(predictor.predict(kind, X))
     classes = predictor.classes
     if classes is None:

@@ -1,4 +1,4 @@
-"""LightGBM: routes `clone` for its classes for scikit-learn, `parameters` for native boosters."""
+"""LightGBM: routes `clone` for scikit-learn estimators, `parameters` for native boosters."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +19,7 @@ from mlflow_b3.refit.boosting import (
 from mlflow_b3.refit.learner import Learner, Source, load_native
 from mlflow_b3.refit.sklearn import SEEDS
 
-#: What an objective makes a booster predict.
+#: The kind of prediction of each objective.
 KINDS = {
     "binary": "binary",
     "multiclass": "multiclass",
@@ -35,8 +35,14 @@ KINDS = {
     "gamma": "value",
     "tweedie": "value",
 }
-#: Set by us in every refit, or meaningless in it.
-OWN = ("categorical_feature", "early_stopping_round", "num_iterations", "num_threads", "verbosity")
+#: Parameters that refits set themselves or do not use.
+OVERRIDDEN = (
+    "categorical_feature",
+    "early_stopping_round",
+    "num_iterations",
+    "num_threads",
+    "verbosity",
+)
 
 
 def load(source: Source) -> Any:
@@ -45,7 +51,7 @@ def load(source: Source) -> Any:
 
 
 def learner(model: Any, source: Source) -> Learner:
-    """Return the learner of a booster or of an estimator of LightGBM's."""
+    """Return the learner of a LightGBM booster or estimator."""
     import lightgbm
 
     if isinstance(model, lightgbm.Booster):
@@ -58,7 +64,7 @@ def learner(model: Any, source: Source) -> Learner:
 
 
 class WithCategories:
-    """Gives columns of categories the order in which a LightGBM model knows them."""
+    """Restores the category order of a LightGBM model."""
 
     _known: list[list[Any]]
     _columns: list[int]
@@ -67,14 +73,14 @@ class WithCategories:
         """Return the features with the categories that the model knows."""
         if not self._known or not isinstance(X, pd.DataFrame):
             return X
-        words = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
+        other = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
         coded = [X.columns[index] for index in self._columns]
-        for names in (words, coded):
+        for names in (other, coded):
             if len(names) == len(self._known):
                 return with_categories(X, dict(zip(names, self._known, strict=True)))
         raise ModelError(
             f"the model was trained with {len(self._known)} columns of dtype category, but the "
-            f"table has {len(words)} columns that are not numbers: {words}. Give these the dtype "
+            f"table has {len(other)} columns that are not numeric: {other}. Give these the dtype "
             "they had in training."
         )
 
@@ -82,7 +88,7 @@ class WithCategories:
 class LightGBMClone(WithCategories, BoostedClone):
     """Trains an unfitted copy of one of LightGBM's estimators.
 
-    Categorical columns that were named when it was fitted are found in its booster.
+    Categorical columns that were passed to `fit` are read from its booster.
     """
 
     def __init__(self, model: Any) -> None:
@@ -99,36 +105,36 @@ class LightGBMClone(WithCategories, BoostedClone):
 def _native(model: Any, source: Source) -> Learner:
     import lightgbm
 
-    # a booster in memory has parameters as they were given; a stored one has all, by one name
+    # a booster in memory has the parameters it was given; a stored one has all, by canonical names
     booster = lightgbm.Booster(model_str=model.model_to_string())
     given = {} if model.params == booster.params else model.params
     exact = map(_number, (*source.params.values(), *given.values()))
-    params, rounded = _unrounded(booster.params, exact)
+    params, rounded = _undo_rounding(booster.params, exact)
     notes = [
         "parameters, objective and number of rounds are those stored with the model",
     ]
     if rounded:
         notes.append(
-            f"LightGBM stores six digits of a number: {', '.join(rounded)} may have had more"
+            f"LightGBM stores numbers with six digits: {', '.join(rounded)} may have had more"
         )
     rounds = booster.current_iteration()
     if rounds != params["num_iterations"]:
         notes.append(
-            f"it was to have {params['num_iterations']} rounds and stopped early; refits have the "
+            f"it stopped early, before its {params['num_iterations']} rounds; refits use the "
             f"{rounds} rounds it predicts with, and the stopping is not repeated"
         )
     return LightGBMLearner(
         booster,
         columns=list(_categorical(params)),
         known=booster.pandas_categorical or [],
-        params={name: value for name, value in params.items() if name not in OWN},
+        params={name: value for name, value in params.items() if name not in OVERRIDDEN},
         rounds=rounds,
         kind=_kind(str(params["objective"])),
         n_classes=int(params.get("num_class", 2)),
         inputs=_inputs(booster),
         categories={},
         notes=notes,
-        stochastic=_draws(params),
+        stochastic=_is_random(params),
     )
 
 
@@ -154,7 +160,7 @@ class LightGBMLearner(WithCategories, BoosterLearner):
 
     def _seeded(self, params: dict[str, Any], seed: int) -> dict[str, Any]:
         kept = {name: value for name, value in params.items() if name not in SEEDS}
-        return {**kept, "seed": seed % 2**31}  # all others follow from it
+        return {**kept, "seed": seed % 2**31}  # all other seeds derive from it
 
     def _functions(self, booster: Any) -> tuple[Callable[[Any], Array], Callable[[Any], Array]]:
         return (
@@ -166,26 +172,26 @@ class LightGBMLearner(WithCategories, BoosterLearner):
 def _kind(objective: str) -> str:
     if objective in ("custom", "none"):
         raise ModelError(
-            f"the model was trained with an objective of one's own, which is not stored with it. "
+            f"the model was trained with a custom objective, which is not stored with it. "
             f"{USE_TRAINER}"
         )
     if objective not in KINDS:
         raise ModelError(
             f"objective={objective!r} is neither classification nor regression, and has no loss per "
-            f"row that could be audited; objectives that have are {', '.join(KINDS)}."
+            f"row that could be audited; use one of {', '.join(KINDS)}."
         )
     return KINDS[objective]
 
 
 def _inputs(booster: Any) -> ModelInputs:
     names = tuple(booster.feature_name())
-    if names == tuple(f"Column_{number}" for number in range(len(names))):  # of an array
+    if names == tuple(f"Column_{number}" for number in range(len(names))):  # names of array columns
         return ModelInputs(count=len(names), as_array=True)
     return ModelInputs(columns=names, count=len(names))
 
 
 def _categorical(params: dict[str, Any]) -> Iterable[int]:
-    """Return the numbers of the columns with categories, by the names LightGBM gives that list."""
+    """Return the positions of the categorical columns."""
     found = params.get("categorical_feature") or params.get("categorical_column") or []
     return [int(number) for number in ([found] if isinstance(found, (int, str)) else found)]
 
@@ -197,10 +203,12 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def _unrounded(params: dict[str, Any], exact: Iterable[float]) -> tuple[dict[str, Any], list[str]]:
-    """Undo the rounding to six digits of stored numbers where the exact ones are known.
+def _undo_rounding(
+    params: dict[str, Any], exact: Iterable[float]
+) -> tuple[dict[str, Any], list[str]]:
+    """Replace numbers stored with six digits by exact ones, if these are known.
 
-    Returns also the names of those for which none is known.
+    Also return the names of parameters without a known exact value.
     """
     known = {f"{value:.6g}": value for value in exact if value == value}
     restored, rounded = dict(params), []
@@ -214,8 +222,8 @@ def _unrounded(params: dict[str, Any], exact: Iterable[float]) -> tuple[dict[str
     return restored, rounded
 
 
-def _draws(params: dict[str, Any]) -> bool:
-    """Return whether any parameter makes the training random."""
+def _is_random(params: dict[str, Any]) -> bool:
+    """Return whether any parameter makes training random."""
     shares = ("feature_fraction", "feature_fraction_bynode")
     bags = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
     return (

@@ -1,4 +1,4 @@
-"""From a model URI or an estimator to a learner: resolved, digested, loaded."""
+"""Resolve a model URI, compute the digest of its files, and load it as a learner."""
 
 import hashlib
 import json
@@ -18,11 +18,10 @@ import pandas as pd
 from pandas.api.types import pandas_dtype
 
 from mlflow_b3.data.table import ModelInputs
-from mlflow_b3.errors import EvidenceError, InputError, ModelError, TrackingError
+from mlflow_b3.errors import CannotRefit, EvidenceError, InputError, ModelError, TrackingError
 from mlflow_b3.refit import head
 from mlflow_b3.refit.learner import (
     AuditedModel,
-    CannotRefit,
     Learner,
     Source,
     find_flavour,
@@ -30,7 +29,7 @@ from mlflow_b3.refit.learner import (
 )
 from mlflow_b3.refit.trainer import TrainerLearner, find_trainer
 
-# --- What MLflow knows about the table that a model was trained on
+# --- The training table that a run logged
 
 CONTEXTS = ("train", "training")
 
@@ -42,9 +41,9 @@ class TrainingTable:
     Attributes
     ----------
     rows : int or None
-        How many rows it had; None where nobody logged that.
+        Number of rows; None if it was not logged.
     texts : tuple of str
-        The columns that held text.
+        Names of the columns that held text.
     """
 
     rows: int | None = None
@@ -52,25 +51,25 @@ class TrainingTable:
 
 
 def training_table(run_id: str | None) -> TrainingTable:
-    """Return what a run says about its training table.
+    """Return what a run logged about its training table.
 
-    Autologging and `mlflow.log_input(..., context="training")` leave that with the run.
+    Autologging and `mlflow.log_input(..., context="training")` log it.
     """
     tables = {
         TrainingTable(rows=_rows(dataset.profile), texts=_texts(dataset.schema))
         for dataset in _datasets(run_id)
     }
     counts = {table.rows for table in tables}
-    return TrainingTable(  # of several, which one is not known
+    return TrainingTable(  # with several tables, it is not known which one was used
         rows=counts.pop() if len(counts) == 1 else None,
         texts=tables.pop().texts if len(tables) == 1 else (),
     )
 
 
 def digest_like_training(frame: pd.DataFrame, run_id: str | None) -> str | None:
-    """Return MLflow's digest of a table, if a run logged a dataset of the same number of rows.
+    """Return MLflow's digest of a table if a run logged a dataset with the same number of rows.
 
-    MLflow visits every value to compute it, so it is not computed in vain.
+    The digest is slow for large tables, so it is computed only if it can match.
     """
     sizes = {_rows(dataset.profile) for dataset in _datasets(run_id)}
     if not sizes & {len(frame), None}:
@@ -80,11 +79,11 @@ def digest_like_training(frame: pd.DataFrame, run_id: str | None) -> str | None:
     try:
         return str(compute_pandas_digest(frame))
     except (TypeError, ValueError):
-        return None  # MLflow cannot digest such values, so it has logged no such table
+        return None  # MLflow cannot digest such values, so no run logged this table
 
 
 def training_datasets(run: Any) -> list[Any]:
-    """Return the datasets that a run logged as those of its training."""
+    """Return the training datasets of a run."""
     return [given.dataset for given in run.inputs.dataset_inputs if _context(given) in CONTEXTS]
 
 
@@ -97,7 +96,7 @@ def _datasets(run_id: str | None) -> list[Any]:
     try:
         return training_datasets(MlflowClient().get_run(run_id))
     except (MlflowException, OSError):
-        return []  # a model may outlive its run
+        return []  # the run may have been deleted
 
 
 def _context(given: Any) -> str | None:
@@ -121,31 +120,31 @@ def _texts(schema: str | None) -> tuple[str, ...]:
         return ()
 
 
-# --- The files of a model, or of an audit, where MLflow keeps them: found, read and digested
+# --- The files of a model or an audit in MLflow: find, read, digest
 
-#: A model of more files is not digested.
+#: No digest is computed for a model with more files.
 MOST_FILES = 20_000
 MOST_COPIES = 20
 LONGEST_PATH = 2000
 CHUNK = 1 << 20
-#: MLflow writes this file into a local store when a registered version is loaded from there.
+#: MLflow writes this file into a local store when a registered version is loaded.
 MARK, LONGEST_MARK = "registered_model_meta", 2000
 
-#: Gives the artifact repository of a location, and the path below it.
+#: Returns the artifact repository of a location, and the path inside it.
 Opener = Callable[[str], tuple[Any, str]]
 
 
 def open_location(uri: str) -> tuple[Any, str]:
-    """Return the repository of an artifact location, as a client sees it."""
+    """Return the artifact repository of a location."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(uri), ""
 
 
 def digest_model(uri: str, opener: Opener = open_location) -> dict[str, str]:
-    """Return the SHA-256 of every file of a model by its path.
+    """Return the SHA-256 of each file of a model, by path.
 
-    MLflow's own mark of the name that a model was last loaded by is left out.
+    The file in which MLflow notes the registered version is left out.
     """
     repository, prefix = opener(uri)
     digests = {}
@@ -160,12 +159,12 @@ def digest_model(uri: str, opener: Opener = open_location) -> dict[str, str]:
 
 
 def digest_of(files: dict[str, str]) -> str:
-    """Return one digest of the paths and digests of files."""
+    """Return one digest over the paths and digests of files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def read_artifact(uri: str, path: str, largest: int, opener: Opener = open_location) -> bytes:
-    """Return the content of one file, if it is not larger than it should be."""
+    """Return the content of a file of at most `largest` bytes."""
     repository, prefix = opener(uri)
     full = safe_path(f"{prefix}/{path}" if prefix else path)
     parent = str(PurePosixPath(full).parent)
@@ -183,10 +182,10 @@ def read_artifact(uri: str, path: str, largest: int, opener: Opener = open_locat
 
 
 def safe_path(path: str) -> str:
-    """Return a path that stays where it is; others are refused."""
+    """Return the path if it stays inside its folder, else raise an `EvidenceError`."""
     if len(path) > LONGEST_PATH:
         raise EvidenceError(
-            f"the artifact name {path[:40]!r}… is longer than {LONGEST_PATH} letters"
+            f"the artifact name {path[:40]!r}… is longer than {LONGEST_PATH} characters"
         )
     parts = PurePosixPath(path).parts
     odd = "\\" in path or "\0" in path or path.startswith("/") or not parts
@@ -196,7 +195,7 @@ def safe_path(path: str) -> str:
 
 
 def _listed(repository: Any, folder: str) -> list[Any]:
-    """Return what is in a folder; links that lead out of it, or round in circles, are refused."""
+    """List a folder. Links that leave it or form a cycle raise an error."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -225,7 +224,7 @@ def _walk(repository: Any, prefix: str) -> Iterator[str]:
 
 @contextmanager
 def _fetched(repository: Any, path: str) -> Iterator[Path]:
-    """Give a file's place here, as short as it is needed; local stores are read in place."""
+    """Yield a local path of a file. Files of remote stores are downloaded and then deleted."""
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
     if isinstance(repository, LocalArtifactRepository):
@@ -242,7 +241,7 @@ def _fetched(repository: Any, path: str) -> Iterator[Path]:
 
 
 def _only_names_a_version(path: Path) -> bool:
-    """Whether a file says which registered version it belongs to, and nothing else."""
+    """Return whether a file names a registered version and contains nothing else."""
     import yaml
 
     if path.stat().st_size > LONGEST_MARK:
@@ -264,14 +263,14 @@ def _digest_file(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """Where the files of a model are.
+    """The location of the files of a model.
 
     Attributes
     ----------
     source : str
-        "models:/m-…", "runs:/id/path", or what else a version was made from.
+        "models:/m-…", "runs:/id/path", or another source of a version.
     location : str
-        The artifact location that this stands for.
+        The artifact location of the source.
     model_id, run_id : str or None
     """
 
@@ -282,10 +281,10 @@ class ModelSource:
 
 
 def resolve_source(client: Any, source: str) -> ModelSource:
-    """Follow a model URI, or the source of a registered version, to the model's files.
+    """Resolve a model URI, or the source of a registered version, to the model's files.
 
     A version may be a copy of another one; the chain of copies is followed to its end. The location
-    is where MLflow loads a version from, whatever has become of the one that it was copied from.
+    is where MLflow loads the first version from, even if the version it was copied from has changed.
     """
     from mlflow.store.artifact.utils.models import get_model_name_and_version
 
@@ -295,7 +294,7 @@ def resolve_source(client: Any, source: str) -> ModelSource:
             break
         found = get_model_name_and_version(client, source)
         if len(found) == 1:
-            return _of_logged_model(client.get_logged_model(found[0]), location)
+            return _from_logged_model(client.get_logged_model(found[0]), location)
         name, number = map(str, found)
         version = client.get_model_version(name, number)
         location = location or client.get_model_version_download_uri(name, number)
@@ -303,11 +302,11 @@ def resolve_source(client: Any, source: str) -> ModelSource:
     else:
         raise EvidenceError(f"{source!r} is a copy of a copy of … more than {MOST_COPIES} times")
     if source.startswith("runs:/"):
-        return _of_run(client, source, location)
+        return _from_run(client, source, location)
     return ModelSource(source=source, location=location or source, run_id=run_id or None)
 
 
-def _of_logged_model(model: Any, location: str | None) -> ModelSource:
+def _from_logged_model(model: Any, location: str | None) -> ModelSource:
     return ModelSource(
         source=f"models:/{model.model_id}",
         location=location or model.artifact_location,
@@ -316,8 +315,8 @@ def _of_logged_model(model: Any, location: str | None) -> ModelSource:
     )
 
 
-def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
-    """Return the LoggedModel of a run by its name; before MLflow 3 there were only its artifacts."""
+def _from_run(client: Any, source: str, location: str | None) -> ModelSource:
+    """Return the LoggedModel of a run by name, or its artifacts, as before MLflow 3."""
     run_id, _, path = source.removeprefix("runs:/").partition("/")
     run = client.get_run(run_id)
     models = client.search_logged_models(
@@ -326,10 +325,10 @@ def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
     own = [found for found in models if (found.source_run_id, found.name) == (run_id, path)]
     model = next(iter(own), None)
     if model is not None and location is None:
-        return _of_logged_model(model, None)
+        return _from_logged_model(model, None)
     if model is not None:
         raise EvidenceError(
-            f"{source!r} is the LoggedModel {model.model_id} and whatever else the run keeps under "
+            f"{source!r} is the LoggedModel {model.model_id} and any other artifacts of the run under "
             f"that name; register 'models:/{model.model_id}' instead"
         )
     if location is None or location.startswith("runs:/"):
@@ -338,9 +337,9 @@ def _of_run(client: Any, source: str, location: str | None) -> ModelSource:
 
 
 def matching(text: str) -> str:
-    """Return the condition of a filter for a text; it may let others pass, so compare what it finds.
+    """Return a filter condition for a string. It may match others, so compare the results.
 
-    MLflow's filters cannot hold a text with both kinds of quotation marks.
+    MLflow's filters cannot express a string with both kinds of quotation marks.
     """
     if "'" in text and '"' in text:
         return f"LIKE {quoted(text.replace(chr(39), '_'))}"
@@ -348,21 +347,20 @@ def matching(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as MLflow's filters want it."""
+    """Quote a string for MLflow's filters."""
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
-# --- From a model URI or an estimator to a learner that can be refitted
+# --- Load a model URI or an estimator as a learner
 
-#: Seconds without an end after which we look whether MLflow answers, and after which we say that it is
-#: slow.
+#: Seconds of waiting before we check that MLflow answers, and before we warn that it is slow.
 PATIENCE, LONG_PATIENCE = 5.0, 20.0
 SILENT = (
-    "MLflow at %s does not answer (%s). Its client keeps trying, for minutes if need be "
+    "MLflow at %s does not answer (%s). Its client keeps trying, possibly for minutes "
     "(MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT); stop with Ctrl-C."
 )
 SLOW = (
-    "MLflow at %s answers, but is not done yet. Its client tries lost requests again for minutes "
+    "MLflow at %s answers, but the request is still running. Its client retries lost requests for minutes "
     "(MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)."
 )
 _LOG = logging.getLogger(__name__)
@@ -376,35 +374,35 @@ def load_model(
     refit: str = "auto",
     options: Mapping[str, Any] | None = None,
 ) -> AuditedModel:
-    """Load what is to be audited, and find out how it is trained again.
+    """Load the model to audit and determine how to refit it.
 
     Parameters
     ----------
     model : str, model or None
-        An MLflow model URI; or a bare object: an estimator with scikit-learn's interface, fitted
-        or not, or a model of another library that can be refitted; or None with a `trainer`.
+        An MLflow model URI; or a model object: an estimator with scikit-learn's interface, fitted
+        or not, or a model of another supported library; or None with a `trainer`.
     trainer : str or callable, optional
-        "module:function" or `(X, y, sample_ids) → predictor`. A trainer that was stored with the
-        run by `log_trainer` is found by itself. Who names a trainer means it: it goes before all
-        that could be recovered from the model.
+        "module:function" or `(X, y, sample_ids) → predictor`. It takes precedence over anything
+        recovered from the model. A trainer stored with the run by `log_trainer` is found
+        automatically.
     refit : str
-        The route; "auto" takes the first that is possible of clone, parameters, fresh, last-layer
-        and head, as the flavour has them.
+        The route; "auto" takes the first possible one of clone, parameters, fresh, last-layer and
+        head that the flavour has.
     options : mapping, optional
         Options of the route.
 
     Notes
     -----
-    Loading a model from MLflow can run code that the model brings with it (pickle, custom modules,
-    a stored trainer); `foreign_code.loading_notice` says what. MLflow's own restriction, the
-    environment variable `MLFLOW_ALLOW_PICKLE_DESERIALIZATION`, is honoured. Audit models that you
-    would also serve.
+    Loading a model from MLflow can run code of the model (pickle, custom modules, a stored
+    trainer); see `safety.loading_notice`. The environment variable
+    `MLFLOW_ALLOW_PICKLE_DESERIALIZATION` is honoured. Audit only models that you would also
+    serve.
     """
     if isinstance(model, AuditedModel):
         return model
     if not isinstance(model, str):
         source = Source(options=options or {}, route=None if refit == "auto" else refit)
-        learner = _bare_learner(model, source, trainer)
+        learner = _object_learner(model, source, trainer)
         return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
     with announced_waiting():
         return _load(model, trainer, refit, options)
@@ -445,17 +443,17 @@ def declared_texts(info: Any) -> tuple[str, ...]:
 
 
 def _digest(uri: str) -> str | None:
-    """Return the digest of the files that are about to be loaded; evidence is bound to it."""
+    """Return the digest of the model's files before loading. Evidence is bound to it."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     try:
         return digest_of(digest_model(resolve_source(MlflowClient(), uri).location))
     except (MlflowException, OSError, EvidenceError):
-        return None  # the audit can do without; then there is no evidence of it
+        return None  # the audit continues, but without evidence
 
 
-def _bare_learner(model: Any, source: Source, trainer: Any) -> Learner:
+def _object_learner(model: Any, source: Source, trainer: Any) -> Learner:
     if trainer is not None:
         return _trainer_learner(trainer, source)
     if source.route == "trainer":
@@ -480,7 +478,7 @@ def _logged_learner(source: Source, trainer: Any) -> Learner:
         return _trainer_learner(trainer, source)
     if source.route == "trainer":
         raise ModelError(
-            f"refit='trainer', but none was given, and none is stored with the run of "
+            f"refit='trainer', but no trainer was given, and none is stored with the run of "
             f"{source.uri!r}. Give trainer='module:function', or store it with "
             "mlflow_b3.log_trainer(function, run_id=…)."
         )
@@ -513,7 +511,7 @@ def _trainer_learner(trainer: Any, source: Source) -> Learner:
 
 
 def registered_version(uri: str | None) -> tuple[str, str] | None:
-    """Return the registered model and version that a URI stands for now; None for other URIs."""
+    """Return the registered model and version that a URI refers to now; None for other URIs."""
     from mlflow import MlflowClient
     from mlflow.store.artifact.utils.models import get_model_name_and_version
 
@@ -524,19 +522,19 @@ def registered_version(uri: str | None) -> tuple[str, str] | None:
 
 
 def _pinned(uri: str) -> str:
-    """Return the URI of the version that an alias or a stage points to now; it may move later."""
+    """Return the URI of the version that an alias or a stage points to now."""
     from mlflow.exceptions import MlflowException
 
     try:
         version = registered_version(uri)
     except (MlflowException, OSError) as error:
         raise_if_unreachable(error)
-        return uri  # reading the model says better what is wrong
+        return uri  # reading the model gives a better error
     return uri if version is None else "models:/" + "/".join(version)
 
 
 def model_info(uri: str) -> Any:
-    """Return what MLflow knows about a model, which reads its MLmodel file and runs nothing."""
+    """Return MLflow's information about a model. Reads the MLmodel file and runs no code."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -553,7 +551,7 @@ def model_info(uri: str) -> Any:
 
 
 def _logged_parameters(info: Any) -> dict[str, str]:
-    """Return the parameters logged with the run, then those logged with the model itself."""
+    """Return the parameters of the run, updated with those of the model itself."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -565,16 +563,16 @@ def _logged_parameters(info: Any) -> dict[str, str]:
         if info.model_id:
             params.update(client.get_logged_model(info.model_id).params or {})
     except (MlflowException, OSError):
-        return params  # a model that outlived its run says less, but can still be loaded
+        return params  # the run may have been deleted; the model can still be loaded
     return params
 
 
 def _with_signature(
     remembered: ModelInputs, signature: Any, texts: tuple[str, ...] = ()
 ) -> ModelInputs:
-    """Let the signature decide on columns and dtypes where it names columns.
+    """Take columns and dtypes from the signature if it names columns.
 
-    Without one, the dataset that the training run logged says which columns held text.
+    Without one, the training dataset that the run logged determines the text columns.
     """
     schema = getattr(signature, "inputs", None)
     if schema is None or schema.is_tensor_spec() or not schema.has_input_names():
@@ -582,7 +580,7 @@ def _with_signature(
         return replace(remembered, dtypes=dict.fromkeys(known, "object") or None)
     names = tuple(str(name) for name in schema.input_names())
     if remembered.columns is not None and set(remembered.columns) <= set(names):
-        names = remembered.columns  # a signature may name more than the model makes use of
+        names = remembered.columns  # a signature may name unused columns
     dtypes = {}
     for column in schema.inputs:
         kind = column.type
@@ -593,9 +591,9 @@ def _with_signature(
 
 @contextmanager
 def announced_waiting() -> Iterator[None]:
-    """Log it if MLflow does not answer or is slow: its client tries for minutes without a word."""
+    """Warn if MLflow does not answer or is slow. Its client retries silently for minutes."""
     if not _WAITING.acquire(blocking=False):
-        yield  # whoever called us says so
+        yield  # the caller already warns
         return
     done = threading.Event()
     servers = _servers()
@@ -623,7 +621,7 @@ _WAITING = threading.Lock()
 
 
 def _servers() -> list[str]:
-    """Return the addresses of the MLflow servers in use; databases and folders have none."""
+    """Return the addresses of the MLflow servers in use, without databases and folders."""
     import mlflow
 
     uris = dict.fromkeys((mlflow.get_tracking_uri(), mlflow.get_registry_uri()))
@@ -631,7 +629,7 @@ def _servers() -> list[str]:
 
 
 def _unreachable(uri: str) -> str:
-    """Return why no connection to a server can be made; nothing where one can."""
+    """Return why a server cannot be reached, or an empty string."""
     parts = urlsplit(uri)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -642,16 +640,16 @@ def _unreachable(uri: str) -> str:
 
 
 def without_password(uri: str) -> str:
-    """Return an address without the user and the password that it may contain."""
+    """Return an address without user and password."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def raise_if_unreachable(error: BaseException) -> None:
-    """Raise a `TrackingError` for an error that says that a server did not answer.
+    """Raise a `TrackingError` if an error was caused by a server that does not answer.
 
-    MLflow's errors of that kind look like those of things that are not there, and their texts may
-    contain passwords.
+    MLflow's own errors look like those for missing objects, and their messages may contain
+    passwords.
     """
     from requests import exceptions
 
@@ -667,13 +665,13 @@ def raise_if_unreachable(error: BaseException) -> None:
         reason = getattr(last, "strerror", None) or type(last).__name__
         raise TrackingError(
             f"MLflow at {where} does not answer ({reason}). Start the server, or set "
-            "MLFLOW_TRACKING_URI to one that runs."
+            "MLFLOW_TRACKING_URI to a running one."
         ) from error
 
 
 @contextmanager
 def without_autologging() -> Iterator[None]:
-    """Keep refits from being logged as runs where MLflow's autologging is on."""
+    """Disable MLflow's autologging, which would log each refit as a run."""
     if "mlflow" not in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""What neural networks of every library share: tables in, recipe, outputs, last layer."""
+"""Shared by neural networks of all libraries: inputs, outputs, training recipe, last layer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from mlflow_b3.errors import InputError, ModelError, closest
 from mlflow_b3.refit.head import as_numbers, fit_head
 from mlflow_b3.refit.learner import FunctionPredictor, Learner, Rows, Source
 
-# --- What neural networks of every library share: tables in, output columns out as classes or values
+# --- Inputs and outputs: tables as matrices, output columns as classes or values
 
 Array = NDArray[Any]
 Forward = Callable[[Any], Array]
 ROUTES = ("fresh", "hot-start", "last-layer")
-#: What the output columns of a network can be, and how each follows from a linear layer.
+#: What output columns can be, and how to compute each from a linear layer.
 LINKS: dict[str, Callable[[Array], Array]] = {
     "logits": lambda linear: linear,
     "probabilities": lambda linear: expit(linear) if linear.shape[1] == 1 else softmax(linear, 1),
@@ -28,22 +28,22 @@ LINKS: dict[str, Callable[[Array], Array]] = {
 }
 TOLERANCE = 1e-4
 HOT_START = (
-    "refits start from the logged weights, which have seen all rows, so the loss on new clusters is "
-    "at least what is shown"
+    "refits start from the logged weights, which were trained on all rows, so the loss on new "
+    "clusters is at least what is shown"
 )
 FRESH = (
-    "refits draw their first weights anew; those of the logged network are not known, so that it is "
-    "not reproduced bit for bit"
+    "refits start from new random weights; the initial weights of the logged network are not known, "
+    "so it is not reproduced exactly"
 )
 
 
 def probe_rows(width: int) -> NDArray[np.float32]:
-    """Return rows of random numbers on which a network can be watched."""
+    """Return rows of random numbers for a trial run of a network."""
     return np.random.default_rng(0).normal(size=(16, width)).astype(np.float32)
 
 
 def find_link(outputs: Array, linear: Array) -> str | None:
-    """Return how outputs follow from those of the last linear layer; None for no known way."""
+    """Return the link from the last linear layer to the outputs; None if it is not known."""
     if linear.shape != outputs.shape:
         return None
     for name, link in LINKS.items():
@@ -52,8 +52,8 @@ def find_link(outputs: Array, linear: Array) -> str | None:
     return None
 
 
-def seen_kind(outputs: Array) -> str:
-    """Return what two or more columns of outputs are, as their rows show."""
+def infer_kind(outputs: Array) -> str:
+    """Infer the kind of two or more output columns from their values."""
     given = outputs.astype(float)
     if (given >= 0).all() and np.allclose(given.sum(axis=1), 1, atol=TOLERANCE):
         return "probabilities"
@@ -63,49 +63,49 @@ def seen_kind(outputs: Array) -> str:
 
 
 def as_matrix(X: Any, dtype: Any = np.float32) -> Array:
-    """Return a table as the matrix of numbers that a network is given.
+    """Return a table as a numeric matrix.
 
     Raises
     ------
     InputError
-        For columns of words or with missing values, by name.
+        If columns are not numeric or have missing values.
     """
     if isinstance(X, np.ndarray) and X.dtype == dtype:
         return np.require(X, requirements="W")
     frame = pd.DataFrame(X)
-    words = [str(name) for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
-    if words:
+    other = [str(name) for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    if other:
         raise InputError(
-            f"data: features {', '.join(map(repr, words))} are no numbers, which this network needs. "
+            f"data: features {', '.join(map(repr, other))} are not numeric, as this network needs. "
             "Encode them as in its training."
         )
     gaps = [str(name) for name in frame.columns if frame[name].isna().any()]
     if gaps:
         raise InputError(
-            f"data: features {', '.join(map(repr, gaps))} have missing values, of which a network "
-            "makes more. Fill them as in its training, or drop the rows."
+            f"data: features {', '.join(map(repr, gaps))} have missing values, which a network "
+            "cannot handle. Fill them as in its training, or drop the rows."
         )
-    # pandas shares its values, and joblib its memory, as read-only, of which PyTorch warns
+    # values from pandas and memory from joblib are read-only, about which PyTorch warns
     return np.require(frame.to_numpy(dtype=dtype), requirements="W")
 
 
 def as_columns(outputs: Array, n_rows: int) -> Array:
-    """Return outputs with one row for each row, or say that they are not of that form."""
+    """Return outputs as a matrix with one row per input row, or raise a `ModelError`."""
     if outputs.shape == (n_rows,):
         outputs = outputs[:, None]
     if outputs.ndim != 2 or len(outputs) != n_rows:
         raise ModelError(
-            f"the network returns outputs of shape {outputs.shape} for {n_rows} rows; one row of "
-            "numbers for each row is needed."
+            f"the network returns outputs of shape {outputs.shape} for {n_rows} rows; it must return "
+            "one row of numbers for each."
         )
     return outputs
 
 
 def output_classes(target: Array, columns: int) -> tuple[Array, str | None]:
-    """Return the class of each output column, and a note where it had to be worked out.
+    """Return the class of each output column, and a note if it was inferred.
 
-    One column is the second of two classes. Whole numbers from 0 are the numbers of columns; other
-    classes, of which there must be as many as columns, stand for them in sorted order.
+    A single column is the second of two classes. Whole numbers from 0 are column numbers. Other
+    classes are assigned to columns in sorted order; there must be as many as columns.
     """
     count = max(columns, 2)
     present = np.unique(target)
@@ -114,11 +114,11 @@ def output_classes(target: Array, columns: int) -> tuple[Array, str | None]:
     if len(present) != count:
         raise InputError(
             f"target: {len(present)} classes ({', '.join(map(str, present[:10]))}), but the network "
-            f"tells {count} apart. Give classes as whole numbers from 0 to {count - 1}, or a table "
+            f"has {count}. Give classes as whole numbers from 0 to {count - 1}, or a table "
             "with all of them."
         )
     coded = ", ".join(f"{label} = {code}" for code, label in enumerate(present[:10]))
-    return present, f"classes are taken to stand for output columns in sorted order: {coded}"
+    return present, f"output columns are assumed to be the classes in sorted order: {coded}"
 
 
 def as_predictor(
@@ -131,9 +131,9 @@ def as_predictor(
     forward : callable
         `X → outputs`, one or more columns.
     kind : {"values", "logits", "probabilities", "log-probabilities"}
-        What the columns are.
+        The kind of the columns.
     classes : array or None
-        The class of each column, for all but values.
+        The class of each column; None for values.
     """
     if kind == "values":
         return FunctionPredictor({"value": lambda X: forward(X)[:, 0]}, name=name)
@@ -156,17 +156,17 @@ def as_predictor(
 
 
 class NetworkLearner(Learner):
-    """Trains a network with a recipe, from new weights or from the logged ones.
+    """Trains a network with a recipe, from new or from the logged weights.
 
     Parameters
     ----------
     route : {"fresh", "hot-start"}
     kind : {"values", "logits", "probabilities", "log-probabilities"}
-        What the output columns are.
+        The kind of the output columns.
     columns, width : int
-        How many output columns and features there are.
+        Number of output columns and of features.
     dtype : numpy dtype
-        Of the matrix that the network is given.
+        Of the input matrix.
     """
 
     stochastic = True
@@ -184,18 +184,18 @@ class NetworkLearner(Learner):
             self.strength = "lower-bound"
 
     def forward(self, X: Any) -> Array:
-        """Return the outputs of the network as it was logged."""
+        """Return the outputs of the logged network."""
         raise NotImplementedError
 
     def represent(self, X: Any, ids: Array) -> Array:  # noqa: ARG002
-        """Return the features as a matrix, on which the logged network must give numbers."""
+        """Return the features as a matrix. The outputs of the logged network must be finite."""
         matrix = as_matrix(X, self._dtype)
         if not np.isfinite(self.forward(matrix)).all():
             raise ModelError("the network's outputs for the table are not finite numbers.")
         return matrix
 
     def with_target(self, target: Array) -> Self:
-        """Learn which class each output column is, which resamples may not show."""
+        """Determine the class of each output column. Resamples may lack classes."""
         other = self.copied()
         if self._kind != "values":
             other._classes, note = output_classes(target, self._columns)
@@ -204,7 +204,7 @@ class NetworkLearner(Learner):
         return other
 
     def _coded(self, target: Array) -> tuple[Array | None, Array]:
-        """Return the classes, and the column of each row's class; or the values."""
+        """Return the classes and the column of each row's class; for values, None and the values."""
         if self._kind == "values":
             return None, np.asarray(target, dtype=self._dtype)
         classes = self._classes
@@ -219,13 +219,13 @@ class NetworkLearner(Learner):
 
 
 def normalised(weight: NDArray[np.float64] | None) -> NDArray[np.float32] | None:
-    """Return sample weights of mean one, so that they do not change the learning rate."""
+    """Return sample weights with mean one, which leave the effective learning rate unchanged."""
     return None if weight is None else (weight / weight.mean()).astype(np.float32)
 
 
-# --- The training recipe of a neural network: given by the user, or logged with the run
+# --- The training recipe of a network, from options or from the parameters of the run
 
-#: How runs spell what a recipe needs: people, PyTorch Lightning's autologging, Keras' autologging.
+#: Names of parameters in runs, as logged by users and by the autologging of Lightning and Keras.
 SPELLINGS = {
     "epochs": ("epochs", "max_epochs", "num_epochs", "n_epochs"),
     "learning_rate": ("learning_rate", "lr", "opt_learning_rate", "optimizer_learning_rate"),
@@ -237,7 +237,7 @@ SPELLINGS = {
     "momentum": ("momentum", "opt_momentum", "optimizer_momentum"),
     "nesterov": ("nesterov", "opt_nesterov", "optimizer_nesterov"),
 }
-#: What optimizers take beside the learning rate; where a recipe is silent, their own defaults hold.
+#: Settings of optimizers besides the learning rate. By default they are those of the optimizer.
 OPTIMIZER_SETTINGS = ("weight_decay", "momentum", "nesterov")
 EXAMPLE = (
     "refit_options={'epochs': 20, 'learning_rate': 0.001, 'batch_size': 32, 'optimizer': 'Adam', "
@@ -245,23 +245,23 @@ EXAMPLE = (
 )
 GIVEN, LOGGED = "from refit_options", "from the run's parameters"
 DEFAULT = "by default"
-#: What autologging writes about a training, and no recipe here repeats; and how it writes nothing.
-OTHERS = ("class_weight", "validation_split", "steps_per_epoch", "patience")
-NOTHING = ("None", "0", "0.0")
+#: Settings that autologging logs but refits do not repeat, and values that mean not set.
+NOT_REPEATED = ("class_weight", "validation_split", "steps_per_epoch", "patience")
+UNSET = ("None", "0", "0.0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is known about a training, and from where.
+    """Known settings of a training, and their origins.
 
     Attributes
     ----------
     values : mapping of str to value
-        By the names of `SPELLINGS`; a `batch_size` of None is all rows at once.
+        By the names of `SPELLINGS`. A `batch_size` of None means all rows at once.
     origins : mapping of str to str
-        Where each of them comes from, in words for the report.
+        The origin of each, in words for the report.
     problems : tuple of str
-        What was logged but could not be used.
+        Logged settings that could not be used.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -269,11 +269,11 @@ class Recipe:
     problems: tuple[str, ...] = ()
 
     def missing(self, required: Iterable[str]) -> list[str]:
-        """Return what is required but not known."""
+        """Return the required settings that are not known."""
         return [name for name in required if name not in self.values]
 
     def completed(self, origin: str, **values: Any) -> "Recipe":
-        """Return the recipe with values from another origin for what it does not say."""
+        """Return the recipe with missing values filled from another origin."""
         new = {name: value for name, value in values.items() if name not in self.values}
         return Recipe(
             values={**self.values, **new},
@@ -282,7 +282,7 @@ class Recipe:
         )
 
     def without(self, *names: str) -> "Recipe":
-        """Return the recipe without what the user did not say about these."""
+        """Return the recipe without these settings, unless the user gave them."""
         gone = [name for name in names if self.origins.get(name) != GIVEN]
         return Recipe(
             values={name: value for name, value in self.values.items() if name not in gone},
@@ -291,33 +291,33 @@ class Recipe:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what the optimizer is given beside the learning rate."""
+        """Return the settings of the optimizer besides the learning rate."""
         return {name: self.values[name] for name in OPTIMIZER_SETTINGS if name in self.values}
 
     def note(self, route: str) -> str:
         """Return the sentence for the report."""
         known = [name for name in SPELLINGS if name in self.values]
-        listed = ", ".join(f"{name}={_shown(name, self.values[name])}" for name in known)
+        listed = ", ".join(f"{name}={_format(name, self.values[name])}" for name in known)
         origins: dict[str, list[str]] = {}
         for name in known:
             origins.setdefault(self.origins[name], []).append(name)
-        told = "; ".join(f"{', '.join(names)} {origin}" for origin, names in origins.items())
-        return f"{route} training with {listed} ({told})"
+        sources = "; ".join(f"{', '.join(names)} {origin}" for origin, names in origins.items())
+        return f"{route} training with {listed} ({sources})"
 
 
 def read_recipe(
     source: Source, names: Mapping[str, Callable[[Any], Any]], more: Iterable[str] = ()
 ) -> Recipe:
-    """Return the recipe in the user's options and in the run's parameters; the options win.
+    """Read a recipe from the options and the run's parameters. Options take precedence.
 
     Parameters
     ----------
     source : Source
     names : mapping of str to callable
-        What makes of the name of an `optimizer` or a `loss` one that the library knows; a
-        `ValueError` says which there are.
+        Functions that convert the name of an `optimizer` or a `loss` to the library's name, or
+        raise a `ValueError` with the allowed names.
     more : iterable of str
-        Options beside those of a recipe.
+        Further options.
     """
     checks = {**CHECKS, **names}
     options = source.require_options(*checks, *more)
@@ -334,7 +334,7 @@ def read_recipe(
                 ) from error
             origins[name] = GIVEN
             continue
-        found = _logged(name, check, source.params)
+        found = _read_logged(name, check, source.params)
         if isinstance(found, str):
             problems.append(found)
         elif found is not None:
@@ -343,13 +343,15 @@ def read_recipe(
 
 
 def not_repeated(params: Mapping[str, str]) -> tuple[str, ...]:
-    """Return notes on what a run logs about its training that no recipe here has."""
-    said = [f"{name}={params[name]}" for name in OTHERS if params.get(name) not in (None, *NOTHING)]
-    return (f"not repeated, although the run logs it: {', '.join(said)}",) if said else ()
+    """Return notes on logged settings that refits do not repeat."""
+    found = [
+        f"{name}={params[name]}" for name in NOT_REPEATED if params.get(name) not in (None, *UNSET)
+    ]
+    return (f"not repeated, although the run logs it: {', '.join(found)}",) if found else ()
 
 
 def one_of(value: Any, known: Mapping[str, str]) -> str:
-    """Return the name that a value stands for, by names without case, spaces and underscores."""
+    """Look up a name, ignoring case, spaces and underscores."""
     name = plain(value) if isinstance(value, str) else ""
     if name not in known:
         words = list(dict.fromkeys(known.values()))
@@ -359,33 +361,33 @@ def one_of(value: Any, known: Mapping[str, str]) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a name in small letters and without what separates words."""
+    """Return a name in lower case, without separators."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _logged(
+def _read_logged(
     name: str, check: Callable[[Any], Any], params: Mapping[str, str]
 ) -> tuple[Any] | str | None:
-    """Return what the run says, in a tuple; or why it cannot be used; or None for nothing."""
-    said = {spelling: params[spelling] for spelling in SPELLINGS[name] if spelling in params}
-    understood: dict[str, Any] = {}
+    """Return the logged value in a tuple; a string on why it cannot be used; or None."""
+    logged = {spelling: params[spelling] for spelling in SPELLINGS[name] if spelling in params}
+    parsed: dict[str, Any] = {}
     refused = []
-    for spelling, text in said.items():
+    for spelling, text in logged.items():
         try:
-            understood[spelling] = check(text)
+            parsed[spelling] = check(text)
         except ValueError as error:
-            if text != "None":  # what autologging writes for an argument that was left out
+            if text != "None":  # autologged for an argument that was not given
                 refused.append(f"the run's {spelling}={text!r} is not {error}")
-    if len(set(understood.values())) > 1:
-        both = " and ".join(f"{spelling}={said[spelling]!r}" for spelling in understood)
+    if len(set(parsed.values())) > 1:
+        both = " and ".join(f"{spelling}={logged[spelling]!r}" for spelling in parsed)
         return f"the run logs both {both}"
-    if understood:
-        return (next(iter(understood.values())),)
+    if parsed:
+        return (next(iter(parsed.values())),)
     return refused[0] if refused else None
 
 
 def incomplete(route: str, missing: Iterable[str], recipe: Recipe) -> ModelError:
-    """Return the error for a recipe that lacks something."""
+    """Return the error for an incomplete recipe."""
     lacking = ", ".join(map(repr, missing))
     where = (
         "refit_options (the epochs logged with a run are those of its whole training)"
@@ -394,12 +396,12 @@ def incomplete(route: str, missing: Iterable[str], recipe: Recipe) -> ModelError
     )
     logged = f" ({'; '.join(recipe.problems)})" if recipe.problems else ""
     return ModelError(
-        f"refit={route!r} needs a complete training recipe, and {where} lack {lacking}{logged}. Give "
-        f"what is missing, such as {EXAMPLE}; or use refit='last-layer' or a trainer."
+        f"refit={route!r} needs a complete training recipe, but {where} lack {lacking}{logged}. Give "
+        f"the missing values, as in {EXAMPLE}; or use refit='last-layer' or a trainer."
     )
 
 
-def _shown(name: str, value: Any) -> Any:
+def _format(name: str, value: Any) -> Any:
     return "all" if name == "batch_size" and value is None else value
 
 
@@ -457,7 +459,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-# --- Route `last-layer`: a network up to its last linear layer, which alone is trained again
+# --- Route `last-layer`: train only the last linear layer again
 
 NOTE = (
     "only its last layer was trained again, as a linear model on the features before it. These keep "
@@ -474,13 +476,13 @@ class Split:
     features : callable
         `matrix → inputs of the last layer`.
     weight, bias : numpy.ndarray
-        Those of the last layer; a row of weights for each output column.
+        Of the last layer, with a row of weights for each output column.
     link : str
-        What makes of its outputs those of the network; one of `LINKS`.
+        Maps its outputs to those of the network; a key of `LINKS`.
     width : int
-        How many features the network takes.
+        Number of features of the network.
     dtype : numpy dtype
-        Of the matrix that it takes.
+        Of the input matrix.
     """
 
     features: Callable[[Array], Array]
@@ -491,7 +493,7 @@ class Split:
     dtype: Any = np.float32
 
     def outputs(self, features: Array) -> Array:
-        """Return the outputs of the logged network, from the features before its last layer."""
+        """Return the outputs of the logged network from the inputs of its last layer."""
         return LINKS[self.link](features @ self.weight.T.astype(float) + self.bias)
 
 
@@ -502,7 +504,7 @@ class LastLayerLearner(Learner):
     ----------
     split : Split
     name : str
-        What the report calls the network.
+        The name of the network in reports.
     notes : tuple of str
         Why it is not trained from scratch.
     """
@@ -521,18 +523,20 @@ class LastLayerLearner(Learner):
             self.task = "classification"
 
     def represent(self, X: Any, ids: Array) -> NDArray[np.float64]:  # noqa: ARG002
-        """Return the inputs of the last layer, for all rows."""
+        """Return the inputs of the last layer for all rows."""
         assert self._split is not None
         matrix = as_matrix(X, self._split.dtype)
         return as_numbers(self._split.features(matrix), len(matrix))
 
     def with_target(self, target: Array) -> Self:
-        """Learn which class each output column of the logged network is."""
+        """Determine the class of each output column of the logged network."""
         other = self.copied()
         assert self._split is not None
         if self.task == "regression":
             if self._columns > 1:
-                raise ModelError(f"a network with {self._columns} output columns is no regressor.")
+                raise ModelError(
+                    f"a network with {self._columns} output columns is not a regressor."
+                )
             other.original = as_predictor(self._split.outputs, "values", None)
         else:
             classes, note = output_classes(target, self._columns)
@@ -545,5 +549,5 @@ class LastLayerLearner(Learner):
         return fit_head(rows, self.task)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the network behind: workers need its features only."""
+        """Drop the network. Workers need only its features."""
         return {**super().__getstate__(), "_split": None}

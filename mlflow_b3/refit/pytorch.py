@@ -1,4 +1,4 @@
-"""PyTorch networks: trained afresh, from their logged weights, or in their last layer only."""
+"""PyTorch networks: routes `fresh`, `hot-start` (from the logged weights) and `last-layer`."""
 
 import copy
 import inspect
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import fx, nn
-from torch.nn import functional as F  # noqa: N812 - the name that everybody knows
+from torch.nn import functional as F  # noqa: N812 - the usual alias
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -21,8 +21,8 @@ from torch.utils.data import (
 )
 
 from mlflow_b3.data.losses import Predictor
-from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.refit.learner import CannotRefit, Learner, Rows, Source, load_native
+from mlflow_b3.errors import CannotRefit, InputError, ModelError
+from mlflow_b3.refit.learner import Learner, Rows, Source, load_native
 from mlflow_b3.refit.networks import (
     DEFAULT,
     FRESH,
@@ -37,31 +37,31 @@ from mlflow_b3.refit.networks import (
     as_matrix,
     find_link,
     incomplete,
+    infer_kind,
     normalised,
     not_repeated,
     one_of,
     plain,
     probe_rows,
     read_recipe,
-    seen_kind,
 )
 
-# --- PyTorch networks watched and taken apart: their width, their last layer, their first weights
+# --- Inspect a network: its width, its last layer, its initial weights
 
 Array = NDArray[Any]
-#: A function that runs a network on rows and returns its outputs and the inputs, weight and bias of
-#: the last linear layer that was used, if one was.
-Watch = Callable[[Any, Any], tuple[Any, tuple[Any, Any, Any] | None]]
+#: A function that runs a network on rows and returns its outputs, and the inputs, weight and bias of
+#: the last linear layer, if there is one.
+Trace = Callable[[Any, Any], tuple[Any, tuple[Any, Any, Any] | None]]
 
 
 @contextmanager
 def quiet(seed: int | None = None, device: str = "cpu") -> Iterator[None]:
-    """Use one thread and, with a seed, random numbers that leave the user's own as they were."""
+    """Use one thread. With a seed, use separate random numbers and restore the user's state."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    others = [device] if torch.device(device).type == "cuda" else []
+    devices = [device] if torch.device(device).type == "cuda" else []
     try:
-        with torch.random.fork_rng(devices=others):
+        with torch.random.fork_rng(devices=devices):
             if seed is not None:
                 torch.manual_seed(seed)
             yield
@@ -70,21 +70,21 @@ def quiet(seed: int | None = None, device: str = "cpu") -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examined:
-    """A network and what was seen when it was run.
+class InspectedNetwork:
+    """A network and the results of a trial run.
 
     Attributes
     ----------
     network : torch.nn.Module
-        In the form in which it predicts, on the CPU; a copy of its own.
+        A copy in evaluation mode, on the CPU.
     width, columns : int
-        How many features it takes and how many outputs it gives.
+        Number of features and of output columns.
     outputs : numpy.ndarray
         Its outputs for some rows of random numbers.
     split : Split or None
-        The network cut before its last linear layer, where that is possible.
+        The network cut before its last linear layer, if that is possible.
     exported : bool
-        It is a graph of operations, as in MLflow's format pt2, and cannot be trained.
+        Whether it is a graph of operations, as in MLflow's format pt2, which cannot be trained.
     dtype : numpy dtype
         Of its parameters.
     """
@@ -102,28 +102,28 @@ class Examined:
         return int(self.outputs.shape[1])
 
 
-def examine(model: Any) -> Examined:
-    """Run a network on random rows and see what it is made of."""
+def inspect_network(model: Any) -> InspectedNetwork:
+    """Run a network on random rows and find its width and its last layer."""
     exported = isinstance(model, fx.GraphModule)
-    # a graph has no mode to change, and is only read
+    # a graph has no mode to change, and is not modified
     network = model if exported else copy.deepcopy(model).cpu().eval()
     parameters = list(network.parameters())
     wide = bool(parameters) and parameters[0].dtype == torch.float64
     dtype = np.float64 if wide else np.float32
-    watch = _watch_graph if exported else _watch_modules
+    trace = _trace_graph if exported else _trace_modules
     problems = []
     for width in dict.fromkeys(int(p.shape[-1]) for p in parameters if p.ndim):
         rows = torch.as_tensor(probe_rows(width).astype(dtype))
         try:
             with quiet(), torch.no_grad():
-                outputs, last = watch(network, rows)
-        except Exception as error:  # foreign code, and a width that may be wrong
+                outputs, last = trace(network, rows)
+        except Exception as error:  # the width may be wrong, and custom code may raise anything
             problems.append(f": {type(error).__name__}: {error}")
             continue
         if isinstance(outputs, torch.Tensor):
             given = as_columns(outputs.numpy(), len(rows))
-            split = _split(network, watch, given, last, width, dtype)
-            return Examined(
+            split = _split(network, trace, given, last, width, dtype)
+            return InspectedNetwork(
                 network=network,
                 width=width,
                 outputs=given,
@@ -132,19 +132,19 @@ def examine(model: Any) -> Examined:
                 dtype=dtype,
             )
     raise CannotRefit(
-        f"{type(model).__name__} does not turn one table of numbers into one table of numbers, "
-        "which is what can be refitted here" + "".join(problems[:1])
+        f"{type(model).__name__} does not map one table of numbers to one table of numbers, "
+        "which a refit needs" + "".join(problems[:1])
     )
 
 
 def run(network: Any, matrix: Array, device: str = "cpu") -> Array:
-    """Return the outputs of a network that is in the form in which it predicts."""
+    """Return the outputs of a network in evaluation mode."""
     with quiet(), torch.no_grad():
         outputs = network(torch.as_tensor(matrix, device=device))
     return as_columns(outputs.cpu().numpy(), len(matrix))
 
 
-def _watch_modules(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
+def _trace_modules(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
     seen = []
     hooks = [
         part.register_forward_pre_hook(lambda part, given: seen.append((part, given[0])))
@@ -162,8 +162,8 @@ def _watch_modules(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] |
     return outputs, (features, part.weight, part.bias)
 
 
-class _Watcher(fx.Interpreter):  # type: ignore[misc]
-    """Runs an exported graph and keeps the arguments of its last linear operation."""
+class _Tracer(fx.Interpreter):  # type: ignore[misc]
+    """Runs an exported graph and records the arguments of its last linear operation."""
 
     last: tuple[Any, ...] | None = None
 
@@ -173,17 +173,17 @@ class _Watcher(fx.Interpreter):  # type: ignore[misc]
         return super().call_function(target, args, kwargs)
 
 
-def _watch_graph(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
-    watcher = _Watcher(network)
-    outputs = watcher.run(rows)
-    if watcher.last is None:
+def _trace_graph(network: Any, rows: Any) -> tuple[Any, tuple[Any, Any, Any] | None]:
+    tracer = _Tracer(network)
+    outputs = tracer.run(rows)
+    if tracer.last is None:
         return outputs, None
-    features, weight, *bias = watcher.last
+    features, weight, *bias = tracer.last
     return outputs, (features, weight, bias[0] if bias else None)
 
 
 def _split(
-    network: Any, watch: Watch, outputs: Array, last: Any, width: int, dtype: Any
+    network: Any, trace: Trace, outputs: Array, last: Any, width: int, dtype: Any
 ) -> Split | None:
     """Return the network cut before its last linear layer, if it ends with one."""
     if last is None or last[0].ndim != 2 or len(last[0]) != len(outputs):
@@ -196,28 +196,28 @@ def _split(
 
     def features(matrix: Array) -> Array:
         with quiet(), torch.no_grad():
-            _, seen = watch(network, torch.as_tensor(matrix))
-        assert seen is not None
-        given: Array = seen[0].numpy()
+            _, traced = trace(network, torch.as_tensor(matrix))
+        assert traced is not None
+        given: Array = traced[0].numpy()
         return given
 
     return Split(features=features, weight=weight, bias=bias, link=link, width=width, dtype=dtype)
 
 
 def require_resettable(network: Any) -> None:
-    """Refuse a network with parameters that nobody knows how to initialise."""
+    """Raise an error if a trainable parameter cannot be initialised again."""
     for name, part in network.named_modules():
         own = [key for key, p in part.named_parameters(recurse=False) if p.requires_grad]
         if own and not hasattr(part, "reset_parameters"):
             where = f"{name}.{own[0]}" if name else own[0]
             raise ModelError(
                 f"refit='fresh' cannot initialise the parameter {where!r}: {type(part).__name__} has "
-                "no reset_parameters. Give it one, or a trainer."
+                "no reset_parameters. Add that method, or give a trainer."
             )
 
 
-def kept(network: Any) -> list[str]:
-    """Return the parameters and buffers that a reset leaves as they were logged."""
+def unchanged_by_reset(network: Any) -> list[str]:
+    """Return the parameters and buffers that `reset` leaves unchanged."""
     names = []
     for name, part in network.named_modules():
         resets = hasattr(part, "reset_parameters") and not _frozen(part)
@@ -233,7 +233,7 @@ def kept(network: Any) -> list[str]:
 
 
 def reset(network: Any) -> None:
-    """Initialise all parameters but frozen ones, in the order in which layers are made."""
+    """Initialise all parameters that are not frozen, in the order of the layers."""
     for part in network.children():
         reset(part)
     if not hasattr(network, "reset_parameters") or _frozen(network):
@@ -252,9 +252,9 @@ def _frozen(part: Any) -> bool:
     return bool(own) and not any(p.requires_grad for p in own)
 
 
-# --- How a PyTorch network is trained with a recipe
+# --- Train a network with a recipe
 
-#: The losses a network can be trained with, each with its function and what it makes of outputs.
+#: Training losses: the function, and the kinds of output it accepts.
 LOSSES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "cross_entropy": (F.cross_entropy, ("logits", "log-probabilities", "probabilities")),
     "nll": (F.nll_loss, ("log-probabilities",)),
@@ -265,7 +265,8 @@ LOSSES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "huber": (F.huber_loss, ("values",)),
     "smooth_l1": (F.smooth_l1_loss, ("values",)),
 }
-SEVERAL = ("cross_entropy", "nll")  # those for more than one output column
+#: Losses for more than one output column.
+MULTI_COLUMN = ("cross_entropy", "nll")
 ALIASES = {
     "binarycrossentropywithlogits": "bce_with_logits",
     "binarycrossentropy": "bce",
@@ -275,10 +276,10 @@ ALIASES = {
 }
 LOSS_NAMES = {
     **{plain(name): name for name in LOSSES},
-    **{f"{plain(name)}loss": name for name in LOSSES},  # as PyTorch's classes and functions
+    **{f"{plain(name)}loss": name for name in LOSSES},  # names of PyTorch's classes and functions
     **ALIASES,
 }
-#: LBFGS wants a function instead of a step, and SparseAdam sparse gradients.
+#: LBFGS needs a closure, and SparseAdam needs sparse gradients.
 OPTIMIZERS = {
     plain(name): name
     for name, value in vars(torch.optim).items()
@@ -288,25 +289,25 @@ OPTIMIZERS = {
 }
 
 
-def output_kind(seen: Examined, loss: str) -> str:
-    """Return what the output columns are for a network trained with a loss."""
+def output_kind(inspected: InspectedNetwork, loss: str) -> str:
+    """Return the kind of the output columns of a network that was trained with this loss."""
     kinds = LOSSES[loss][1]
-    if (loss in SEVERAL) != (seen.columns > 1):
-        fitting = [name for name in LOSSES if (name in SEVERAL) == (seen.columns > 1)]
+    several = inspected.columns > 1
+    if (loss in MULTI_COLUMN) != several:
+        fitting = [name for name in LOSSES if (name in MULTI_COLUMN) == several]
         raise ModelError(
-            f"loss={loss!r} does not fit a network with {seen.columns} output "
-            f"column{'s' if seen.columns > 1 else ''}; use one of {', '.join(map(repr, fitting))}."
+            f"loss={loss!r} does not fit a network with {inspected.columns} output "
+            f"column{'s' if several else ''}; use one of {', '.join(map(repr, fitting))}."
         )
-    kind = seen_kind(seen.outputs) if seen.columns > 1 else kinds[0]
-    # numbers of a linear layer may lie between 0 and 1 by chance
-    linear = seen.split is not None and seen.split.link == "logits"
-    within = not linear and bool(((seen.outputs >= 0) & (seen.outputs <= 1)).all())
-    doubled = seen.split is not None and seen.split.link == "probabilities"
+    kind = infer_kind(inspected.outputs) if several else kinds[0]
+    link = None if inspected.split is None else inspected.split.link
+    # outputs of a linear layer may lie between 0 and 1 by chance
+    within = link != "logits" and bool(((inspected.outputs >= 0) & (inspected.outputs <= 1)).all())
     if kind not in kinds or (loss == "bce" and not within):
         raise ModelError(
-            f"loss={loss!r} needs outputs that are {kinds[0]}, which those of the network are not."
+            f"loss={loss!r} needs outputs that are {kinds[0]}, but those of the network are not."
         )
-    if loss == "bce_with_logits" and doubled:
+    if loss == "bce_with_logits" and link == "probabilities":
         raise ModelError(
             "loss='bce_with_logits' is for outputs before the sigmoid, but the network ends with "
             "one; use 'bce'."
@@ -319,46 +320,51 @@ class TorchLearner(NetworkLearner):
 
     Parameters
     ----------
-    seen : Examined
+    inspected : InspectedNetwork
     name : str
-        What the report calls the network.
+        The name of the network in reports.
     route : {"fresh", "hot-start"}
     recipe : Recipe
         Complete.
     device : str
-        Where it is trained.
+        The device for training.
 
     Notes
     -----
-    Rows come in batches as from a `DataLoader`, with one thread. A last batch of a single row is
-    left out where the network has batch normalisation, which it would break.
+    Batches are those of a `DataLoader`, in one thread. If the network has batch normalisation, a last
+    batch of a single row is dropped, because it would raise an error.
     """
 
     def __init__(
-        self, seen: Examined, name: str, route: str, recipe: Recipe, device: Any = "cpu"
+        self,
+        inspected: InspectedNetwork,
+        name: str,
+        route: str,
+        recipe: Recipe,
+        device: Any = "cpu",
     ) -> None:
         values = recipe.values
         super().__init__(
             route,
-            kind=output_kind(seen, values["loss"]),
-            columns=seen.columns,
-            width=seen.width,
-            dtype=seen.dtype,
+            kind=output_kind(inspected, values["loss"]),
+            columns=inspected.columns,
+            width=inspected.width,
+            dtype=inspected.dtype,
         )
         self.name = name
-        self._network = seen.network
+        self._network = inspected.network
         self._loss, self._epochs = values["loss"], values["epochs"]
         self._batch, self._shuffle = values["batch_size"], values["shuffle"]
         self._optimizer = values["optimizer"]
-        self._settings = {"lr": values["learning_rate"], **_accepted(recipe)}
+        self._settings = {"lr": values["learning_rate"], **_optimizer_settings(recipe)}
         self._device = _device(device)
         self.parallel = self._device == "cpu"
         self.notes = (recipe.note(route), *self._further_notes(route))
 
     def _further_notes(self, route: str) -> tuple[str, ...]:
         notes = [
-            f"other settings of {self._optimizer}, and schedules, early stopping and class weights "
-            "if there were any, are not known: PyTorch's own defaults and none"
+            f"other settings of {self._optimizer}, schedules, early stopping and class weights are not "
+            "known: refits use PyTorch's defaults and none of these"
         ]
         if self._loss == "cross_entropy" and self._kind == "probabilities":
             notes.append("cross_entropy is applied to probabilities, as the network returns them")
@@ -366,12 +372,12 @@ class TorchLearner(NetworkLearner):
             return (*notes, HOT_START)
         notes += [
             FRESH,
-            "first weights are those of reset_parameters, whatever the network's own code did",
+            "initial weights are those of reset_parameters, even if the network's own code set others",
         ]
-        same = kept(self._network)
-        if same:
+        unchanged = unchanged_by_reset(self._network)
+        if unchanged:
             self.strength = "lower-bound"
-            listed = ", ".join(same[:5]) + (" and others" if len(same) > 5 else "")
+            listed = ", ".join(unchanged[:5]) + (" and others" if len(unchanged) > 5 else "")
             notes.append(f"frozen parameters and buffers keep their logged values: {listed}")
         return tuple(notes)
 
@@ -380,7 +386,7 @@ class TorchLearner(NetworkLearner):
         return run(self._network, X)
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
-        """Train a copy on these rows; without a seed, with seed 0."""
+        """Train a copy on these rows. Without a seed, use seed 0."""
         matrix = as_matrix(rows.X, self._dtype)
         _, coded = self._coded(rows.target)
         with quiet(0 if seed is None else seed, self._device):
@@ -399,7 +405,7 @@ class TorchLearner(NetworkLearner):
         coded: NDArray[Any],
         weight: NDArray[np.float32] | None,
     ) -> None:
-        several = self._loss in SEVERAL
+        several = self._loss in MULTI_COLUMN
         truth = coded if several else coded.astype(self._dtype)
         tensors = [torch.as_tensor(part, device=self._device) for part in (matrix, truth)]
         if weight is not None:
@@ -428,20 +434,20 @@ class TorchLearner(NetworkLearner):
             isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules()
         )
         order = RandomSampler(rows) if self._shuffle else SequentialSampler(rows)
-        # whole batches at once: the order of a usual DataLoader, without its work on single rows
+        # indexes whole batches: same order as the default DataLoader, without its overhead per row
         sampler = BatchSampler(order, size, drop_last=alone and normalises)
         return DataLoader(rows, sampler=sampler, batch_size=None)
 
 
-def _accepted(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings that the optimizer takes; the user's must all be among them."""
+def _optimizer_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings that the optimizer accepts. Raise an error for others from the user."""
     optimizer = recipe.values["optimizer"]
     known = inspect.signature(getattr(torch.optim, optimizer)).parameters
     settings = recipe.settings()
     for name in settings:
         if name not in known and recipe.origins[name] == GIVEN:
             raise InputError(
-                f"refit_options {name!r} is nothing that the optimizer {optimizer} takes."
+                f"refit_options {name!r} is not a setting of the optimizer {optimizer}."
             )
     return {name: value for name, value in settings.items() if name in known}
 
@@ -456,7 +462,7 @@ def _device(name: Any) -> str:
     return str(name)
 
 
-# --- PyTorch networks: trained afresh, from their logged weights, or in their last layer only
+# --- The flavour: routes `fresh`, `hot-start` and `last-layer`
 
 REQUIRED = ("epochs", "learning_rate", "batch_size", "optimizer", "loss")
 EXPORTED = (
@@ -474,41 +480,40 @@ def learner(model: Any, source: Source) -> Learner:
     """Return the learner of a network.
 
     The options are those of a recipe (`epochs`, `learning_rate`, `batch_size`, `optimizer`, `loss`,
-    `shuffle`, `weight_decay`, `momentum`, `nesterov`) and `device`; all have to be known, from the
-    run's parameters if not given, but the last four.
+    `shuffle`, `weight_decay`, `momentum`, `nesterov`) and `device`. The first five are required,
+    from the options or from the run's parameters.
     """
     source.require_route(*ROUTES)
     if isinstance(model, torch.jit.ScriptModule) or not isinstance(model, nn.Module):
         raise CannotRefit(
-            f"{type(model).__name__} is no network of PyTorch modules that could be trained again"
+            f"{type(model).__name__} is not a network of PyTorch modules that can be trained again"
         )
-    seen = examine(model)
-    name = "network" if seen.exported else type(model).__name__
+    inspected = inspect_network(model)
+    name = "network" if inspected.exported else type(model).__name__
     if source.route == "last-layer":
         source.require_options()
-        return _last_layer(seen, name)
+        return _last_layer_learner(inspected, name)
     try:
-        return _trained(seen, name, source)
+        return _network_learner(inspected, name, source)
     except ModelError as error:
         if source.route is not None or source.options:
             raise
-        return _last_layer(
-            seen, name, f"it could not be trained afresh: {str(error).removesuffix('.')}"
-        )
+        note = f"it could not be trained from scratch: {str(error).removesuffix('.')}"
+        return _last_layer_learner(inspected, name, note)
 
 
-def _last_layer(seen: Examined, name: str, *notes: str) -> LastLayerLearner:
-    if seen.split is None:
+def _last_layer_learner(inspected: InspectedNetwork, name: str, *notes: str) -> LastLayerLearner:
+    if inspected.split is None:
         raise CannotRefit(
             f"{name} does not end with a linear layer, plain or followed by a sigmoid, softmax or "
             "log-softmax, that could be refitted without a trainer"
             + "".join(f"; {note}" for note in notes)
         )
-    return LastLayerLearner(seen.split, name, notes)
+    return LastLayerLearner(inspected.split, name, notes)
 
 
-def _trained(seen: Examined, name: str, source: Source) -> TorchLearner:
-    """Return the learner that trains the whole network, or say what keeps it from that."""
+def _network_learner(inspected: InspectedNetwork, name: str, source: Source) -> TorchLearner:
+    """Return the learner of the whole network. Raise a `ModelError` if that is not possible."""
     route = source.require_route(*ROUTES)
     recipe = read_recipe(
         source,
@@ -518,20 +523,21 @@ def _trained(seen: Examined, name: str, source: Source) -> TorchLearner:
         },
         more=["device"],
     )
-    if seen.exported:
+    if inspected.exported:
         raise ModelError(f"refit={route!r} is not possible: {EXPORTED}.")
     if route == "hot-start":
         recipe = recipe.without("epochs")
-    if seen.columns > 1 and seen_kind(seen.outputs) != "probabilities":
+    if inspected.columns > 1 and infer_kind(inspected.outputs) != "probabilities":
         recipe = recipe.completed("from the network's output columns", loss="cross_entropy")
     missing = recipe.missing(REQUIRED)
     if missing:
         raise incomplete(route, missing, recipe)
-    if not any(p.requires_grad for p in seen.network.parameters()):
+    if not any(p.requires_grad for p in inspected.network.parameters()):
         raise ModelError(f"refit={route!r}: all parameters of {name} are frozen (requires_grad).")
     if route == "fresh":
-        require_resettable(seen.network)
+        require_resettable(inspected.network)
     recipe = recipe.completed(DEFAULT, shuffle=True)
-    made = TorchLearner(seen, name, route, recipe, device=source.options.get("device", "cpu"))
-    made.notes += not_repeated(source.params)
-    return made
+    device = source.options.get("device", "cpu")
+    learner = TorchLearner(inspected, name, route, recipe, device=device)
+    learner.notes += not_repeated(source.params)
+    return learner

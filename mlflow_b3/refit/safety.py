@@ -1,4 +1,4 @@
-"""What code a model brings, and how models stored by skops are loaded without pickle."""
+"""Which code of a model runs on loading, and loading skops models without pickle."""
 
 import tempfile
 from collections.abc import Mapping
@@ -8,23 +8,23 @@ from typing import Any, Final
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.learner import Source, load_by_mlflow
 
-# --- The types that a skops file may contain to be loaded, beyond those that skops trusts itself
+# --- The types that a skops file may contain, beyond those that skops trusts itself
 #
-# A file names types; for each one that is trusted, skops imports it, calls it or makes an empty
-# instance, and gives it a state, all with values from the file. So a type may stand here only if none
-# of that runs code that the values could hold:
+# A file names types. For each trusted type, skops imports it, calls it or creates an empty instance,
+# and sets its state, all with values from the file. A type is on this list only if none of these
+# steps can run code from the values:
 #
-# - classes that keep their state as it is, or hand it to compiled code as numbers, text or bytes;
-# - functions that compute with arrays and call nothing but what they are given, which then must be
-#   on the list too.
+# - classes that store their state unchanged, or pass it to compiled code as numbers, text or bytes;
+# - functions that compute with arrays and call only functions passed to them, which must be on the
+#   list too.
 #
-# The list is one of names, not a rule such as "everything of scikit-learn, NumPy and SciPy". Such a
-# rule would be wrong: the distributions of `scipy.stats`, which searches over parameters like to
-# hold, run text from their state as Python code when it is restored.
+# The list contains names. A rule such as "everything in scikit-learn, NumPy and SciPy" would be
+# wrong: the distributions of `scipy.stats`, common in parameter searches, run text from their state
+# as Python code when it is restored.
 #
-# What the list does not promise: compiled code does not check every index. A crafted tree, search
-# tree or booster may crash the process or read memory outside of itself when it predicts. Refits do
-# not predict with what was loaded, except for frozen parts and the route `head`; comparing a refit with
+# The list has a limit: compiled code does not check every index. A crafted tree, search tree or
+# booster may crash the process or read memory outside itself when it predicts. Refits do not predict
+# with the loaded model, except for frozen parts and the route `head`. The comparison of a refit with
 # the logged model does, once.
 
 _NAMES: Final = {
@@ -96,7 +96,7 @@ _NAMES: Final = {
     "xgboost.sklearn": "XGBClassifier XGBModel XGBRFClassifier XGBRFRegressor XGBRegressor",
 }
 
-#: These have a name for each precision of numbers.
+#: Modules with one name per floating-point precision.
 _PRECISIONS: Final = {"sklearn.metrics._dist_metrics": ("32", "64")}
 
 TRUSTED: Final = frozenset(
@@ -107,29 +107,28 @@ TRUSTED: Final = frozenset(
 )
 
 
-# --- Models stored by skops: loaded without pickle, and without taking the model's word for it
+# --- Models stored by skops: loaded without pickle, by our own list of types
 #
-# MLflow loads such a model too, but constructs whatever types the model's own MLmodel file calls
-# trusted, which whoever wrote the model could choose; and where
-# `MLFLOW_ALLOW_PICKLE_DESERIALIZATION` is false it therefore loads none. Here the order is:
+# MLflow trusts all types that the MLmodel file lists, which the author of the model chose. It
+# therefore loads no skops model if `MLFLOW_ALLOW_PICKLE_DESERIALIZATION` is false. Here the order is:
 #
-# 1. A file with types of our own list only (see `trusted`) is loaded by that list, whatever MLflow's
-#    restriction says: no pickle is involved, and no code that the model brings.
-# 2. A file with other types is loaded by MLflow, and a note says so, unless the restriction is on;
-#    then it is refused.
+# 1. A file with types of our own list only (`TRUSTED`) is loaded by that list, even under MLflow's
+#    restriction: it involves no pickle and no code of the model.
+# 2. A file with other types is loaded by MLflow, with a note, unless the restriction is on. Then it
+#    is refused.
 
-#: The flavours that MLflow stores by skops, and the setting that names the file.
+#: Flavours that MLflow may store by skops, and the setting that names the file.
 FILES = {"sklearn": "pickled_model", "lightgbm": "data"}
 
 
 def stored_by_skops(flavour: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a flavour's file is one of skops, by the settings in its MLmodel file."""
-    booster = settings.get("model_class") == "lightgbm.basic.Booster"  # a file of LightGBM's own
+    """Return whether a flavour is stored by skops, by its settings in the MLmodel file."""
+    booster = settings.get("model_class") == "lightgbm.basic.Booster"  # LightGBM's own file format
     return flavour in FILES and settings.get("serialization_format") == "skops" and not booster
 
 
 def skops_flavour(source: Source) -> str | None:
-    """Return the flavour of a model that is stored by skops; None if there is none."""
+    """Return the first flavour that is stored by skops; None if there is none."""
     for flavour, settings in source.flavours.items():
         if stored_by_skops(flavour, settings):
             return flavour
@@ -142,8 +141,8 @@ def load_skops(flavour: str, source: Source) -> Any:
     Raises
     ------
     ModelError
-        If it cannot be loaded, or contains types that are not trusted where MLflow's restriction
-        on pickle forbids to trust the model's author.
+        If it cannot be loaded, or contains types that are not trusted while MLflow's restriction
+        on pickle is on.
     """
     with tempfile.TemporaryDirectory(prefix="b3-model-") as folder:
         try:
@@ -156,14 +155,14 @@ def load_skops(flavour: str, source: Source) -> Any:
         return model
     _require_permission(source, unknown)
     source.notes.append(
-        "loading it constructed types that its author calls trusted and this package does not "
+        "loading it constructed types that its author declared trusted and this package does not "
         f"know: {', '.join(unknown)}"
     )
     return load_by_mlflow(flavour, source)
 
 
 def load_skops_function(flavour: str, source: Source) -> Any:
-    """Load a model that is stored by skops as MLflow's generic Python function."""
+    """Load a model that is stored by skops as an MLflow pyfunc model."""
     import mlflow
 
     settings = source.flavours.get("python_function", {})
@@ -175,7 +174,7 @@ def load_skops_function(flavour: str, source: Source) -> Any:
 
 
 def _load_trusted(flavour: str, source: Source, folder: str) -> tuple[Any, list[str]]:
-    """Return the model and nothing, or nothing and the types that are not trusted."""
+    """Return the model and an empty list, or None and the types that are not trusted."""
     import mlflow
     import skops.io
 
@@ -193,23 +192,23 @@ def _require_permission(source: Source, unknown: list[str]) -> None:
     raise ModelError(
         f"model={source.uri!r} contains types that are not known to be harmless: "
         f"{', '.join(unknown)}. With MLFLOW_ALLOW_PICKLE_DESERIALIZATION=true, MLflow loads it and "
-        "trusts the types that the model's author named; do that only for models that you would "
+        "trusts the types that the model's author declared; do that only for models that you would "
         "also serve."
     )
 
 
-# --- What code of its own a logged model runs when it is loaded, as far as its MLmodel file tells
+# --- Which code of a logged model runs on loading, according to its MLmodel file
 
 ADVICE = "Audit only models that you would also serve."
-#: Flavours whose files are data, read by their library's own parser.
+#: Flavours whose files contain only data.
 DATA_ONLY = {"catboost", "onnx", "xgboost"}
 
 
 def loading_notice(uri: str, *, trainer: Any = None, refit: str = "auto") -> str | None:
-    """Return a sentence on what an audit of a logged model will run, before it does.
+    """Return a sentence on the code of a logged model that an audit will run.
 
-    None where a trainer was given, so that nothing is loaded, and for a model that is not found,
-    about which loading will have more to say.
+    None if a trainer was given, because then nothing is loaded, and for a model that is not found,
+    because loading will raise an error.
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -225,7 +224,7 @@ def loading_notice(uri: str, *, trainer: Any = None, refit: str = "auto") -> str
     except ModelError:
         return None
     except (MlflowException, OSError):
-        tags = {}  # the model has outlived its run
+        tags = {}  # the run was deleted
     if "b3.trainer" in tags and refit in ("auto", "trainer"):
         return (
             f"Refits of {uri} run the trainer stored with its run ({tags['b3.trainer']}). {ADVICE}"
@@ -237,9 +236,9 @@ def loading_notice(uri: str, *, trainer: Any = None, refit: str = "auto") -> str
 
 
 def code_run_by_loading(flavours: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what in a model is, or may be, run as code when it is loaded; nothing if it is data.
+    """Return the parts of a model that may run code on loading; empty if it is only data.
 
-    What is not known to be data counts as code.
+    Anything that is not known to be data counts as code.
 
     Parameters
     ----------
@@ -250,7 +249,7 @@ def code_run_by_loading(flavours: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     native = {name: conf for name, conf in flavours.items() if name != "python_function"}
     reasons = [reason for name, conf in native.items() for reason in _native_reasons(name, conf)]
     if native and not reasons and all(stored_by_skops(*item) for item in native.items()):
-        return ()  # our loader of these does not look at the model's files of code
+        return ()  # our skops loader ignores the model's code files
     loader = str(function.get("loader_module", ""))
     if not native and loader.startswith("mlflow.pyfunc.model"):
         reasons.append("cloudpickle")
@@ -270,11 +269,11 @@ def _native_reasons(name: str, conf: Mapping[str, Any]) -> list[str]:
     named = str(conf.get("model_class", ""))
     if stored_by_skops(name, conf):
         unknown = sorted(set(conf.get("skops_trusted_types") or ()) - TRUSTED)
-        said = f"skops, with types that its author calls trusted: {', '.join(unknown)}"
-        return [said] if unknown else []
+        reason = f"skops, with types that its author declared trusted: {', '.join(unknown)}"
+        return [reason] if unknown else []
     if name in DATA_ONLY or named == "lightgbm.basic.Booster":
         foreign = named and named.split(".")[0] != name
-        return [f"a class that is not of {name}, {named}"] if foreign else []
+        return [f"a class that is not from {name}, {named}"] if foreign else []
     if name in ("sklearn", "lightgbm"):
         return [str(conf.get("serialization_format", "pickle"))]
     if name == "statsmodels":

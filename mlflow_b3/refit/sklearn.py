@@ -1,4 +1,4 @@
-"""Route `clone`: estimators with scikit-learn's interface, pipelines and searches included."""
+"""Route `clone`: estimators with scikit-learn's interface, including pipelines and searches."""
 
 import inspect
 import warnings
@@ -27,12 +27,12 @@ from mlflow_b3.refit.learner import (
     load_native,
 )
 
-# --- Boosted trees with scikit-learn's interface, made ready to be fitted again on other rows
+# --- Boosted trees with scikit-learn's interface, prepared for refits
 #
-# XGBoost, LightGBM and CatBoost are known by the names of their modules: none is imported here.
+# XGBoost, LightGBM and CatBoost are recognised by module names. None is imported here.
 
 LIBRARIES = ("xgboost", "lightgbm", "catboost")
-#: Parameters that hold a seed, in scikit-learn and in libraries like it.
+#: Parameters that hold a seed, in scikit-learn and compatible libraries.
 SEEDS = frozenset(
     {
         "random_state",
@@ -65,7 +65,7 @@ _CATBOOST_STOPPING = (
     "od_wait",
     "use_best_model",
 )
-#: They say where CatBoost writes and prints; two of them at once are an error.
+#: Output settings of CatBoost. Setting two of them at once is an error.
 _CATBOOST_OUTPUT = (
     "logging_level",
     "metric_period",
@@ -80,7 +80,7 @@ _CATBOOST_OUTPUT = (
 
 
 def library_of(model: Any) -> str | None:
-    """Return which of the three libraries an estimator is of; None for all others."""
+    """Return which of the three libraries defines an estimator; None for all others."""
     if isinstance(model, type) or not hasattr(model, "get_params"):
         return None
     found = libraries_of(model)
@@ -88,9 +88,9 @@ def library_of(model: Any) -> str | None:
 
 
 def unfitted(estimator: Any) -> Any:
-    """Return an unfitted copy, or one that forgets its fit when it is fitted again.
+    """Return an unfitted copy, or one whose next fit replaces the first.
 
-    scikit-learn's own `clone` refuses what copies lists that it is given, as CatBoost does.
+    scikit-learn's `clone` refuses estimators that copy their list arguments, as CatBoost's do.
     """
     try:
         return clone(estimator)
@@ -98,16 +98,20 @@ def unfitted(estimator: Any) -> Any:
         return deepcopy(estimator)
 
 
-def settled(model: Any) -> Any:
+def prepare_booster(model: Any) -> Any:
     """Return an unfitted copy that fits quietly, in one thread and without a validation set.
 
-    Where early stopping chose the number of rounds, the copy has that number.
+    If early stopping chose the number of rounds, the copy has that number.
     """
-    prepare = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
+    prepare = {
+        "xgboost": _prepare_xgboost,
+        "lightgbm": _prepare_lightgbm,
+        "catboost": _prepare_catboost,
+    }
     return prepare[str(library_of(model))](model)
 
 
-def _xgboost(model: Any) -> Any:
+def _prepare_xgboost(model: Any) -> Any:
     given = model.get_params(deep=False)
     changes: dict[str, Any] = {name: 1 for name in ("n_jobs", "nthread") if name in given}
     if (given.get("verbosity") or 0) > 1:
@@ -124,20 +128,20 @@ def _xgboost(model: Any) -> Any:
     if best is not None:
         changes["n_estimators"] = int(best) + 1
     if given.get("objective") in ("multi:softprob", "multi:softmax"):
-        # may be written there by a fit to several classes, and is refused for a resample of two;
-        # for more of them the class takes the first by itself, which trains the same trees
+        # set by a fit to several classes, and refused for a resample with two; for more classes the
+        # estimator chooses multi:softprob itself, which trains the same trees
         changes["objective"] = "binary:logistic"
         changes.update({name: None for name in ("num_class",) if name in given})
     return clone(model).set_params(**changes)
 
 
-def _lightgbm(model: Any) -> Any:
+def _prepare_lightgbm(model: Any) -> Any:
     given = model.get_params(deep=False)
     changes: dict[str, Any] = {name: 1 for name in _LIGHTGBM_THREADS if name in given}
     changes["verbosity" if "verbosity" in given else "verbose"] = -1
     changes.update({name: None for name in _LIGHTGBM_STOPPING if name in given})
     if given.get("objective") in _LIGHTGBM_CLASSES:
-        # refused for a resample of two; for more of them the class takes it by itself
+        # refused for a resample with two classes; for more the estimator chooses it itself
         changes["objective"] = None
         changes.update({name: None for name in ("num_class", "num_classes") if name in given})
     best = getattr(model, "best_iteration_", None)
@@ -146,7 +150,7 @@ def _lightgbm(model: Any) -> Any:
     return clone(model).set_params(**changes)
 
 
-def _catboost(model: Any) -> Any:
+def _prepare_catboost(model: Any) -> Any:
     given = {name: value for name, value in model.get_params().items() if value is not None}
     for name in (*_CATBOOST_OUTPUT, "thread_count", "allow_writing_files"):
         given.pop(name, None)
@@ -154,7 +158,7 @@ def _catboost(model: Any) -> Any:
     if model.is_fitted():
         given["random_seed"] = model.random_seed_
         _remember_columns(model, given)
-        if not given.get("eval_fraction"):  # else a part of its own rows stops it, every time
+        if not given.get("eval_fraction"):  # otherwise it stops on a part of its own rows
             _fix_rounds(model, given)
     return type(model)(**given, logging_level="Silent", thread_count=1, allow_writing_files=False)
 
@@ -172,13 +176,13 @@ def _fix_rounds(model: Any, given: dict[str, Any]) -> None:
         return
     for name in (*_CATBOOST_ROUNDS, *_CATBOOST_STOPPING, "eta"):
         given.pop(name, None)
-    # chosen from the number of iterations that were planned, where it was not given
+    # by default the learning rate depends on the planned number of iterations
     given.update(iterations=model.tree_count_, learning_rate=model.learning_rate_)
 
 
-# --- Route `clone`: estimators with scikit-learn's interface, pipelines and searches included
+# --- Route `clone`
 
-#: The parameter that holds what a search may choose from, in scikit-learn and libraries like it.
+#: Parameters that hold a search space, in scikit-learn and compatible libraries.
 SEARCHED = {"param_grid", "param_distributions", "search_spaces"}
 
 
@@ -190,15 +194,15 @@ def load(source: Source) -> Any:
 def learner(model: Any, source: Source) -> Learner:
     """Return the learner of an estimator.
 
-    The option `search_again=True` repeats searches over parameters in every refit. Boosted trees
-    that stand by themselves go to the module of their own flavour, which knows more about them.
-    Networks can also be trained on from their weights, or in their last layer only.
+    The option `search_again=True` repeats searches over parameters in every refit. Single boosted
+    models are passed to the module of their own flavour, which knows more about them. For networks
+    there are also the routes `hot-start` and `last-layer`.
     """
     library = library_of(model)
     own = None if library is None else find_flavour([library])
     if own is not None:
         return own[1].learner(model, source)  # type: ignore[no-any-return]
-    from mlflow_b3.refit import sklearn_network  # which makes use of this module
+    from mlflow_b3.refit import sklearn_network  # avoids a circular import
 
     if sklearn_network.is_network(model):
         if source.require_route("clone", *sklearn_network.ROUTES) != "clone":
@@ -212,20 +216,20 @@ def learner(model: Any, source: Source) -> Learner:
 
 
 class CloneLearner(Learner):
-    """Trains an unfitted copy of an estimator, with the same parameters, on other rows.
+    """Trains an unfitted copy of an estimator with the same parameters.
 
     Parameters
     ----------
     estimator : estimator with scikit-learn's interface
     search_again : bool
-        Repeat searches over parameters in every refit. By default a search that has been made is
-        not made again: its choice is refitted.
+        Repeat searches over parameters in every refit. By default refits use the parameters that a
+        fitted search chose.
 
     Notes
     -----
-    Every `random_state` among the parameters, nested ones included, is drawn anew from the seed of
-    the refit: the audit is about the training procedure, not about one lucky seed. Every `n_jobs`
-    is set to 1, because the audit itself runs the refits in parallel; it does not change results.
+    Each `random_state` among the parameters, including nested ones, is drawn from the seed of the
+    refit: the audit is about the training procedure, not about one lucky seed. Each `n_jobs` is set
+    to 1, because the audit itself runs refits in parallel. This does not change results.
     """
 
     route = "clone"
@@ -236,10 +240,10 @@ class CloneLearner(Learner):
         self.task = _task(estimator)
         self.name = estimator_name(estimator)
         self.inputs = estimator_inputs(estimator)
-        if hasattr(estimator, "group_columns"):  # what others have not must not change their digest
+        if hasattr(estimator, "group_columns"):  # set only if present: it is part of the digest
             self.used = tuple(map(str, estimator.group_columns))
         self.original = self._predictor(estimator) if _fitted(estimator) else None
-        copy = with_settled_boosters(unfitted(estimator) if search_again else settle(estimator))
+        copy = prepare_boosters(unfitted(estimator) if search_again else fix_choices(estimator))
         parameters = copy.get_params(deep=True)
         self._seeds = tuple(name for name in parameters if _last(name) in SEEDS)
         self.stochastic = self.seed_untried = bool(self._seeds)
@@ -250,7 +254,7 @@ class CloneLearner(Learner):
         self._weight = _weight_argument(copy)
         self.weighted = self._weight is not None
         parts = [copy, *parameters.values()]
-        # these refuse words, and numbers with a gap where a resample lacks a class
+        # XGBoost needs classes 0, 1, …, without gaps for classes that a resample lacks
         self._codes = self.task == "classification" and any(
             library_of(part) == "xgboost" for part in parts
         )
@@ -264,9 +268,9 @@ class CloneLearner(Learner):
             self.notes = ("its search over parameters is repeated in every refit",)
         elif _searches(estimator):
             self.notes = (
-                "refits have the parameters that its search chose; the search is not repeated",
+                "refits use the parameters that its search chose; the search is not repeated",
             )
-        self.notes += _stopped_early(estimator, parameters)
+        self.notes += _early_stopping_notes(estimator, parameters)
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
         """Train a copy on these rows."""
@@ -280,9 +284,9 @@ class CloneLearner(Learner):
         return self._predictor(estimator.fit(rows.X, rows.target, **arguments))
 
     def _unfitted(self, seed: int | None) -> Any:
-        """Return a copy to be fitted, with its seeds."""
-        # it was never fitted, so that this is what clone does, in a fifth of the time; what is frozen
-        # would be copied with all that it learned
+        """Return an unfitted copy with seeds set."""
+        # the estimator was never fitted, so a deep copy equals a clone, in a fifth of the time; frozen
+        # parts would be copied with all they learned
         frozen = self.strength != "full"
         estimator = unfitted(self._estimator) if frozen else deepcopy(self._estimator)
         if seed is not None and self._seeds:
@@ -291,49 +295,49 @@ class CloneLearner(Learner):
         return estimator
 
 
-def settle(estimator: Any) -> Any:
-    """Return an unfitted copy in which searches that were made are replaced by their choice.
+def fix_choices(estimator: Any) -> Any:
+    """Return an unfitted copy in which fitted searches are replaced by their best estimator.
 
-    So are numbers of rounds that boosted trees chose by early stopping. Searches whose choice is not
-    known stay: in estimators that were never fitted, and within
-    models that fit several copies, such as calibrated ones, and choose in each of them.
+    Boosted trees get the number of rounds that early stopping chose. Searches without a known choice
+    are kept: those in unfitted estimators, and those in models that fit several copies and search
+    in each, such as calibrated ones.
     """
     if _is_search(estimator) and hasattr(estimator, "best_params_"):
         best = clone(estimator.estimator).set_params(**estimator.best_params_)
-        return settle(getattr(estimator, "best_estimator_", best))
+        return fix_choices(getattr(estimator, "best_estimator_", best))
     if library_of(estimator):
-        return settled(estimator)
+        return prepare_booster(estimator)
     copy = unfitted(estimator)
     for name, fitted in _fitted_parts(estimator).items():
         if _searches(fitted) or _boosters(fitted):
-            copy.set_params(**{name: settle(fitted)})
+            copy.set_params(**{name: fix_choices(fitted)})
     return copy
 
 
-def with_settled_boosters(estimator: Any) -> Any:
-    """Return the estimator with all boosted trees in it made to fit quietly and in one thread."""
+def prepare_boosters(estimator: Any) -> Any:
+    """Return the estimator with all its boosted trees set to fit quietly, in one thread."""
     if library_of(estimator):
-        return settled(estimator)
+        return prepare_booster(estimator)
     return estimator.set_params(
-        **{name: settled(part) for name, part in _boosters(estimator).items()}
+        **{name: prepare_booster(part) for name, part in _boosters(estimator).items()}
     )
 
 
 def _boosters(estimator: Any) -> dict[str, Any]:
-    """Return the boosted trees in an estimator by the parameter that holds them, "" for itself."""
+    """Return the boosted trees in an estimator by parameter name; "" is the estimator itself."""
     if not hasattr(estimator, "get_params") or isinstance(estimator, type):
         return {}
     parts = {"": estimator, **estimator.get_params(deep=True)}
     return {name: part for name, part in parts.items() if library_of(part)}
 
 
-def _stopped_early(estimator: Any, parameters: dict[str, Any]) -> tuple[str, ...]:
-    """Say where early stopping, which refits cannot repeat, has left a number of rounds."""
+def _early_stopping_notes(estimator: Any, parameters: dict[str, Any]) -> tuple[str, ...]:
+    """Return notes on numbers of rounds that early stopping chose. Refits do not repeat it."""
     if _searches(estimator):
         return ()
     before = estimator.get_params(deep=True)
     return tuple(
-        f"refits have the {value} rounds that its early stopping chose ({name}); the stopping is "
+        f"refits use the {value} rounds that its early stopping chose ({name}); the stopping is "
         "not repeated"
         for name, value in parameters.items()
         if _last(name) in ROUNDS and before.get(name) != value
@@ -341,10 +345,10 @@ def _stopped_early(estimator: Any, parameters: dict[str, Any]) -> tuple[str, ...
 
 
 def _fitted_parts(estimator: Any) -> dict[str, Any]:
-    """Return the fitted parts of a composed estimator, by the parameter that holds them."""
+    """Return the fitted parts of a composite estimator, by parameter name."""
     if isinstance(estimator, Pipeline):
         return dict(estimator.steps)
-    parts = dict(getattr(estimator, "named_estimators_", {}))  # stacked and voting models
+    parts = dict(getattr(estimator, "named_estimators_", {}))  # stacking and voting
     for name in estimator.get_params(deep=False) if hasattr(estimator, "get_params") else ():
         if hasattr(getattr(estimator, f"{name}_", None), "get_params"):
             parts[name] = getattr(estimator, f"{name}_")
@@ -352,7 +356,7 @@ def _fitted_parts(estimator: Any) -> dict[str, Any]:
 
 
 def _is_search(part: Any) -> bool:
-    """Return whether this is a search over parameters, made or not, of whatever library."""
+    """Return whether this is a search over parameters, fitted or not, of any library."""
     if not hasattr(part, "get_params") or isinstance(part, type):
         return False
     names = set(part.get_params(deep=False))
@@ -360,7 +364,7 @@ def _is_search(part: Any) -> bool:
 
 
 def _searches(estimator: Any) -> bool:
-    """Return whether there is a search over parameters anywhere in an estimator."""
+    """Return whether an estimator contains a search over parameters."""
     if not hasattr(estimator, "get_params") or isinstance(estimator, type):
         return False
     return any(map(_is_search, [estimator, *estimator.get_params(deep=True).values()]))
@@ -375,7 +379,7 @@ def _fitted(estimator: Any) -> bool:
 
 
 def _weight_argument(estimator: Any) -> str | None:
-    """Return the name under which `fit` takes sample weights; None if it does not."""
+    """Return the argument of `fit` for sample weights; None if there is none."""
     if isinstance(estimator, Pipeline):
         last, step = estimator.steps[-1]
         inner = _weight_argument(step)
@@ -394,7 +398,7 @@ def _task(estimator: Any) -> str:
         raise ModelError(f"{name} is a class; give an instance of it, such as {name}().")
     try:
         with warnings.catch_warnings():
-            # what scikit-learn 1.8 refuses, 1.7 only warns about
+            # scikit-learn 1.7 warns where 1.8 raises
             warnings.simplefilter("error", DeprecationWarning)
             if is_classifier(estimator):
                 return "classification"
@@ -406,7 +410,7 @@ def _task(estimator: Any) -> str:
             f"estimator: {error}"
         ) from error
     raise ModelError(
-        f"{type(estimator).__name__} is neither a classifier nor a regressor; only those have a "
+        f"{type(estimator).__name__} is neither a classifier nor a regressor; only these have a "
         "loss on new rows that can be audited."
     )
 
@@ -416,7 +420,7 @@ def _last(name: str) -> str:
 
 
 def estimator_name(estimator: Any) -> str:
-    """Return what an estimator is called: its class, or the classes of its steps."""
+    """Return the class name of an estimator, or those of its steps."""
     steps = getattr(estimator, "steps", None)
     if steps:
         return " → ".join(type(step).__name__ for _, step in steps)
@@ -424,9 +428,9 @@ def estimator_name(estimator: Any) -> str:
 
 
 def estimator_inputs(estimator: Any) -> ModelInputs:
-    """Return the columns that a (fitted) estimator remembers from its training."""
-    count = _remembered(estimator, "n_features_in_")
-    names = _remembered(estimator, "feature_names_in_")
+    """Return the columns that a fitted estimator stores."""
+    count = _attribute(estimator, "n_features_in_")
+    names = _attribute(estimator, "feature_names_in_")
     if names is not None:
         return ModelInputs(
             columns=tuple(str(name) for name in names),
@@ -439,14 +443,14 @@ def estimator_inputs(estimator: Any) -> ModelInputs:
 
 
 def _categories(estimator: Any) -> dict[str, tuple[Any, ...]] | None:
-    """Return the categories that boosted trees of scikit-learn told by the dtype of columns."""
+    """Return the categories that scikit-learn's boosted trees inferred from column dtypes."""
     first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
     categorical, names = (
-        _remembered(first, attribute) for attribute in ("is_categorical_", "feature_names_in_")
+        _attribute(first, attribute) for attribute in ("is_categorical_", "feature_names_in_")
     )
     if categorical is None or names is None or len(names) != len(categorical):
         return None
-    # private, and the only place that holds them; without it the values of the table are taken
+    # a private attribute, but the only place; without it the values of the table are used
     encoder = getattr(getattr(first, "_preprocessor", None), "named_transformers_", {}).get(
         "encoder"
     )
@@ -455,8 +459,8 @@ def _categories(estimator: Any) -> dict[str, tuple[Any, ...]] | None:
     return {name: tuple(values) for name, values in zip(chosen, known, strict=False)} or None
 
 
-def _remembered(estimator: Any, attribute: str) -> Any:
-    try:  # a pipeline asks its first step, which may not have the attribute
+def _attribute(estimator: Any, attribute: str) -> Any:
+    try:  # pipelines delegate to their first step, which may lack it
         return getattr(estimator, attribute, None)
     except (AttributeError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""scikit-learn's networks: trained on from their logged weights, or in their last layer only."""
+"""scikit-learn's networks: routes `hot-start` (from the logged weights) and `last-layer`."""
 
 import warnings
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from mlflow_b3.refit.networks import CHECKS, HOT_START, LastLayerLearner, Split,
 from mlflow_b3.refit.sklearn import CloneLearner, estimator_inputs, estimator_name
 
 Array = NDArray[Any]
-#: The routes of these networks beside `clone`.
+#: The routes of these networks besides `clone`.
 ROUTES = ("hot-start", "last-layer")
 LEAST_EPOCHS = 5
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -34,15 +34,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def is_network(model: Any) -> bool:
-    """Return whether an estimator is one of scikit-learn's networks, or a pipeline to one."""
+    """Return whether an estimator is one of scikit-learn's networks or a pipeline that ends in one."""
     return isinstance(_network(model), (MLPClassifier, MLPRegressor))
 
 
 def learner(model: Any, source: Source) -> Learner:
     """Return the learner of a fitted network by one of `ROUTES`.
 
-    The option of a hot start is `epochs`, how often it sees all rows (for the solver lbfgs, its
-    iterations); by default half as often as in its own training, at least 5.
+    A hot start has the option `epochs` (iterations for the solver lbfgs). The default is half of the
+    epochs of its own training, at least 5.
     """
     route = source.require_route(*ROUTES)
     network = _network(model)
@@ -60,24 +60,24 @@ def learner(model: Any, source: Source) -> Learner:
 
 
 class HotStartLearner(CloneLearner):
-    """Trains a copy of a fitted network on other rows, from the weights it has.
+    """Trains a copy of a fitted network, starting from its weights.
 
     Parameters
     ----------
     estimator : MLPClassifier, MLPRegressor or Pipeline
-        Fitted; in a pipeline the network is the last step.
+        Fitted. In a pipeline the network is the last step.
     epochs : int
-        How often the network sees all rows; for the solver lbfgs, its iterations.
+        Passes over all rows; iterations for the solver lbfgs.
 
     Notes
     -----
-    The weights are what `fit` with `warm_start=True` and `max_iter=epochs` would give: the state of
-    the optimiser is not taken over. It differs in three ways. Nothing stops the training early. Few
-    epochs are meant, so that no warning tells that it has not converged. The rows may lack classes.
+    This is `fit` with `warm_start=True` and `max_iter=epochs`; the state of the optimiser is not
+    kept. There are three differences. The training never stops early. There are no convergence
+    warnings, because few epochs are intended. The rows may lack classes.
 
-    Steps before the network are fitted anew, on the given rows alone. The logged weights then meet
-    features that are scaled a little differently from those they were learned on. Steps that give
-    another number of columns on these rows make the refit fail.
+    Steps before the network are fitted again, on the given rows alone. The logged weights then
+    receive features with a slightly different scale. If a step returns another number of columns,
+    the refit fails.
     """
 
     route = "hot-start"
@@ -90,21 +90,23 @@ class HotStartLearner(CloneLearner):
         self._network = deepcopy(network).set_params(
             max_iter=epochs, early_stopping=False, n_iter_no_change=np.inf
         )
-        # what the training has left: its best loss, which is missing after early stopping, and the
-        # optimiser, which may have slowed down to nothing
+        # reset the state of the training: the best loss, which is missing after early stopping, and
+        # the optimiser, whose learning rate may have dropped to nothing
         self._network.best_loss_ = np.inf
         vars(self._network).pop("_optimizer", None)
         self.notes += (f"hot-start training with epochs={epochs}", HOT_START)
         if _steps_before(estimator) is not None:
             self.notes += (
-                "steps before the network are fitted anew in every refit, so that its logged weights "
-                "meet features of a slightly different scale",
+                "steps before the network are fitted again in every refit, so its logged weights "
+                "receive features with a slightly different scale",
             )
         if network.early_stopping:
-            self.notes += ("early stopping is not repeated: all rows train, for all epochs",)
+            self.notes += (
+                "early stopping is not repeated: refits use all rows for training, for all epochs",
+            )
 
     def with_target(self, target: Array) -> Self:
-        """Require classes that the network knows."""
+        """Raise an error for classes that the network does not know."""
         _require_classes(getattr(self._network, "classes_", None), target)
         return self
 
@@ -114,17 +116,17 @@ class HotStartLearner(CloneLearner):
         weight = rows.weight if self.weighted else None
         before, seeded = _steps_before(estimator), _network(estimator)
         if before is None:
-            return MethodPredictor(self._continued(rows.X, rows.target, weight, seeded))
+            return MethodPredictor(self._continue(rows.X, rows.target, weight, seeded))
         X = before.fit_transform(rows.X, rows.target)
-        network = self._continued(X, rows.target, weight, seeded)
+        network = self._continue(X, rows.target, weight, seeded)
         return MethodPredictor(Pipeline([*before.steps, ("network", network)]))
 
-    def _continued(self, X: Any, target: Array, weight: Array | None, seeded: Any) -> Any:
-        """Return a copy of the network that was trained on; its randomness is that of another."""
+    def _continue(self, X: Any, target: Array, weight: Array | None, seeded: Any) -> Any:
+        """Train a copy of the network further, with the random state of `seeded`."""
         network = deepcopy(self._network)
         if network.solver == "lbfgs":
-            return _minimised(network, X, target, weight)
-        # one generator for all epochs: a number would shuffle the rows the same way in each
+            return _fit_lbfgs(network, X, target, weight)
+        # one generator for all epochs: an int would shuffle the rows identically in each
         generator = check_random_state(deepcopy(seeded.random_state))
         network.set_params(warm_start=False, random_state=generator)
         for _ in range(self._epochs):
@@ -138,7 +140,7 @@ class NetworkHeadLearner(LastLayerLearner):
     Parameters
     ----------
     estimator : MLPClassifier, MLPRegressor or Pipeline
-        Fitted; in a pipeline the network is the last step. Steps before it stay as they are.
+        Fitted. In a pipeline the network is the last step; earlier steps are not refitted.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -146,7 +148,7 @@ class NetworkHeadLearner(LastLayerLearner):
         if network.out_activation_ == "exp":
             raise ModelError(
                 "refit='last-layer': the outputs of a network with the Poisson loss are exponentials "
-                "of its last layer, for which a ridge regression does not stand. Use 'hot-start' or "
+                "of its last layer, which a ridge regression cannot replace. Use 'hot-start' or "
                 "'clone'."
             )
         self._steps = _steps_before(estimator)
@@ -164,7 +166,7 @@ class NetworkHeadLearner(LastLayerLearner):
         self.inputs = estimator_inputs(estimator)
 
     def represent(self, X: Any, ids: Array) -> NDArray[np.float64]:
-        """Return what the last hidden layer makes of all rows."""
+        """Return the outputs of the last hidden layer for all rows."""
         if self._steps is None:
             return super().represent(X, ids)
         assert self._split is not None
@@ -174,7 +176,7 @@ class NetworkHeadLearner(LastLayerLearner):
         return as_numbers(self._split.features(matrix), len(X))
 
     def with_target(self, target: Array) -> Self:
-        """Take the classes of the output columns from the network, which knows them."""
+        """Take the classes of the output columns from the network."""
         if self._known is None:
             return super().with_target(target)
         assert self._split is not None
@@ -184,7 +186,7 @@ class NetworkHeadLearner(LastLayerLearner):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the steps behind too."""
+        """Drop the network and the steps before it."""
         return {**super().__getstate__(), "_steps": None}
 
 
@@ -194,7 +196,7 @@ def _network(model: Any) -> Any:
 
 
 def _steps_before(model: Any) -> Any:
-    """Return the steps before the last as a pipeline; None where there are none."""
+    """Return the steps before the last as a pipeline; None if there are none."""
     return model[:-1] if isinstance(model, Pipeline) and len(model.steps) > 1 else None
 
 
@@ -202,35 +204,35 @@ def _require_fitted(network: Any, route: str) -> None:
     name = type(network).__name__
     if not hasattr(network, "coefs_"):
         raise ModelError(
-            f"refit={route!r} starts from the weights of a fitted network, and this {name} was never "
+            f"refit={route!r} needs the weights of a fitted network, but this {name} was never "
             "fitted. Fit it first, or use refit='clone'."
         )
     several = network.out_activation_ != "softmax" and network.n_outputs_ > 1
     if several:
         raise ModelError(
-            f"refit={route!r}: this {name} predicts {network.n_outputs_} targets at once; an audit is "
-            "about one."
+            f"refit={route!r}: this {name} predicts {network.n_outputs_} targets at once; an audit "
+            "needs one."
         )
 
 
 def _require_classes(known: Array | None, target: Array) -> None:
-    """Refuse classes that a network was not trained to tell apart."""
+    """Raise an error for classes that a network was not trained on."""
     if known is None:
         return
     new = np.setdiff1d(target, known)
     if len(new):
         raise InputError(
             f"target: the network does not know {', '.join(map(repr, new[:10].tolist()))}; it was "
-            f"trained to tell {', '.join(map(repr, known[:10].tolist()))} apart. Give the labels of "
+            f"trained on {', '.join(map(repr, known[:10].tolist()))}. Give the labels of "
             "its training, or use refit='clone'."
         )
 
 
-def _minimised(network: Any, X: Any, target: Array, weight: Array | None) -> Any:
-    """Train a network by lbfgs from the weights it has.
+def _fit_lbfgs(network: Any, X: Any, target: Array, weight: Array | None) -> Any:
+    """Train a network by lbfgs, starting from its weights.
 
-    A warm start wants all classes. For each that these rows lack, a copy of the first row stands in
-    with weight zero, which leaves the sums that are minimised as they are.
+    A warm start needs all classes. For each missing class a copy of the first row is added with
+    weight zero, which leaves the objective unchanged.
     """
     lacking = np.setdiff1d(getattr(network, "classes_", target), target)
     if len(lacking):
@@ -239,12 +241,12 @@ def _minimised(network: Any, X: Any, target: Array, weight: Array | None) -> Any
         X = _safe_indexing(X, np.concatenate([np.arange(len(target)), np.zeros(len(lacking), int)]))
         target = np.concatenate([target, lacking.astype(target.dtype)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are meant
+        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are intended
         return network.set_params(warm_start=True).fit(X, target, sample_weight=weight)
 
 
 def _hidden(network: Any, matrix: Any) -> Any:
-    """Return the outputs of the last hidden layer; the inputs where there is none."""
+    """Return the outputs of the last hidden layer, or the inputs if there is none."""
     activation = ACTIVATIONS[network.activation]
     for coef, intercept in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
         matrix = activation(matrix @ coef + intercept)

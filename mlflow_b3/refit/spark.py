@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.table import ModelInputs
-from mlflow_b3.errors import ModelError
+from mlflow_b3.errors import CannotRefit, ModelError
 from mlflow_b3.refit.learner import (
-    CannotRefit,
     FunctionPredictor,
     Learner,
     Rows,
@@ -25,13 +24,13 @@ from mlflow_b3.refit.learner import (
     load_native,
 )
 
-# --- From the fitted stages of a Spark pipeline back to the estimators that made them
+# --- Recover the estimators of the fitted stages of a pipeline
 
-#: Parameters that name columns which a stage reads beside the label and the weights.
+#: Parameters that name input columns of a stage, besides the label and the weights.
 INPUTS = ("inputCol", "inputCols", "featuresCol", "offsetCol", "censorCol")
-#: Parameters that name columns which a stage adds.
+#: Parameters that name output columns of a stage.
 OUTPUTS = ("outputCol", "outputCols", "predictionCol", "probabilityCol", "rawPredictionCol")
-#: What an estimator may have that its model forgets: how fast it is, and the seed, which is drawn.
+#: Parameters of an estimator that its model may lack: they affect speed only, or are drawn.
 NEGLIGIBLE = {"parallelism", "seed"}
 
 
@@ -42,11 +41,11 @@ class Label:
     Attributes
     ----------
     column : str
-        The column of the table's frame that holds it.
+        The column that holds it.
     output : str
-        The column with numbers that the last model learns from.
+        The numeric column that the last model learns.
     indexed : bool
-        A StringIndexer of the pipeline makes the numbers.
+        Whether a StringIndexer of the pipeline creates the numbers.
     """
 
     column: str
@@ -55,7 +54,7 @@ class Label:
 
 
 def flatten(model: Any) -> list[Any]:
-    """Return the stages of a pipeline, of pipelines in it and of what searches chose."""
+    """Return the stages of a pipeline, of nested pipelines and of the best models of searches."""
     from pyspark.ml import PipelineModel
     from pyspark.ml.tuning import CrossValidatorModel, TrainValidationSplitModel
 
@@ -67,7 +66,7 @@ def flatten(model: Any) -> list[Any]:
 
 
 def searches(model: Any) -> bool:
-    """Return whether there is a search over parameters in a pipeline."""
+    """Return whether a pipeline contains a search over parameters."""
     from pyspark.ml import PipelineModel
     from pyspark.ml.tuning import CrossValidatorModel, TrainValidationSplitModel
 
@@ -77,7 +76,7 @@ def searches(model: Any) -> bool:
 
 
 def predictor_position(stages: Sequence[Any]) -> int:
-    """Return which stage is the last that learns a label; what follows only renames."""
+    """Return the position of the last stage that learns a label. Later stages only rename."""
     found = [at for at, stage in enumerate(stages) if _has(stage, "labelCol", "predictionCol")]
     if not found:
         names = [type(stage).__name__ for stage in stages]
@@ -86,12 +85,12 @@ def predictor_position(stages: Sequence[Any]) -> int:
 
 
 def unfitted(stage: Any) -> Any:
-    """Return the estimator of a fitted stage, with the same parameters; a transformer as it is.
+    """Return the estimator of a fitted stage with the same parameters, or a copy of a transformer.
 
     Raises
     ------
     CannotRefit
-        For a model whose estimator is not known, or that has forgotten parameters of it.
+        If the estimator of a model is not known, or if the model does not store its parameters.
     """
     from pyspark.ml import Model
 
@@ -104,7 +103,7 @@ def unfitted(stage: Any) -> Any:
     estimator = estimator_class()
     lost = {param.name for param in estimator.params if not stage.hasParam(param.name)} - NEGLIGIBLE
     if lost:
-        raise CannotRefit(f"its stage {name} has forgotten {', '.join(sorted(lost))}")
+        raise CannotRefit(f"its stage {name} does not store {', '.join(sorted(lost))}")
     values = {param.name: value for param, value in stage.extractParamMap().items()}
     return estimator._set(
         **{name: value for name, value in values.items() if estimator.hasParam(name)}
@@ -112,7 +111,7 @@ def unfitted(stage: Any) -> Any:
 
 
 def _estimator_class(stage: Any) -> Any:
-    """Return the class whose `fit` makes such models: in the same module, by the library's rule."""
+    """Return the estimator class of a model, by Spark's naming convention in the same module."""
     from pyspark.ml import Estimator
 
     name = type(stage).__name__
@@ -130,9 +129,9 @@ def _estimator_class(stage: Any) -> Any:
 
 
 def may_be_learned(stage: Any) -> bool:
-    """Return whether a transformer looks like what a QuantileDiscretizer leaves behind.
+    """Return whether a transformer may come from a QuantileDiscretizer.
 
-    That is a Bucketizer whose splits are open at both ends; it does not tell who made them.
+    That is a Bucketizer whose splits are open at both ends. It does not store its origin.
     """
     if type(stage).__name__ != "Bucketizer":
         return False
@@ -141,7 +140,7 @@ def may_be_learned(stage: Any) -> bool:
 
 
 def find_label(stages: Sequence[Any], at: int) -> Label:
-    """Return where the target enters."""
+    """Return where the target enters the pipeline."""
     output = stages[at].getOrDefault("labelCol")
     for stage in reversed(stages[:at]):
         if output not in columns_of(stage, OUTPUTS) and not _makes_label(stage, output):
@@ -154,7 +153,7 @@ def find_label(stages: Sequence[Any], at: int) -> Label:
         if name == "RFormulaModel" and not stage.getOrDefault("forceIndexLabel"):
             left = stage.getOrDefault("formula").partition("~")[0].strip()
             return Label(column=left, output=output, indexed=False)
-        raise CannotRefit(f"its label {output!r} is made by a {name}, which cannot be followed")
+        raise CannotRefit(f"its label {output!r} is created by a {name}, which is not supported")
     return Label(column=output, output=output, indexed=False)
 
 
@@ -163,7 +162,7 @@ def _makes_label(stage: Any, output: str) -> bool:
 
 
 def label_texts(stages: Sequence[Any], label: Label) -> list[str] | None:
-    """Return the labels of a fitted pipeline in the order of its numbers, where it indexes them."""
+    """Return the labels in the order of their numbers; None if the pipeline does not index them."""
     for stage in stages:
         if type(stage).__name__ == "StringIndexerModel":
             outputs = columns_of(stage, OUTPUTS)
@@ -173,7 +172,7 @@ def label_texts(stages: Sequence[Any], label: Label) -> list[str] | None:
 
 
 def needed_columns(stages: Sequence[Any], at: int, label: Label) -> tuple[str, ...] | None:
-    """Return the columns that the table must hold; None where a stage does not say."""
+    """Return the columns that the table must have; None if a stage does not name them."""
     made: set[str] = set()
     needed: list[str] = []
     for stage in stages[: at + 1]:
@@ -187,8 +186,8 @@ def needed_columns(stages: Sequence[Any], at: int, label: Label) -> tuple[str, .
     features = columns_of(stages[at], ("featuresCol",))
     if set(features) & set(needed):
         raise ModelError(
-            f"the pipeline begins with vectors, column {features[0]!r}, which a table does not hold. "
-            "Log a pipeline that begins with a VectorAssembler, or give a trainer."
+            f"the pipeline starts from vectors, column {features[0]!r}, which a table cannot hold. "
+            "Log a pipeline that starts with a VectorAssembler, or give a trainer."
         )
     return tuple(dict.fromkeys(needed))
 
@@ -203,7 +202,7 @@ def _read_columns(stage: Any) -> list[str] | None:
 
 
 def columns_of(stage: Any, params: Sequence[str]) -> list[str]:
-    """Return the columns that some parameters of a stage name."""
+    """Return the columns that these parameters of a stage name."""
     names: list[str] = []
     for param in params:
         if stage.hasParam(param) and stage.isDefined(param):
@@ -216,15 +215,15 @@ def _has(stage: Any, *params: str) -> bool:
     return all(stage.hasParam(param) for param in params)
 
 
-# --- Route `clone`: pipelines of Spark ML, refitted through their own estimators
+# --- The flavour: route `clone`
 
-#: Classifiers whose raw predictions are distances from a border between classes.
-DECIDING = {"LogisticRegression", "LinearSVC", "GBTClassifier", "FMClassifier", "OneVsRest"}
+#: Classifiers whose raw predictions are decision values.
+WITH_DECISION = {"LogisticRegression", "LinearSVC", "GBTClassifier", "FMClassifier", "OneVsRest"}
 WEIGHT = "b3_weight"
 
 
 def load(source: Source) -> Any:
-    """Load the pipeline, in the session of the user or a small one."""
+    """Load the pipeline, in the session of the user or in a small one."""
     session()
     return load_native("spark", source)
 
@@ -237,14 +236,14 @@ def learner(model: Any, source: Source) -> "SparkLearner":
 
 
 def session() -> Any:
-    """Return the session that is active, or start a small and quiet one in this process."""
+    """Return the active session, or start a small and quiet one in this process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if SparkContext._active_spark_context is not None:  # the user's, seen from another thread
+    if SparkContext._active_spark_context is not None:  # the user's, in another thread
         return SparkSession.builder.getOrCreate()
     builder = SparkSession.builder.master("local[1]").appName("mlflow-b3")
     for name, value in {
@@ -258,7 +257,7 @@ def session() -> Any:
             started = builder.getOrCreate()
     except Exception as error:  # no Java, or one that is too old
         raise ModelError(
-            f"Spark could not be started, which this model needs: {type(error).__name__}: {error}. "
+            f"this model needs Spark, which could not be started: {type(error).__name__}: {error}. "
             "Install Java 17 or later, or start a SparkSession before the audit."
         ) from error
     started.sparkContext.setLogLevel("ERROR")
@@ -266,10 +265,10 @@ def session() -> Any:
 
 
 class SparkLearner(Learner):
-    """Fits the estimators of a pipeline's stages, with the same parameters, to other rows.
+    """Fits the estimators of a pipeline's stages, with the same parameters.
 
-    Stages that learned something about features (indexers, scalers, components) are fitted again
-    like the last model. What follows the last model, such as an IndexToString, is left out.
+    Feature stages that were fitted (indexers, scalers, components) are fitted again, like the last
+    model. Stages after the last model, such as an IndexToString, are left out.
 
     Parameters
     ----------
@@ -277,7 +276,7 @@ class SparkLearner(Learner):
 
     Notes
     -----
-    Rows are given to Spark in one partition, so that results do not depend on the session.
+    Rows are in one partition. Results therefore do not depend on the session.
     """
 
     route = "clone"
@@ -293,7 +292,7 @@ class SparkLearner(Learner):
         self.task = _task(last)
         columns = needed_columns(stages, at, self._label)
         self.inputs = ModelInputs(columns=columns, count=None if columns is None else len(columns))
-        self.stochastic = any(_seeded(stage) is not None for stage in self._stages)
+        self.stochastic = any(_seed_holder(stage) is not None for stage in self._stages)
         self.weighted = last.hasParam("weightCol")
         self.weight_required = self.weighted and bool(_weight_column(last))
         if any(map(may_be_learned, self._stages)):
@@ -310,7 +309,7 @@ class SparkLearner(Learner):
         stages = [stage.copy() for stage in self._stages]
         if seed is not None:
             rng = np.random.default_rng(seed)
-            for part in filter(None, map(_seeded, stages)):
+            for part in filter(None, map(_seed_holder, stages)):
                 part._set(seed=int(rng.integers(2**31)))
         if rows.weight is not None:
             column = _weight_column(stages[-1]) or WEIGHT
@@ -325,7 +324,7 @@ class SparkLearner(Learner):
         return self._predictor(fitted, classes)
 
     def _coded(self, target: NDArray[Any]) -> tuple[NDArray[Any] | None, Any]:
-        """Return the classes, and the target as the pipeline wants it: texts to index or numbers."""
+        """Return the classes, and the target as strings to index or as numbers."""
         if self.task == "regression":
             return None, np.asarray(target, dtype=float)
         classes, codes = as_codes(target)
@@ -353,7 +352,7 @@ class SparkLearner(Learner):
         functions = {"label": lambda X: classes[output("predictionCol", X).astype(int)]}
         if last.hasParam("probabilityCol"):
             functions["probability"] = lambda X: output("probabilityCol", X)
-        if type(self._stages[-1]).__name__ in DECIDING:
+        if type(self._stages[-1]).__name__ in WITH_DECISION:
             functions["decision"] = decide
         return FunctionPredictor(functions, classes, name=self.name)
 
@@ -369,23 +368,23 @@ class SparkLearner(Learner):
 
     def _own_notes(self, model: Any) -> Iterator[str]:
         yield "estimators and their parameters are those of the fitted stages"
-        yield "refits run one after another in the Spark session, whatever n_jobs is"
+        yield "refits run one after another in the Spark session, for any n_jobs"
         if self.stochastic:
             yield (
-                "rows are given to Spark in one partition: the random draws of a model trained on "
+                "rows are in one Spark partition: the random draws of a model trained on "
                 "several are not repeated exactly"
             )
         if searches(model):
-            yield "refits have the parameters that its search chose; the search is not repeated"
+            yield "refits use the parameters that its search chose; the search is not repeated"
         if any(map(may_be_learned, self._stages)):
             yield (
-                "a Bucketizer keeps its splits: if a QuantileDiscretizer made them, they were learned "
-                "from all rows, which the pipeline does not tell"
+                "a Bucketizer keeps its splits: if they come from a QuantileDiscretizer, which the "
+                "pipeline does not store, they were learned from all rows"
             )
         if self.task == "classification" and not self._label.indexed:
             yield "classes are coded 0, 1, … in sorted order"
         if self.weight_required:
-            yield f"sample weights stand for the column {_weight_column(self._stages[-1])!r}"
+            yield f"sample weights replace the column {_weight_column(self._stages[-1])!r}"
 
 
 def _task(last: Any) -> str:
@@ -393,8 +392,8 @@ def _task(last: Any) -> str:
     return "classification" if classifier or "Classif" in type(last).__name__ else "regression"
 
 
-def _seeded(stage: Any) -> Any:
-    """Return what holds the seed of a stage: itself or the classifier it is made of; or None."""
+def _seed_holder(stage: Any) -> Any:
+    """Return the stage or its inner classifier, whichever has a seed; None if neither has."""
     inner = stage.getClassifier() if stage.hasParam("classifier") else stage
     return inner if inner.hasParam("seed") else None
 
@@ -404,7 +403,7 @@ def _weight_column(stage: Any) -> str | None:
 
 
 def _text(label: Any) -> str:
-    """Return how Spark writes a label, which is what a StringIndexer sorts and counts."""
+    """Return a label as Spark writes it, which is what a StringIndexer sorts and counts."""
     return str(label).lower() if isinstance(label, (bool, np.bool_)) else str(label)
 
 
@@ -420,13 +419,13 @@ def _as_spark(frame: pd.DataFrame) -> Any:
 
 
 def _column(pipeline: Any, X: Any, name: str) -> NDArray[np.float64]:
-    """Return one column that a fitted pipeline adds to some rows."""
+    """Return one output column of a fitted pipeline for these rows."""
     with _quiet():
         rows = pipeline.transform(_as_spark(X)).select(name).collect()
     if len(rows) != len(X):
         raise ModelError(
             f"the pipeline drops {len(X) - len(rows)} of {len(X)} rows that it cannot handle "
-            "(handleInvalid='skip'), so that they have no loss. Use 'keep', or drop them before."
+            "(handleInvalid='skip'), so they have no loss. Use 'keep', or drop them first."
         )
     values = [row[0] for row in rows]
     vectors = bool(values) and hasattr(values[0], "toArray")
@@ -435,7 +434,7 @@ def _column(pipeline: Any, X: Any, name: str) -> NDArray[np.float64]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep pyspark's remarks about versions of pandas out of the warnings of refits."""
+    """Suppress PySpark's warnings about versions of pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         yield

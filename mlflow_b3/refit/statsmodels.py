@@ -1,4 +1,4 @@
-"""Route `parameters`: results of statsmodels, of matrices and of formulas."""
+"""statsmodels: route `parameters`, for models built from matrices and from formulas."""
 
 import ast
 import inspect
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.table import ModelInputs
-from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.errors import CannotRefit, InputError, ModelError
 from mlflow_b3.refit.learner import (
-    CannotRefit,
     FunctionPredictor,
     Learner,
     Rows,
@@ -28,24 +27,24 @@ from mlflow_b3.refit.learner import (
     load_native,
 )
 
-# --- From the columns of a table to the rows of a statsmodels model: a matrix or a formula
+# --- The design of a model: a matrix or a formula
 
-#: What the column of ones is called; other constant columns are features like any other.
+#: Names of a column of ones. Other constant columns are ordinary features.
 CONSTANTS = {"const", "constant", "intercept", "ones"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixDesign:
-    """Features in columns, as they are.
+    """A matrix of features.
 
     Attributes
     ----------
     columns : tuple of str or None
-        The features in the model's order, the constant included; None for an array.
+        The features in the model's order, including the constant; None for an array.
     count : int
         Their number.
     constant : int or None
-        The position of the column of ones, which a table need not have.
+        The position of the column of ones, which the table need not have.
     """
 
     columns: tuple[str, ...] | None
@@ -53,7 +52,7 @@ class MatrixDesign:
     constant: int | None
 
     def inputs(self, extras: Iterable[str]) -> ModelInputs:
-        """Return what the table must hold: all but the constant, and some columns more."""
+        """Return the columns that the table must have: all but the constant, plus `extras`."""
         count = self.count - (self.constant is not None)
         if self.columns is None:
             return ModelInputs(count=count, as_array=True)
@@ -61,7 +60,7 @@ class MatrixDesign:
         return ModelInputs(columns=tuple(dict.fromkeys([*names, *extras])), count=count)
 
     def features(self, X: Any) -> Any:
-        """Return the matrix for some rows."""
+        """Return the matrix for these rows."""
         if self.columns is None:
             X = np.asarray(X, dtype=float)
             if self.constant is None or X.shape[1] == self.count:
@@ -69,7 +68,7 @@ class MatrixDesign:
             return np.insert(X, self.constant, 1.0, axis=1)
         if self.constant is not None:
             X = X.assign(**{self.columns[self.constant]: 1.0})
-        # statsmodels takes pandas' nullable numbers for objects
+        # statsmodels treats pandas' nullable numbers as objects
         return X[list(self.columns)].reset_index(drop=True).astype(float)
 
     def model(self, model_class: Any, X: Any, target: NDArray[Any], **keywords: Any) -> Any:
@@ -79,19 +78,19 @@ class MatrixDesign:
 
 @dataclass(frozen=True, kw_only=True)
 class FormulaDesign:
-    """Columns that a formula makes features of.
+    """A formula that computes features from columns.
 
-    Transformations that learn from the rows (splines, standardising, the levels of a category)
-    learn anew in every refit.
+    Transformations that depend on the rows (splines, standardisation, the levels of a category) are
+    computed again in every refit.
 
     Attributes
     ----------
     formula : str
-        With the bare target on its left side.
+        With the untransformed target on its left side.
     target : str
-        The target's name in it.
+        The name of the target in the formula.
     columns : tuple of str
-        The columns that its right side uses.
+        The columns on its right side.
     """
 
     formula: str
@@ -99,11 +98,11 @@ class FormulaDesign:
     columns: tuple[str, ...]
 
     def inputs(self, extras: Iterable[str]) -> ModelInputs:
-        """Return what the table must hold: the columns of the formula, and some more."""
+        """Return the columns that the table must have: those of the formula, plus `extras`."""
         return ModelInputs(columns=tuple(dict.fromkeys([*self.columns, *extras])))
 
     def features(self, X: Any) -> Any:
-        """Return the columns for some rows."""
+        """Return the columns of the formula for these rows."""
         return X[list(self.columns)].reset_index(drop=True)
 
     def model(self, model_class: Any, X: Any, target: NDArray[Any], **keywords: Any) -> Any:
@@ -119,7 +118,7 @@ Design = MatrixDesign | FormulaDesign
 
 
 def read_design(model: Any, *, classify: bool) -> Design:
-    """Return how a model got its features."""
+    """Return the design of a model."""
     formula = getattr(model, "formula", None)
     if formula is not None:
         return _read_formula(formula, model.data.frame, classify=classify)
@@ -138,7 +137,7 @@ def _read_formula(formula: Any, frame: Any, *, classify: bool) -> FormulaDesign:
     if not isinstance(formula, str) or not isinstance(frame, pd.DataFrame):
         raise ModelError(
             f"the formula of this model is a {type(formula).__name__} on a "
-            f"{type(frame).__name__}; only texts on a DataFrame can be refitted. Give a trainer."
+            f"{type(frame).__name__}; only strings on a DataFrame can be refitted. Give a trainer."
         )
     left, _, right = formula.partition("~")
     name = _bare_name(left.strip(), classify=classify)
@@ -156,9 +155,9 @@ def _read_formula(formula: Any, frame: Any, *, classify: bool) -> FormulaDesign:
 
 
 def _bare_name(left: str, *, classify: bool) -> str | None:
-    """Return the column that the left side of a formula is, or None for a transformation of one."""
+    """Return the column on the left side of a formula; None if it is transformed."""
     category = re.fullmatch(r"C\((.+)\)", left)
-    if category and classify:  # the classes stay what they are
+    if category and classify:  # classes are not transformed
         return _bare_name(category[1].strip(), classify=False)
     quoted = re.fullmatch(r"""Q\((["'])(.+)\1\)|`(.+)`""", left)
     if quoted:
@@ -167,7 +166,7 @@ def _bare_name(left: str, *, classify: bool) -> str | None:
 
 
 def _names(right: str) -> set[str]:
-    """Return every name and quoted name in the right side of a formula."""
+    """Return all names and quoted names on the right side of a formula."""
     found = set(re.findall(r"`([^`]+)`", right))
     for token in tokenize.generate_tokens(io.StringIO(right.replace("`", " ")).readline):
         if token.type == tokenize.NAME:
@@ -177,11 +176,11 @@ def _names(right: str) -> set[str]:
     return found
 
 
-# --- How a statsmodels model was trained, as far as its results object and its run remember
+# --- Recover the training procedure from a results object and its run
 
-#: The models whose training is known, and what their results forget of the arguments of `fit`.
-#: The run's parameters may tell these: autologging writes them.
-FORGOTTEN: dict[str, tuple[str, ...]] = {
+#: Supported models, and the arguments of `fit` that their results do not store. The run's
+#: parameters may have them: autologging logs them.
+NOT_STORED: dict[str, tuple[str, ...]] = {
     "OLS": ("method",),
     "WLS": ("method",),
     "GLM": ("maxiter", "tol"),
@@ -196,9 +195,9 @@ FORGOTTEN: dict[str, tuple[str, ...]] = {
     "RLM": ("maxiter", "tol", "update_scale"),
     "MixedLM": ("method", "maxiter"),
 }
-#: The same for the elastic net, whose results are bare parameters.
-FORGOTTEN_PENALTY = ("alpha", "L1_wt", "method", "maxiter", "cnvrg_tol", "zero_tol")
-#: Entries of `mle_settings` that are no arguments of `fit`, or belong to the rows of the training.
+#: The same for the elastic net, whose results store only coefficients.
+NOT_STORED_PENALTY = ("alpha", "L1_wt", "method", "maxiter", "cnvrg_tol", "zero_tol")
+#: Entries of `mle_settings` that are not arguments of `fit`, or depend on the training rows.
 NO_ARGUMENTS = {
     "optimizer",
     "start_params",
@@ -215,7 +214,7 @@ NO_ARGUMENTS = {
     "qc_verbose",
     "iprint",
 }
-#: Keywords of a model that hold one value per row, and those that statsmodels fills in itself.
+#: Keywords of a model with one value per row, and those that statsmodels sets itself.
 ROW_KEYWORDS = ("weights", "freq_weights", "var_weights", "offset", "exposure", "groups")
 OWN_KEYWORDS = (
     "formula",
@@ -238,9 +237,9 @@ class Recipe:
     keywords : mapping
         Keywords of the model that do not depend on rows, such as the family.
     penalised : bool
-        Trained by `fit_regularized` instead of `fit`.
+        Whether it was trained by `fit_regularized` instead of `fit`.
     arguments : mapping
-        The arguments of that.
+        The arguments of that method.
     notes : tuple of str
     """
 
@@ -251,36 +250,36 @@ class Recipe:
     notes: tuple[str, ...]
 
     def fit(self, model: Any) -> Any:
-        """Train a model that holds the rows."""
+        """Train a model, which holds the rows."""
         fit = model.fit_regularized if self.penalised else model.fit
         return fit(**self.arguments)
 
 
 def recover(results: Any, source: Source) -> Recipe:
-    """Return how some results came about."""
+    """Return the training procedure of a results object."""
     model = results.model
     name = type(model).__name__
     _require_known(results)
-    penalised, remembered = _remembered(results)
+    penalised, stored = _stored_arguments(results)
     keywords = _keywords(model)
-    notes = [_told("recovered from the logged object", {"model": name, **keywords, **remembered})]
-    arguments = {**remembered, **_quiet(model, penalised)}
-    forgotten = FORGOTTEN_PENALTY if penalised and "alpha" not in remembered else FORGOTTEN[name]
+    notes = [_note("recovered from the logged object", {"model": name, **keywords, **stored})]
+    arguments = {**stored, **_quiet(model, penalised)}
+    lost = NOT_STORED_PENALTY if penalised and "alpha" not in stored else NOT_STORED[name]
     given = _given_arguments(source, model, penalised)
-    logged = _logged_arguments(source.params, [each for each in forgotten if each not in given])
+    logged = _logged_arguments(source.params, [each for each in lost if each not in given])
     if logged:
-        notes.append(_told("taken from the run's parameters", logged))
+        notes.append(_note("taken from the run's parameters", logged))
     if given:
-        notes.append(_told("taken from refit_options", given))
+        notes.append(_note("taken from refit_options", given))
     arguments.update({**logged, **given})
     if penalised and "alpha" not in arguments:
         raise ModelError(
-            f"{name} was trained by fit_regularized, whose results do not remember the penalty. "
+            f"{name} was trained by fit_regularized, whose results do not store the penalty. "
             "Give it, as in refit_options={'fit': {'alpha': 0.1, 'L1_wt': 1.0}}."
         )
-    unknown = [each for each in forgotten if each not in arguments]
+    unknown = [each for each in lost if each not in arguments]
     if unknown:
-        notes.append(f"not known, so as the library has it by default: {', '.join(unknown)}")
+        notes.append(f"not known, so set to the library's default: {', '.join(unknown)}")
     if getattr(results, "cov_type", "nonrobust") != "nonrobust":
         notes.append(
             f"cov_type={results.cov_type!r} is not repeated: predictions do not depend on it"
@@ -297,19 +296,19 @@ def recover(results: Any, source: Source) -> Recipe:
 def _require_known(results: Any) -> None:
     model = results.model
     name = type(model).__name__
-    if not type(model).__module__.startswith("statsmodels.") or name not in FORGOTTEN:
+    if not type(model).__module__.startswith("statsmodels.") or name not in NOT_STORED:
         raise CannotRefit(
-            f"how a {name} of {type(model).__module__} is trained again is not known; known are "
-            f"{', '.join(FORGOTTEN)}. Give a trainer."
+            f"a {name} of {type(model).__module__} cannot be refitted; known are "
+            f"{', '.join(NOT_STORED)}. Give a trainer."
         )
     if getattr(model, "endog", None) is None or getattr(model, "exog", None) is None:
         raise ModelError(
-            f"this {name} was logged without its data (remove_data=True), and with them it lost how "
-            "it was trained. Log it with remove_data=False, give a trainer, or use refit='head'."
+            f"this {name} was logged without its data (remove_data=True), and therefore without its "
+            "training procedure. Log it with remove_data=False, give a trainer, or use refit='head'."
         )
     trials = getattr(model, "n_trials", None)
     if trials is not None and np.any(np.asarray(trials) != 1):
-        raise CannotRefit("its target is two columns, successes and failures; an audit has one")
+        raise CannotRefit("its target has two columns, successes and failures; an audit needs one")
     if getattr(results, "k_constr", 0):
         raise CannotRefit("it was trained by fit_constrained, which is not repeated")
     if name == "MixedLM" and (
@@ -332,8 +331,8 @@ def _keywords(model: Any) -> dict[str, Any]:
     return keywords
 
 
-def _remembered(results: Any) -> tuple[bool, dict[str, Any]]:
-    """Return whether a penalty was used, and the arguments that the results remember."""
+def _stored_arguments(results: Any) -> tuple[bool, dict[str, Any]]:
+    """Return whether a penalty was used, and the arguments that the results store."""
     settings = getattr(results, "mle_settings", None) or {}
     inner = type(getattr(results, "_results", results)).__name__
     if inner == "RegularizedResults":
@@ -348,7 +347,7 @@ def _remembered(results: Any) -> tuple[bool, dict[str, Any]]:
             found["wls_method"] = settings["wls_method"]
         history = getattr(results, "fit_history", None) or {}
         if not getattr(results, "converged", True) and "iteration" in history:
-            found["maxiter"] = history["iteration"]  # it stopped where it had to
+            found["maxiter"] = history["iteration"]  # it reached the limit
         return False, found
     if name == "QuantReg":
         return False, {"q": results.q}
@@ -364,7 +363,7 @@ def _remembered(results: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def _quiet(model: Any, penalised: bool) -> dict[str, Any]:
-    """Return what keeps `fit` from printing; elsewhere it would be an unknown argument."""
+    """Return the argument that keeps `fit` from printing, if it has one."""
     fit = model.fit_regularized if penalised else model.fit
     return {"disp": 0} if "disp" in inspect.signature(fit).parameters else {}
 
@@ -392,8 +391,8 @@ def _logged_arguments(params: Mapping[str, str], names: list[str]) -> dict[str, 
     return found
 
 
-def _told(where: str, what: Mapping[str, Any]) -> str:
-    return f"{where}: " + ", ".join(f"{name}={_short(value)}" for name, value in what.items())
+def _note(origin: str, values: Mapping[str, Any]) -> str:
+    return f"{origin}: " + ", ".join(f"{name}={_short(value)}" for name, value in values.items())
 
 
 def _short(value: Any) -> str:
@@ -405,12 +404,12 @@ def _short(value: Any) -> str:
     return type(value).__name__ + ("" if link is None else f" with link {type(link).__name__}")
 
 
-# --- Route `parameters`: results of statsmodels, of matrices and of formulas
+# --- The flavour: route `parameters`
 
 WEIGHTS = ("weights", "freq_weights", "var_weights")
 SYMMETRIC_LINKS = ("Logit", "Probit", "Cauchy")
 COLUMNS = ("offset", "exposure", "groups")
-#: The largest difference of predictions, in units of their range, that still is the same training.
+#: Largest difference of predictions, relative to their range, that counts as the same training.
 TOLERANCE = 1e-4
 
 
@@ -420,16 +419,16 @@ def load(source: Source) -> Any:
 
 
 def learner(model: Any, source: Source) -> "StatsmodelsLearner":
-    """Return the learner of some results.
+    """Return the learner of a results object.
 
-    The option `fit` is a mapping of arguments of `fit` or `fit_regularized` that the results have
-    forgotten; the options `offset`, `exposure` and `groups` name the columns that hold these.
+    The option `fit` is a mapping of arguments of `fit` or `fit_regularized` that the results do not
+    store. The options `offset`, `exposure` and `groups` name the columns that hold these.
     """
     source.require_route("parameters")
     options = source.require_options("fit", *COLUMNS)
     if not hasattr(model, "model") or not hasattr(model, "params"):
         raise CannotRefit(
-            f"{type(model).__name__} is no result of a statsmodels fit; give what fit() returned."
+            f"{type(model).__name__} is not a result of a statsmodels fit; give the result of fit()."
         )
     columns = {name: options[name] for name in COLUMNS if name in options}
     for name, column in columns.items():
@@ -439,16 +438,15 @@ def learner(model: Any, source: Source) -> "StatsmodelsLearner":
 
 
 class StatsmodelsLearner(Learner):
-    """Builds the same model on other rows and fits it in the same way.
+    """Builds the same model on other rows and fits it with the same arguments.
 
     Parameters
     ----------
     results : statsmodels results
-        With the data they were trained on: what is recovered is tried on these, and has to give the
-        same predictions again.
+        With their training data. A refit on these must reproduce the predictions.
     source : Source
     columns : mapping of str to str
-        The columns that hold the offset, the exposure or the groups of the rows.
+        The columns that hold the offset, the exposure or the groups.
     """
 
     route = "parameters"
@@ -472,11 +470,11 @@ class StatsmodelsLearner(Learner):
         self.weight_required = self._weight in own and self._weight not in self._same_weight
         self._require_columns(own)
         self.inputs = self._design.inputs(self._columns.values())
-        self.notes = (*self._recipe.notes, *self._own_notes(), self._check(results, own))
+        self.notes = (*self._recipe.notes, *self._own_notes(), self._verify(results, own))
         self.original = self._predictor(results, classes)
 
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:  # noqa: ARG002
-        """Check that the table brought what a signature may not name."""
+        """Check that the table has columns that a signature may not name."""
         missing = [name for name in self._columns.values() if name not in X]
         if missing:
             raise InputError(
@@ -499,7 +497,7 @@ class StatsmodelsLearner(Learner):
 
     def _fit(self, X: Any, target: NDArray[Any], keywords: Mapping[str, Any]) -> Any:
         recipe = self._recipe
-        keywords = {**deepcopy(dict(recipe.keywords)), **keywords}  # families remember their rows
+        keywords = {**deepcopy(dict(recipe.keywords)), **keywords}  # families store their rows
         return recipe.fit(self._design.model(recipe.model_class, X, target, **keywords))
 
     def _coded(self, target: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:
@@ -515,8 +513,8 @@ class StatsmodelsLearner(Learner):
         known = classes.dtype.kind in "biuf" or self._positive in _texts(classes[1])
         if not self._symmetric and not known:
             raise ModelError(
-                f"{self.name} has a link that treats its two classes differently, and which of "
-                f"{list(classes)} it called 1 is not known. Code the target as 0 and 1."
+                f"{self.name} has a link that treats its two classes differently, and it is not known "
+                f"which of {list(classes)} was coded as 1. Code the target as 0 and 1."
             )
         return classes, codes
 
@@ -538,7 +536,7 @@ class StatsmodelsLearner(Learner):
         )
 
     def _require_columns(self, own: Mapping[str, Any]) -> None:
-        """Refuse to drop an offset, an exposure or groups, and to invent them."""
+        """Raise an error if an offset, an exposure or groups are missing or not used."""
         for name in COLUMNS:
             if name in own and name not in self._columns:
                 raise ModelError(
@@ -552,14 +550,14 @@ class StatsmodelsLearner(Learner):
                 )
         if self._columns and self._design.inputs(()).as_array:
             raise ModelError(
-                f"{self.name} was trained on an array, whose columns have no names, so that none can "
+                f"{self.name} was trained on an array, whose columns have no names, so none can "
                 f"be the {' or '.join(self._columns)}. Train it on a DataFrame, or give a trainer."
             )
 
     def _own_notes(self) -> list[str]:
         notes = []
         if getattr(self._design, "constant", None) is not None:
-            notes.append("a column of ones is added to the features, as the model had one")
+            notes.append("a column of ones is added to the features, as in the model")
         if self.task == "classification":
             notes.append(
                 f"the model gives the probability of {self._positive!r}"
@@ -569,28 +567,28 @@ class StatsmodelsLearner(Learner):
         for name, column in self._columns.items():
             notes.append(f"{name} of the rows is taken from column {column!r}")
         if self.weight_required:
-            notes.append(f"sample weights stand for the {self._weight} that the model had")
+            notes.append(f"sample weights replace the {self._weight} of the model")
         return notes
 
-    def _check(self, results: Any, own: Mapping[str, Any]) -> str:
-        """Try the training on the model's own rows: what is not known may not matter."""
+    def _verify(self, results: Any, own: Mapping[str, Any]) -> str:
+        """Refit on the model's own rows and compare predictions. Return a note."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                again = self._fit_own_rows(results.model, own)
+                refitted = self._fit_own_rows(results.model, own)
         except Exception as error:  # numerical failures of all kinds
             raise ModelError(
                 f"{self.name} cannot be trained again even on its own rows: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        before, after = np.asarray(results.predict()), np.asarray(again.predict())
+        before, after = np.asarray(results.predict()), np.asarray(refitted.predict())
         scale = max(np.ptp(before), 1e-9 * np.abs(before).max(), 1e-300)
         gap = float(np.abs(before - after).max() / scale)
         if not gap <= TOLERANCE:
             raise ModelError(
-                f"{self.name}, trained again on its own rows by what is known of its training, "
+                f"{self.name}, trained again on its own rows with the known arguments, "
                 f"predicts other values (largest difference {gap:.2g} of their range). Give the "
-                "arguments of fit that are not known, as in refit_options={'fit': {'maxiter': 100}}, "
+                "missing arguments of fit, as in refit_options={'fit': {'maxiter': 100}}, "
                 "or a trainer."
             )
         return "trained again on its own rows it predicts the same" + (
@@ -609,7 +607,7 @@ class StatsmodelsLearner(Learner):
 
 
 def _classes(model: Any) -> NDArray[Any] | None:
-    """Return the classes of a classifier, None for a model of numbers."""
+    """Return the classes of a classifier; None for a regressor."""
     kind = type(model).__name__
     if kind == "MNLogit":
         return _as_numbers([model._ynames_map[code] for code in sorted(model._ynames_map)])
@@ -617,14 +615,14 @@ def _classes(model: Any) -> NDArray[Any] | None:
     if not (kind in ("Logit", "Probit") or (kind == "GLM" and binomial)):
         return None
     if not np.isin(model.endog, (0, 1)).all():
-        return None  # shares, which are numbers
+        return None  # shares are values, not classes
     if _positive_level(model.endog_names) is None:
         return np.array([0, 1])
     return _as_numbers([_level(name) for name in reversed(model.endog_names)])
 
 
 def _as_numbers(labels: Sequence[str]) -> NDArray[Any]:
-    """Return labels that statsmodels made texts of as what they were, where they were numbers."""
+    """Convert labels that statsmodels turned into strings back to numbers, if they were numbers."""
     try:
         return np.array(labels, dtype=float).astype(int)
     except ValueError:
@@ -632,12 +630,12 @@ def _as_numbers(labels: Sequence[str]) -> NDArray[Any]:
 
 
 def _texts(label: Any) -> tuple[str, ...]:
-    """Return what a formula may call a class: 0 and 1 may have been truth values."""
+    """Return the possible names of a class in a formula. 0 and 1 may have been booleans."""
     return (str(label), str(bool(label))) if label in (0, 1) else (str(label),)
 
 
 def _positive_level(names: Any) -> str | None:
-    """Return the class whose probability is modelled where a formula made columns of a category."""
+    """Return the class whose probability a formula with a categorical target models."""
     return _level(names[0]) if isinstance(names, list) and len(names) == 2 else None
 
 
@@ -647,7 +645,7 @@ def _level(name: str) -> str:
 
 
 def _row_keywords(model: Any) -> dict[str, NDArray[Any]]:
-    """Return the keywords that hold one value per row and matter."""
+    """Return the keywords with one value per row that affect the fit."""
     found = {}
     for name, value in model._get_init_kwds().items():
         if name in ROW_KEYWORDS and value is not None:
@@ -661,16 +659,16 @@ def _row_keywords(model: Any) -> dict[str, NDArray[Any]]:
 def _weight_keyword(
     model: Any, own: Mapping[str, NDArray[Any]]
 ) -> tuple[str | None, dict[str, float]]:
-    """Return the keyword that sample weights stand for, and weights that are the same for all rows.
+    """Return the keyword for sample weights, and weights that are equal for all rows.
 
-    Frequency and variance weights of a GLM give the same predictions; they differ in the errors.
+    Frequency and variance weights of a GLM give the same predictions. Only standard errors differ.
     """
     possible = [name for name in WEIGHTS if name in model._get_init_kwds()]
     varying = [name for name in possible if name in own and np.ptp(own[name]) > 0]
     if len(varying) > 1:
         raise ModelError(
             f"{type(model).__name__} was trained with {' and '.join(varying)}; one column of sample "
-            "weights can only stand for one of them. Give a trainer."
+            "weights can replace only one of them. Give a trainer."
         )
     same = {name: own[name].flat[0] for name in possible if name in own and name not in varying}
     return next(iter([*varying, *possible]), None), same

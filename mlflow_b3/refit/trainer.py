@@ -1,4 +1,4 @@
-"""Route `trainer`: the user's own training function, given or stored with the run."""
+"""Route `trainer`: a training function of the user, given or stored with the run."""
 
 import ast
 import hashlib
@@ -26,7 +26,7 @@ from mlflow_b3.errors import InputError, ModelError, PredictionError, TrackingEr
 from mlflow_b3.refit.learner import FunctionPredictor, Learner, MethodPredictor, Rows, as_codes
 from mlflow_b3.version import __version__
 
-# --- Trainers stored with a run as source code, so that a later audit finds them
+# --- Trainers stored with a run as source code
 
 FOLDER = "b3/trainer"
 INDEX = "trainer.json"
@@ -34,30 +34,30 @@ INDEX = "trainer.json"
 
 @dataclass(frozen=True)
 class StoredCode:
-    """Source files and the function in them; plain text, so that it can travel to any worker.
+    """Source files and the name of a function in them. Plain text can be sent to any worker.
 
     Attributes
     ----------
     function : str
         "module:function".
     files : tuple of (str, str)
-        Relative path and text of each file.
+        Relative path and content of each file.
     """
 
     function: str
     files: tuple[tuple[str, str], ...]
 
     def load(self) -> Callable[..., Any]:
-        """Import the function, which runs the code."""
+        """Import the function. This runs the code."""
         return _load(self)[0]
 
-    def at_home(self) -> AbstractContextManager[None]:
-        """Let imports find the stored files first: functions may import when they are called."""
+    def importable(self) -> AbstractContextManager[None]:
+        """Let imports find the stored files first. Functions may import when called."""
         return _load(self)[1].active()
 
 
-class _Home:
-    """A folder of this process's own with stored files, whose modules cannot mix with others.
+class _ImportFolder:
+    """A temporary folder with stored files. Its modules are isolated from other modules.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ class _Home:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Import from here, and leave the modules of others as they were afterwards."""
+        """Import from this folder. Restore other modules afterwards."""
         with self._lock:  # threads enter and leave in any order
             if not self._users:
-                self._shadowed = self._taken()
+                self._shadowed = self._pop_modules()
                 sys.modules.update(self._own)
                 sys.path.insert(0, self._folder)
                 invalidate_caches()
@@ -91,11 +91,11 @@ class _Home:
                 self._users -= 1
                 if not self._users:
                     sys.path.remove(self._folder)
-                    self._own.update(self._taken())
+                    self._own.update(self._pop_modules())
                     sys.modules.update(self._shadowed)
 
-    def _taken(self) -> dict[str, ModuleType]:
-        """Take the modules with names of ours out of those that Python knows."""
+    def _pop_modules(self) -> dict[str, ModuleType]:
+        """Remove modules with names in this folder from `sys.modules` and return them."""
         return {
             name: sys.modules.pop(name)
             for name in list(sys.modules)
@@ -104,28 +104,30 @@ class _Home:
 
 
 @cache
-def _load(code: StoredCode) -> tuple[Callable[..., Any], _Home]:
-    """Import the function of some stored code from a folder of its own."""
-    folder = tempfile.TemporaryDirectory(prefix="b3-trainer-")  # gone when the process ends
+def _load(code: StoredCode) -> tuple[Callable[..., Any], _ImportFolder]:
+    """Import the function of stored code from a folder of its own."""
+    folder = tempfile.TemporaryDirectory(prefix="b3-trainer-")  # removed when the process ends
     root = Path(folder.name)
     for name, text in code.files:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     module, _, function = code.function.partition(":")
-    home = _Home(folder, {Path(name).parts[0].removesuffix(".py") for name, _ in code.files})
+    importing = _ImportFolder(
+        folder, {Path(name).parts[0].removesuffix(".py") for name, _ in code.files}
+    )
     try:
-        with home.active():
+        with importing.active():
             value: Any = import_module(module)
             for part in function.split("."):
                 value = getattr(value, part)
-    except Exception as error:  # the file's own code may raise anything
+    except Exception as error:  # stored code may raise anything
         raise ModelError(
             f"the trainer {code.function!r} that is stored with the run cannot be imported: "
             f"{type(error).__name__}: {error}. Give trainer= instead."
         ) from error
     loaded: Callable[..., Any] = value
-    return loaded, home
+    return loaded, importing
 
 
 def log_trainer(
@@ -134,20 +136,20 @@ def log_trainer(
     run_id: str | None = None,
     code_paths: Sequence[str | Path] = (),
 ) -> None:
-    """Store a trainer with a run, so that audits of the run's models refit by it.
+    """Store a trainer with a run. Audits of the run's models use it for refits.
 
-    Its source code is stored as text, never a pickle: the file it is defined in, or, in a notebook
-    or script, the function alone, which must then do its own imports.
+    The source code is stored as text, never as a pickle: the file that defines the function or, in a
+    notebook or script, the function alone, which must then do its own imports.
 
     Parameters
     ----------
     trainer : "module:function" or function
         `(X, y, sample_ids) → predictor`; see `mlflow_b3.audit`.
     run_id : str, optional
-        By default the active run.
+        Default: the active run.
     code_paths : sequence of paths, optional
-        Further .py files, or folders with them, that it imports. A trainer in a package that imports
-        relatively (`from . import …`) needs the folder of that package.
+        Further .py files, or folders of them, that it imports. A trainer with relative imports
+        (`from . import …`) needs the folder of its package.
 
     Examples
     --------
@@ -166,12 +168,12 @@ def log_trainer(
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    TrainerLearner(trainer)  # its arguments are checked before anything is written
+    TrainerLearner(trainer)  # check its arguments before writing anything
     code = pack(import_function(trainer) if isinstance(trainer, str) else trainer, code_paths)
     if run_id is None:
         active = mlflow.active_run()
         if active is None:
-            raise InputError("log_trainer needs run_id=… where no run is active.")
+            raise InputError("log_trainer needs run_id=… if no run is active.")
         run_id = active.info.run_id
     index = {
         "function": code.function,
@@ -191,7 +193,7 @@ def log_trainer(
 
 
 def find_trainer(run_id: str | None) -> StoredCode | None:
-    """Return the trainer that is stored with a run, or None; its code is not run yet."""
+    """Return the trainer that is stored with a run, or None. Its code is not run yet."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -200,7 +202,7 @@ def find_trainer(run_id: str | None) -> StoredCode | None:
     try:
         tags = mlflow.MlflowClient().get_run(run_id).data.tags
     except (MlflowException, OSError):
-        return None  # a model that outlived its run, or is read from another server
+        return None  # the run was deleted, or is on another server
     if "b3.trainer" not in tags:
         return None
     try:
@@ -208,7 +210,7 @@ def find_trainer(run_id: str | None) -> StoredCode | None:
         index: Mapping[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         outside = [name for name in index["files"] if ".." in Path(name).parts or name[:1] in "/\\"]
         if outside:
-            raise ValueError(f"its index names files outside of its folder: {outside}")
+            raise ValueError(f"its index names files outside its folder: {outside}")
         files = tuple(
             (name, (folder / name).read_text(encoding="utf-8")) for name in index["files"]
         )
@@ -227,19 +229,19 @@ def find_trainer(run_id: str | None) -> StoredCode | None:
 
 
 def pack(function: Callable[..., Any], code_paths: Sequence[str | Path] = ()) -> StoredCode:
-    """Return the source code that a function needs."""
+    """Return the source code of a function and of the files it needs."""
     name = getattr(function, "__qualname__", "")
     if not inspect.isfunction(function) or "<" in name:
         raise InputError(
-            f"trainer={function!r} cannot be stored; only functions defined at the top of a file or "
+            f"trainer={function!r} cannot be stored; only functions at the top level of a file or "
             "notebook cell can. Move it there."
         )
     files = _further_files(code_paths)
     module = function.__module__
     if module == "__main__":
         module = "b3_trainer"
-        files["b3_trainer.py"] = _own_source(function)
-    elif not _stored_with_its_package(module, files):
+        files["b3_trainer.py"] = _function_source(function)
+    elif not _includes_module(files, module):
         text = _module_source(module, name)
         module = module.rsplit(".", 1)[-1]
         files[f"{module}.py"] = text
@@ -257,13 +259,13 @@ def _further_files(code_paths: Sequence[str | Path]) -> dict[str, str]:
     return files
 
 
-def _stored_with_its_package(module: str, files: Mapping[str, str]) -> bool:
+def _includes_module(files: Mapping[str, str], module: str) -> bool:
     path = module.replace(".", "/")
     return "." in module and (f"{path}.py" in files or f"{path}/__init__.py" in files)
 
 
 def _module_source(module: str, name: str) -> str:
-    """Return the text of a file that needs no package around it."""
+    """Return the source of a file that does not depend on its package."""
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None or not path.endswith(".py"):
         raise InputError(f"trainer {module}:{name} has no source file that could be stored.")
@@ -271,14 +273,14 @@ def _module_source(module: str, name: str) -> str:
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(text))):
         package = module.split(".")[0]
         raise InputError(
-            f"trainer {module}:{name} imports from its package, which has to be stored with it: give "
+            f"trainer {module}:{name} imports from its package, which must be stored with it: give "
             f"code_paths=['path/to/{package}']."
         )
     return text
 
 
-def _own_source(function: Callable[..., Any]) -> str:
-    """Return the text of a function that needs nothing from around it."""
+def _function_source(function: Callable[..., Any]) -> str:
+    """Return the source of a function that uses no outer names."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError) as error:
@@ -301,10 +303,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- Route `trainer`: a function of the user's trains the model on rows
+# --- Route `trainer`: a function of the user trains the model
 
 Trainer = Callable[..., Any]
-#: What a trainer may ask for by the names of its arguments, beside X, y and sample_ids.
+#: Optional keyword arguments of a trainer.
 EXTRAS = ("sample_weight", "seed")
 
 
@@ -314,17 +316,17 @@ class TrainerLearner(Learner):
     Parameters
     ----------
     trainer : "module:function", callable or StoredCode
-        It is given the features as a DataFrame whose index are the row labels of the table, the
-        targets, and those labels again, for data that are not in the table. Where it has arguments
-        `sample_weight` or `seed`, it is given these by keyword. It returns an object with `predict`
-        (and `predict_proba` or `decision_function`, and `classes_`, where it can), or a function
+        It receives the features as a DataFrame indexed by the row labels of the table, the target,
+        and the row labels again, to look up data outside the table. If it has arguments
+        `sample_weight` or `seed`, it receives these by keyword. It returns an object with `predict`
+        (and optionally `predict_proba` or `decision_function`, and `classes_`), or a function
         `X → predictions`.
 
     Notes
     -----
     A function, or an object without `predict_proba`, may return a column of probabilities per
-    class, classes in sorted order; then labels are the most probable classes. The classes are those
-    of the rows it was trained on, or all of the table's where there are as many columns as these.
+    class, in sorted order. Labels are then the most probable classes. The classes are those of the
+    training rows, or those of the whole table if there are that many columns.
     """
 
     route = "trainer"
@@ -345,17 +347,17 @@ class TrainerLearner(Learner):
 
     @property
     def code(self) -> Any:
-        """What a refit runs: the function, its whole module where it was named, or stored code."""
+        """The code of a refit: the function, its module if given by name, or stored code."""
         if isinstance(self._trainer, str):
             return sys.modules[self._trainer.partition(":")[0]]
         return self._trainer
 
     def represent(self, X: Any, ids: NDArray[Any]) -> Any:
-        """Give the rows the labels that they have in the table."""
+        """Index the rows by their labels in the table."""
         return X.set_axis(ids, axis=0) if hasattr(X, "set_axis") else X
 
     def with_target(self, target: NDArray[Any]) -> Self:
-        """Learn the classes of the whole table, for which a model may have a column each."""
+        """Set the classes of the whole table. A model may have a column for each."""
         other = self.copied()
         other._classes = None if self.task == "regression" else as_codes(target)[0]
         return other
@@ -367,9 +369,9 @@ class TrainerLearner(Learner):
         if not isinstance(self._trainer, StoredCode):
             trained = _function(self._trainer)(rows.X, rows.target, rows.ids, **extras)
             return self._predictor(trained, rows.target)
-        with self._trainer.at_home():
+        with self._trainer.importable():
             trained = self._trainer.load()(rows.X, rows.target, rows.ids, **extras)
-            return AtHome(self._predictor(trained, rows.target), self._trainer)
+            return StoredPredictor(self._predictor(trained, rows.target), self._trainer)
 
     def _predictor(self, trained: Any, target: NDArray[Any]) -> Predictor:
         name = _name(self._trainer)
@@ -381,8 +383,8 @@ class TrainerLearner(Learner):
         )
 
 
-class AtHome:
-    """A predictor of stored code, which may import more of it when it predicts."""
+class StoredPredictor:
+    """A predictor of stored code, which may import more of it when called."""
 
     def __init__(self, predictor: Predictor, code: StoredCode) -> None:
         self._predictor, self._code = predictor, code
@@ -390,33 +392,33 @@ class AtHome:
 
     def predict(self, kind: str, X: Any) -> NDArray[Any]:
         """Return predictions of one kind."""
-        with self._code.at_home():
+        with self._code.importable():
             given = self._predictor.predict(kind, X)
         self.classes = self._predictor.classes
         return given
 
 
 def as_values(trained: Any, name: str) -> Predictor:
-    """Return what a trainer returned as a predictor of values."""
+    """Wrap the output of a trainer as a predictor of values."""
     predict = _predict(trained, name)
     return FunctionPredictor({"value": lambda X: _flat(predict(X))}, name=name)
 
 
 def as_classifier(trained: Any, known: NDArray[Any], table: NDArray[Any], name: str) -> Predictor:
-    """Return what a trainer returned as a predictor of classes.
+    """Wrap the output of a trainer as a predictor of classes.
 
     Parameters
     ----------
     trained : object
     known, table : array
-        The classes of the rows it was trained on, and of all rows.
+        The classes of the training rows, and of all rows.
     name : str
-        What errors call the trainer.
+        The name of the trainer in error messages.
     """
     predict = _predict(trained, name)
     if any(hasattr(trained, method) for method in ("predict_proba", "decision_function")):
-        return LabelsAndMore(trained, known, table, name)
-    return LabelsOrProbabilities(predict, known, table, name)
+        return EstimatorPredictor(trained, known, table, name)
+    return ClassifierFunction(predict, known, table, name)
 
 
 def _predict(trained: Any, name: str) -> Callable[[Any], Any]:
@@ -430,8 +432,8 @@ def _predict(trained: Any, name: str) -> Callable[[Any], Any]:
     return found
 
 
-class LabelsAndMore(MethodPredictor):
-    """An object of a trainer's with scikit-learn's methods; it may lack `classes_`."""
+class EstimatorPredictor(MethodPredictor):
+    """A trained object with scikit-learn's methods. It may lack `classes_`."""
 
     def __init__(self, trained: Any, known: NDArray[Any], table: NDArray[Any], name: str) -> None:
         own = getattr(trained, "classes_", None)
@@ -449,8 +451,8 @@ class LabelsAndMore(MethodPredictor):
         return given
 
 
-class LabelsOrProbabilities:
-    """A function that predicts labels, or a probability for each class, as its output shows."""
+class ClassifierFunction:
+    """A function that returns labels or class probabilities, as inferred from their shape."""
 
     def __init__(
         self,
@@ -469,7 +471,7 @@ class LabelsOrProbabilities:
         given = _flat(self._function(X))
         if given.ndim == 2 and given.shape[1] in (len(self.classes), len(self._table)):
             if given.shape[1] != len(self.classes):
-                self.classes = self._table  # it has a column for classes that its rows lacked
+                self.classes = self._table  # it has columns for classes that its rows lack
             shared = FunctionPredictor.from_probabilities(
                 lambda _: given, self.classes, name=self._name
             )
@@ -480,16 +482,16 @@ class LabelsOrProbabilities:
 
 
 def _require_labels(given: NDArray[Any], name: str, classes: NDArray[Any]) -> None:
-    """Refuse what cannot be labels of the table: it would count as wrong in every row."""
+    """Raise an error for predictions that are not labels of the table."""
     if given.ndim > 1 or (given.dtype.kind == "f" and (given != np.round(given)).any()):
         raise PredictionError(
-            f"what {name} returned predicts numbers of shape {given.shape} that are no classes; for "
+            f"the predictor of {name} returns numbers of shape {given.shape} that are not classes; for "
             f"probabilities return a column for each of the {len(classes)} classes, in sorted order."
         )
     if len(given) and set(given.tolist()).isdisjoint(classes.tolist()):
         raise PredictionError(
-            f"what {name} returned predicts {given.tolist()[0]!r}, which is no class of the table; they are "
-            f"{', '.join(map(repr, classes[:10].tolist()))}. Return labels, not their numbers."
+            f"the predictor of {name} returns {given.tolist()[0]!r}, which is not a class of the "
+            f"table; they are {', '.join(map(repr, classes[:10].tolist()))}. Return labels, not their numbers."
         )
 
 
@@ -515,11 +517,11 @@ def _function(trainer: str | Trainer | StoredCode) -> Trainer:
 
 
 def import_function(name: str) -> Trainer:
-    """Import "module:function", from the current folder too."""
+    """Import "module:function". The current folder is searched too."""
     module, colon, function = name.partition(":")
     if not colon or not module or not function:
         raise InputError(f"trainer={name!r} is not of the form 'module:function'.")
-    if str(Path.cwd()) not in sys.path:  # as `python -m` has it, and the console script has not
+    if str(Path.cwd()) not in sys.path:  # as with `python -m`, but not with the console script
         sys.path.insert(0, str(Path.cwd()))
     try:
         value: Any = import_module(module)
@@ -527,8 +529,8 @@ def import_function(name: str) -> Trainer:
             value = getattr(value, part)
     except ImportError as error:
         raise InputError(
-            f"trainer={name!r} cannot be imported: {error}. Modules are looked for in the current "
-            f"folder, {str(Path.cwd())!r}, and where Python finds others (PYTHONPATH)."
+            f"trainer={name!r} cannot be imported: {error}. Modules are searched in the current "
+            f"folder, {str(Path.cwd())!r}, and on Python's path (PYTHONPATH)."
         ) from error
     except AttributeError as error:
         raise InputError(
@@ -547,10 +549,10 @@ def _arguments(function: Any) -> set[str]:
     try:
         signature = inspect.signature(function)
         signature.bind(None, None, None)
-    except ValueError:  # some built-in functions do not say
+    except ValueError:  # some built-in functions have no signature
         return set()
     except TypeError:
-        # those with more arguments than three are fine where the rest are ours
+        # more than three arguments are allowed if the others are in EXTRAS
         extras = {name: None for name in EXTRAS if name in signature.parameters}
         try:
             signature.bind(None, None, None, **extras)

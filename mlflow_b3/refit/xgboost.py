@@ -1,4 +1,4 @@
-"""XGBoost: routes `clone` for its scikit-learn classes, `parameters` for native boosters."""
+"""XGBoost: routes `clone` for scikit-learn estimators, `parameters` for native boosters."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from mlflow_b3.refit.boosting import USE_TRAINER, Array, BoostedClone, BoosterLe
 from mlflow_b3.refit.learner import Learner, Source, load_native
 from mlflow_b3.refit.sklearn import estimator_inputs
 
-# --- Reading XGBoost's hyper-parameters from a user's options and from logged text
+# --- Read hyper-parameters from options and from logged text
 
 
 def _words(text: str) -> frozenset[str]:
@@ -24,7 +24,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 CONSTRAINTS = frozenset({"interaction_constraints", "monotone_constraints"})
-#: Names that stand for the same parameter.
+#: Alternative names of parameters.
 ALIASES = {
     "alpha": "reg_alpha",
     "eta": "learning_rate",
@@ -34,42 +34,42 @@ ALIASES = {
     "num_boost_round": "n_estimators",
     "seed": "random_state",
 }
-#: Parameters that a stored model forgets and that decide on what it learns.
+#: Parameters that affect training and that a stored model does not keep.
 FORGOTTEN = _words(
     "colsample_bylevel colsample_bynode colsample_bytree feature_selector gamma grow_policy "
     "interaction_constraints learning_rate max_bin max_cat_threshold max_cat_to_onehot "
     "max_delta_step max_depth max_leaves min_child_weight missing monotone_constraints "
-    "multi_strategy normalize_type one_drop process_type random_state rate_drop refresh_leaf reg_alpha reg_lambda "
-    "sample_type sampling_method seed_per_iteration skip_drop subsample top_k tree_method "
-    "updater"
+    "multi_strategy normalize_type one_drop process_type random_state rate_drop refresh_leaf "
+    "reg_alpha reg_lambda sample_type sampling_method seed_per_iteration skip_drop subsample top_k "
+    "tree_method updater"
 )
-#: Parameters that a stored model keeps, as far as its objective has them.
+#: Parameters that a stored model keeps, if its objective has them.
 KEPT = _words(
     "base_score booster expectile_alpha huber_slope n_estimators num_class "
     "num_parallel_tree objective quantile_alpha scale_pos_weight tweedie_variance_power"
 )
-#: Parameters that do not change what is learned.
+#: Parameters that do not affect training.
 TECHNICAL = _words(
     "callbacks device disable_default_eval_metric early_stopping_rounds enable_categorical "
     "eval_metric feature_types importance_type max_cached_hist_node n_jobs validate_parameters "
     "verbosity"
 )
 NAMES = FORGOTTEN | KEPT | TECHNICAL | set(ALIASES)
-#: Parameters whose values are words; all others are numbers.
+#: Parameters whose values are strings. All others are numbers.
 WORDS = CONSTRAINTS | _words(
     "booster feature_selector grow_policy multi_strategy normalize_type objective process_type "
     "sample_type sampling_method tree_method updater"
 )
-#: They alone do not tell how a model was trained.
-UNTELLING = frozenset({"missing", "random_state", "seed_per_iteration"})
-#: What autologging writes with the parameters of every training.
+#: Parameters that alone do not describe a training.
+INCIDENTAL = frozenset({"missing", "random_state", "seed_per_iteration"})
+#: Parameters that autologging adds to every run.
 AUTOLOGGED = frozenset({"maximize", "num_boost_round", "verbose_eval"})
 
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyper-parameters among the user's options, given one by one or as `params`."""
+    """Return the hyper-parameters among the options, given one by one or as `params`."""
     params = options.get("params", {})
-    if params == "complete":  # the command line's way to say that no others were set
+    if params == "complete":  # on the command line: no others were set
         params = {}
     if not isinstance(params, Mapping):
         raise InputError(
@@ -79,15 +79,15 @@ def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [name for name in (*flat, *params) if name not in NAMES]
     if unknown:
         raise InputError(
-            f"refit_options: {', '.join(map(repr, unknown))} is no hyper-parameter of XGBoost."
+            f"refit_options: {', '.join(map(repr, unknown))} is not a hyper-parameter of XGBoost."
             + closest(str(unknown[0]), [*NAMES, "params"])
-            + " Give them by their names, or as a mapping 'params'."
+            + " Give them by name, or as a mapping 'params'."
         )
     read: dict[str, Any] = {}
     for name, value in (*params.items(), *flat.items()):
         known = ALIASES.get(name, str(name))
         if known in read:
-            raise InputError(f"refit_options: {name!r} is given twice, as {known!r} too.")
+            raise InputError(f"refit_options: {name!r} is given twice, also as {known!r}.")
         if known in TECHNICAL:
             continue
         try:
@@ -98,7 +98,7 @@ def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_logged(params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the hyper-parameters of XGBoost among logged ones; None where a default was meant."""
+    """Return XGBoost's hyper-parameters among logged ones; None means the default."""
     read: dict[str, Any] = {}
     for name, text in params.items():
         known = ALIASES.get(name, name)
@@ -123,12 +123,12 @@ def read_logged(params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Return what a value was before it was logged as text: a literal of Python, or a word.
+    """Parse a value that was logged as text: a Python literal or a word.
 
     Raises
     ------
     ValueError
-        For the text of an object, such as a function.
+        For the representation of an object, such as a function.
     """
     if text in ("nan", "inf", "-inf"):
         return float(text)
@@ -141,9 +141,9 @@ def read_value(text: str) -> Any:
 
 
 def _read(name: str, text: str) -> Any:
-    """Return the value of a parameter.
+    """Parse the value of a parameter.
 
-    Constraints by the numbers of columns stay text, as XGBoost wants them.
+    Constraints by column numbers remain text, as XGBoost needs them.
     """
     value = read_value(text)
     if isinstance(value, str) and name not in WORDS:
@@ -154,41 +154,42 @@ def _read(name: str, text: str) -> Any:
     return text if name in CONSTRAINTS and value is not None and not by_name else value
 
 
-# --- The hyper-parameters of a stored XGBoost model, which has lost most of them
+# --- Recover the hyper-parameters of a stored model, which keeps only a few
 #
-# What it still knows (objective, rounds, base score, …) is taken from it. All others come from the
-# user's options, or else from the parameters logged with the run.
+# Those it keeps (objective, rounds, base score, …) are read from it. All others come from the options
+# or, if not given, from the parameters of the run.
 
 DEFAULT_DEPTH = 6
-LOOKED_AT = 50  # trees
+#: Number of rounds whose trees are checked for their depth.
+CHECKED_ROUNDS = 50
 
 
 def recover(
     booster: Any, source: Source, *, is_estimator: bool = False, is_forest: bool = False
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the parameters to train with, rounds as `n_estimators`, and where they come from.
+    """Return the training parameters, with rounds as `n_estimators`, and notes on their origin.
 
     Parameters
     ----------
     booster : xgboost.Booster
-        As it was stored.
+        The stored booster.
     source : Source
-        With the parameters of the run, and the user's options.
+        With the parameters of the run and the options.
     is_estimator, is_forest : bool
-        Whether it was logged by one of XGBoost's classes for scikit-learn, and by one of a random
-        forest, whose `n_estimators` are trees of a single round.
+        Whether it is a scikit-learn estimator of XGBoost, and whether it is a random forest, whose
+        `n_estimators` are the trees of a single round.
 
     Raises
     ------
     ModelError
-        Where nothing is known about what the model has lost, or what was logged cannot have been
-        the parameters of this model.
+        If nothing is known about the missing parameters, or if the logged parameters cannot be
+        those of this model.
     """
     options, logged = read_options(source.options), read_logged(source.params)
     autologged = set(source.params) >= AUTOLOGGED
-    told = (set(logged) | set(options)) & (FORGOTTEN - UNTELLING)
-    if not told and not autologged and "params" not in source.options:
-        raise ModelError(_nothing_known(source))
+    known = (set(logged) | set(options)) & (FORGOTTEN - INCIDENTAL)
+    if not known and not autologged and "params" not in source.options:
+        raise ModelError(_no_parameters(source))
     kept = kept_by(booster, is_estimator=is_estimator, is_forest=is_forest)
     _require_agreement(logged, options, kept, booster, is_estimator)
     used = {name: value for name, value in logged.items() if name in FORGOTTEN - set(options)}
@@ -199,19 +200,19 @@ def recover(
 
 
 def assumed(source: Source) -> str | None:
-    """Return what is assumed where neither autologging nor the user says that all is known."""
+    """Return what is assumed unless autologging or the user gave all parameters."""
     if set(source.params) >= AUTOLOGGED or "params" in source.options:
         return None
     return (
         "XGBoost does not store hyper-parameters with a model, and those that were neither logged "
-        "with the run nor given were assumed to be its defaults. Give all that were not, by "
-        "refit_options={'params': {…}}; on the command line one by one, and --refit-option "
-        "params=complete to say that these are all"
+        "with the run nor given were assumed to be its defaults. Give all others in "
+        "refit_options={'params': {…}}; on the command line give them one by one, with --refit-option "
+        "params=complete to confirm that these are all"
     )
 
 
 def kept_by(booster: Any, *, is_estimator: bool, is_forest: bool) -> dict[str, Any]:
-    """Return the parameters that a stored booster still knows."""
+    """Return the parameters that a stored booster keeps."""
     learner = json.loads(booster.save_config())["learner"]
     model, trees = learner["learner_model_param"], learner["gradient_booster"]
     kept: dict[str, Any] = {"objective": learner["objective"]["name"], "booster": trees["name"]}
@@ -228,7 +229,7 @@ def kept_by(booster: Any, *, is_estimator: bool, is_forest: bool) -> dict[str, A
         kept["n_estimators"] = kept.pop("num_parallel_tree")
     if int(model["num_class"]) > 1:
         kept["num_class"] = int(model["num_class"])
-    if model.get("boost_from_average") == "0":  # else it was estimated from the rows
+    if model.get("boost_from_average") == "0":  # otherwise it was estimated from the rows
         kept["base_score"] = _single(read_value(model["base_score"]))
     return kept
 
@@ -244,7 +245,7 @@ def _require_agreement(
     booster: Any,
     is_estimator: bool,
 ) -> None:
-    """Refuse logged parameters that the stored model contradicts: they are another model's."""
+    """Raise an error if logged parameters contradict the stored model."""
     for name in ("objective", "num_class", "booster"):
         if name in options and options[name] is not None and options[name] != kept.get(name):
             raise InputError(
@@ -261,7 +262,7 @@ def _require_agreement(
             if stopped and value >= booster.num_boosted_rounds():
                 continue
         if name == "objective" and is_estimator and str(own).startswith("multi:"):
-            continue  # the class chose it by itself, when it saw the labels
+            continue  # the estimator chose it when it was fitted
         wrong.append(f"{name}={value!r}, but the model has {own!r}")
     if wrong:
         raise ModelError(
@@ -277,11 +278,11 @@ def _same(value: Any, own: Any) -> bool:
 
 
 def _require_depth(params: Mapping[str, Any], booster: Any) -> None:
-    """Refuse a depth that the trees of the stored model exceed."""
+    """Raise an error if trees of the stored model exceed the depth."""
     allowed = params.get("max_depth", DEFAULT_DEPTH)
     if params["booster"] == "gblinear" or not allowed:
         return
-    trees = booster[: min(LOOKED_AT, booster.num_boosted_rounds())].get_dump()
+    trees = booster[: min(CHECKED_ROUNDS, booster.num_boosted_rounds())].get_dump()
     depth = max(len(line) - len(line.lstrip("\t")) for tree in trees for line in tree.split("\n"))
     if depth > allowed:
         raise ModelError(
@@ -291,21 +292,21 @@ def _require_depth(params: Mapping[str, Any], booster: Any) -> None:
         )
 
 
-def _nothing_known(source: Source) -> str:
+def _no_parameters(source: Source) -> str:
     where = f"the run of {source.uri!r}" if source.uri else "it"
     return (
         "XGBoost does not store hyper-parameters such as max_depth and learning_rate with a model, "
-        f"and none were logged with {where}: it cannot be trained again as it was. Give them, in "
-        "Python by refit_options={'params': {'max_depth': 3, 'learning_rate': 0.1}}, on the command "
-        "line by --refit-option max_depth=3 --refit-option learning_rate=0.1; params={} takes "
-        "XGBoost's defaults on purpose. Next time mlflow.xgboost.autolog() logs them."
+        f"and none were logged with {where}: the training cannot be repeated. Give them, in "
+        "Python with refit_options={'params': {'max_depth': 3, 'learning_rate': 0.1}}, on the command "
+        "line with --refit-option max_depth=3 --refit-option learning_rate=0.1. params={} selects "
+        "XGBoost's defaults. To log them next time, use mlflow.xgboost.autolog()."
     )
 
 
 def _notes(
     used: Mapping[str, Any], options: Mapping[str, Any], kept: Mapping[str, Any], autologged: bool
 ) -> tuple[str, ...]:
-    """Say which parameter came from where."""
+    """Return notes on the origin of each parameter."""
     notes = [f"from the model itself: {_listed(kept, options)}"]
     given = {name: value for name, value in used.items() if value is not None}
     if given:
@@ -316,20 +317,20 @@ def _notes(
         notes.append("all other hyper-parameters are XGBoost's defaults, as autologging shows")
     else:
         notes.append(
-            "all other hyper-parameters are XGBoost's defaults; whether the model had others is not "
-            "known"
+            "all other hyper-parameters are XGBoost's defaults; it is not known whether the model had "
+            "others"
         )
     return tuple(notes)
 
 
 def _listed(params: Mapping[str, Any], without: Mapping[str, Any] | None = None) -> str:
-    left_out = without or {}
-    return ", ".join(f"{name}={params[name]!r}" for name in sorted(params) if name not in left_out)
+    excluded = without or {}
+    return ", ".join(f"{name}={params[name]!r}" for name in sorted(params) if name not in excluded)
 
 
-# --- XGBoost: routes `clone` for its classes for scikit-learn, `parameters` for native boosters
+# --- The flavour: routes `clone` and `parameters`
 
-#: What an objective makes a booster predict; all others that begin with `reg:` are numbers.
+#: The kind of prediction of each objective. All others that begin with `reg:` predict numbers.
 KINDS = {
     "binary:logistic": "binary",
     "binary:logitraw": "margin",
@@ -348,9 +349,9 @@ def load(source: Source) -> Any:
 
 
 def learner(model: Any, source: Source) -> Learner:
-    """Return the learner of a booster or of an estimator of XGBoost's.
+    """Return the learner of an XGBoost booster or estimator.
 
-    Hyper-parameters are options by their names, or in a mapping `params`.
+    Hyper-parameters are options by name, or in a mapping `params`.
     """
     import xgboost
 
@@ -380,7 +381,7 @@ def learner(model: Any, source: Source) -> Learner:
 def _lost_parameters(model: Any) -> bool:
     """Return whether an estimator was loaded from a file, which keeps no hyper-parameters.
 
-    Loading writes the booster and the base score, which are None where they were not given.
+    Loading sets the booster and the base score, which are otherwise None unless given.
     """
     given = model.get_params()
     return (
@@ -397,7 +398,7 @@ def _stored_estimator(model: Any, source: Source) -> Learner:
     forest = isinstance(model, (xgboost.XGBRFClassifier, xgboost.XGBRFRegressor))
     params, notes = recover(booster, source, is_estimator=True, is_forest=forest)
     _kind(params["objective"], booster)
-    params.pop("num_class", None)  # the class counts them by itself
+    params.pop("num_class", None)  # the estimator counts classes itself
     if "c" in (booster.feature_types or ()):
         params.update(enable_categorical=True, feature_types=booster.feature_types)
     estimator = type(model)(**params)
@@ -406,7 +407,7 @@ def _stored_estimator(model: Any, source: Source) -> Learner:
         fitted=model,
         inputs=estimator_inputs(model),
         categories=_categories(booster),
-        notes=[*notes, *_doubts(booster, params), *_stopped_estimator(booster, params)],
+        notes=[*notes, *_objective_notes(booster, params), *_stopped_estimator(booster, params)],
     )
 
 
@@ -426,7 +427,7 @@ def _native(booster: Any, source: Source) -> Learner:
         if names is not None
         else ModelInputs(count=count, as_array=True),
         categories=_categories(booster),
-        notes=[*notes, *_doubts(booster, params), *_stopped_booster(booster, rounds)],
+        notes=[*notes, *_objective_notes(booster, params), *_stopped_booster(booster, rounds)],
         stochastic=sampled or params["booster"] != "gbtree",
     )
 
@@ -472,7 +473,7 @@ class XGBoostLearner(BoosterLearner):
 def _kind(objective: str, booster: Any) -> str:
     outputs = json.loads(booster.save_config())["learner"]["learner_model_param"]["num_target"]
     if int(outputs) > 1:
-        raise ModelError(f"the model predicts {outputs} numbers for a row; losses need one.")
+        raise ModelError(f"the model predicts {outputs} numbers per row; losses need one.")
     kind = KINDS.get(objective, "value" if objective.startswith("reg:") else None)
     if kind is None:
         raise ModelError(_no_task(f"objective={objective!r}"))
@@ -482,12 +483,12 @@ def _kind(objective: str, booster: Any) -> str:
 def _no_task(what: str) -> str:
     return (
         f"{what} is neither classification nor regression, and has no loss per row that could be "
-        f"audited; objectives that have are reg:*, {', '.join(KINDS)}."
+        f"audited; use one of reg:*, {', '.join(KINDS)}."
     )
 
 
 def _categories(booster: Any) -> Categories:
-    """Return the columns with categories; XGBoost keeps the categories from version 3.1 on."""
+    """Return the categorical columns. XGBoost stores their categories from version 3.1 on."""
     names, types = booster.feature_names, booster.feature_types
     if names is None or "c" not in (types or ()):
         return {}
@@ -500,14 +501,14 @@ def _categories(booster: Any) -> Categories:
     return known
 
 
-def _doubts(booster: Any, params: dict[str, Any]) -> list[str]:
-    """Say what may have been lost without a trace."""
+def _objective_notes(booster: Any, params: dict[str, Any]) -> list[str]:
+    """Return notes on what may have been lost silently."""
     score = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"]
     guessed = params["objective"] == "reg:squarederror" and "base_score" not in params
     if guessed and float(score.strip("[]").split(",")[0]) == 0.5:
         return [
-            "its base score is exactly 0.5, as an objective of one's own leaves it: if it was "
-            "trained with one, this refit is wrong, and needs a trainer"
+            "its base score is exactly 0.5, as after training with a custom objective: if it had "
+            "one, this refit is wrong; give a trainer"
         ]
     return []
 
@@ -515,9 +516,9 @@ def _doubts(booster: Any, params: dict[str, Any]) -> list[str]:
 def _stopped_estimator(booster: Any, params: dict[str, Any]) -> list[str]:
     if booster.attr("best_iteration") is None:
         return []
-    dart = "; with dart, later rounds have changed the weights of these, and refits lack that"
+    dart = "; with dart, later rounds changed the weights of these, which refits do not repeat"
     return [
-        f"refits have the {params['n_estimators']} rounds that its early stopping chose; the "
+        f"refits use the {params['n_estimators']} rounds that its early stopping chose; the "
         f"stopping is not repeated{dart if params['booster'] == 'dart' else ''}"
     ]
 
@@ -527,6 +528,6 @@ def _stopped_booster(booster: Any, rounds: int) -> list[str]:
     if best is None:
         return []
     return [
-        f"it stopped early, with {int(best) + 1} rounds best; refits have {rounds}, as many as "
-        f"MLflow predicts with. num_boost_round={int(best) + 1} in refit_options takes the best"
+        f"it stopped early, and {int(best) + 1} rounds were best; refits use {rounds}, as "
+        f"MLflow predicts with these. num_boost_round={int(best) + 1} in refit_options selects the best"
     ]

@@ -23,7 +23,7 @@ from mlflow_b3.results import interval_words, loss_words, number, percent, short
 SHOWN_ROWS = 10
 SHOWN_FOLDS = 20
 SHOWN_RATES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-INTERVAL = "95 % interval"
+INTERVAL = "95% interval"
 #: What is counted in a fold, by the name of its column.
 COUNTS: dict[str, Callable[[FoldSummary], int]] = {
     "training rows": lambda fold: fold.n_training,

@@ -140,7 +140,7 @@ def test_model_that_stopped_early_is_refitted_with_its_rounds_and_learning_rate(
     assert model.tree_count_ < 60
     for learner in (load_model(log(model, table.X)[0]).learner, load_model(model).learner):
         assert any(
-            f"refits have the {model.tree_count_} rounds that its early stopping chose" in note
+            f"refits use the {model.tree_count_} rounds that its early stopping chose" in note
             for note in learner.notes
         )
         np.testing.assert_array_equal(
@@ -210,7 +210,7 @@ def test_columns_with_categories_are_remembered(table, where, log):
         model = catboost.train(pool, {**SMALL, "loss_function": "Logloss"})
     (uri, _) = log(model, X)
     learner = load_model(uri).learner
-    assert learner.notes[0] == "columns with categories, from the model itself: site, ward"
+    assert learner.notes[0] == "categorical columns, from the model itself: site, ward"
     np.testing.assert_array_equal(
         learner.fit(table.rows(table.binary, X)).predict("probability", X),
         learner.original.predict("probability", X),
@@ -257,7 +257,7 @@ class Squares:
 @pytest.mark.filterwarnings("ignore:Failed to import numba")
 def test_loss_of_ones_own_needs_a_trainer(table, log):
     model = train_native(table.X, table.values, loss_function=Squares(), eval_metric="RMSE")
-    with pytest.raises(ModelError, match=r"loss of one's own, .* Give a trainer"):
+    with pytest.raises(ModelError, match=r"custom loss, .* Give a trainer"):
         load_model(log(model, table.X)[0])
 
 

@@ -209,7 +209,7 @@ def test_autologged_network_is_audited_afresh_through_both_kinds_of_uri(table):
     assert any("callbacks such as early stopping" in note for note in notes)
     assert "not repeated, although the run logs it: validation_split=0.1" in notes
     assert (
-        "classes are taken to stand for output columns in sorted order: sick = 0, well = 1" in notes
+        "output columns are assumed to be the classes in sorted order: sick = 0, well = 1" in notes
     )
     assert (first.loco, first.iid) == (second.loco, second.iid)
 
@@ -222,7 +222,7 @@ def test_network_without_epochs_is_audited_in_its_last_layer_and_says_what_is_mi
     report = b3.audit(info.model_uri, frame, **AUDIT, loss="log")
     assert (report.settings.refit, report.settings.refit_strength) == ("last-layer", "lower-bound")
     assert any(
-        "lack 'epochs'. Give what is missing" in note for note in report.settings.refit_notes
+        "lack 'epochs'. Give the missing values" in note for note in report.settings.refit_notes
     )
     with pytest.raises(ModelError, match=r"refit='fresh' needs a complete .* lack 'epochs'"):
         b3.audit(info.model_uri, frame, **AUDIT, loss="log", refit="fresh")
@@ -351,11 +351,13 @@ class Own(keras.Model):
 
 
 def test_network_that_is_no_graph_of_layers_is_refused():
-    refused(Own(), "Own is no built Sequential or functional Keras model", RECIPE)
-    refused(keras.Sequential([layers.Dense(1)]), "is no built Sequential or functional Keras model")
+    refused(Own(), "Own is not a built Sequential or functional Keras model", RECIPE)
+    refused(
+        keras.Sequential([layers.Dense(1)]), "is not a built Sequential or functional Keras model"
+    )
     refused(
         keras.Sequential([keras.Input((4, 4)), layers.Flatten(), layers.Dense(1)]),
-        "is no built Sequential or functional Keras model from one table",
+        "is not a built Sequential or functional Keras model that maps one table",
     )
 
 
@@ -364,7 +366,7 @@ def test_network_that_is_no_graph_of_layers_is_refused():
 
 def test_normalisation_of_inputs_is_adapted_to_the_rows_of_each_refit(table):
     learner, rows = learner_of(rich(table.X), table, table.three, options=RECIPE)
-    assert any("adapted anew to the rows of each refit: normalization" in n for n in learner.notes)
+    assert any("adapted again to the rows of each refit: normalization" in n for n in learner.notes)
     far = Rows(X=rows.X + 1000, target=rows.target, ids=rows.ids)
     np.testing.assert_allclose(
         learner.fit(far, seed=0).predict("probability", far.X),
@@ -393,7 +395,7 @@ def test_layers_that_cannot_be_trained_anew_stay_and_make_a_lower_bound(table, s
     learner, _ = learner_of(net, table, table.binary, options=RECIPE)
     name = net.layers[0].name if special == "frozen" else "special"
     assert learner.strength == "lower-bound"
-    assert f"layers that keep what they were logged with: {name}" in learner.notes
+    assert f"layers that keep their logged weights: {name}" in learner.notes
 
 
 def test_statistics_that_were_given_are_kept_without_a_word(table):

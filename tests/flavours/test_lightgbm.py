@@ -142,7 +142,7 @@ def test_numbers_that_the_file_has_rounded_come_from_the_run(table, log):
         refitted.predict("probability", table.X)[:, 1], model.predict(table.X)
     )
     learner = load_model(log(model, table.X)[0]).learner
-    assert "LightGBM stores six digits of a number: learning_rate may have had more" in (
+    assert "LightGBM stores numbers with six digits: learning_rate may have had more" in (
         learner.notes
     )
     refitted = learner.fit(table.rows(table.binary))
@@ -180,7 +180,7 @@ def test_booster_that_stopped_early_is_refitted_with_its_best_rounds(table, log)
     learner = load_model(log(model, table.X)[0]).learner
     assert model.best_iteration < 60
     assert any(
-        f"to have 60 rounds and stopped early; refits have the {model.best_iteration}" in note
+        f"stopped early, before its 60 rounds; refits use the {model.best_iteration}" in note
         for note in learner.notes
     )
     np.testing.assert_array_equal(
@@ -193,7 +193,7 @@ def test_booster_that_stopped_early_is_refitted_with_its_best_rounds(table, log)
 def test_class_that_stopped_early_is_refitted_with_its_best_rounds(table, params, log):
     model = fit_stopped(table, **params)
     learner = load_model(log(model, table.X)[0]).learner
-    note = f"refits have the {model.best_iteration_} rounds that its early stopping chose"
+    note = f"refits use the {model.best_iteration_} rounds that its early stopping chose"
     assert note in learner.notes[0]
     np.testing.assert_array_equal(
         learner.fit(table.rows(table.binary)).predict("probability", table.X),
@@ -323,7 +323,7 @@ def test_objective_of_ones_own_needs_a_trainer(table):
         return margin - rows.get_label(), np.ones(len(margin))
 
     model = train_booster(table.X, table.values, objective=squares)
-    with pytest.raises(ModelError, match=r"objective of one's own, .* Give a trainer"):
+    with pytest.raises(ModelError, match=r"custom objective, .* Give a trainer"):
         load_model(model)
 
 

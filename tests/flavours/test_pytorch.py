@@ -250,7 +250,7 @@ def test_network_with_a_logged_recipe_is_audited_afresh_through_both_kinds_of_ur
         "loss=bce_with_logits, shuffle=True (epochs, learning_rate, batch_size, optimizer, loss "
         "from the run's parameters; shuffle by default)"
     ) in first.settings.refit_notes
-    assert any("not reproduced bit for bit" in note for note in first.settings.refit_notes)
+    assert any("not reproduced exactly" in note for note in first.settings.refit_notes)
     assert (first.loco, first.iid) == (second.loco, second.iid)
 
 
@@ -260,7 +260,7 @@ def test_network_without_a_recipe_is_audited_in_its_last_layer_and_says_what_is_
     info = log(net, table.X, {"max_epochs": 3, "lr": "fast"})
     report = b3.audit(info.model_uri, table.frame(table.three), **{**AUDIT, "loss": "log"})
     assert (report.settings.refit, report.settings.refit_strength) == ("last-layer", "lower-bound")
-    (note,) = [note for note in report.settings.refit_notes if "afresh" in note]
+    (note,) = [note for note in report.settings.refit_notes if "from scratch" in note]
     assert "lack 'learning_rate', 'batch_size', 'optimizer' (the run's lr='fast' is not" in note
     assert "refit_options={'epochs': 20, 'learning_rate': 0.001" in note
 
@@ -301,7 +301,7 @@ def test_network_that_cannot_be_refitted_is_given_a_head(table):
 def test_torchscript_can_only_be_given_a_head(table):
     info = log(torch.jit.trace(network(1), torch.zeros(2, 3)), table.X.astype("float32"))
     assert load_model(info.model_uri).learner.route == "head"
-    with pytest.raises(ModelError, match="no network of PyTorch modules"):
+    with pytest.raises(ModelError, match="not a network of PyTorch modules"):
         load_model(info.model_uri, refit="fresh")
 
 
@@ -351,7 +351,7 @@ def refused(net, match, options=None, error=ModelError, refit="auto"):
 
 def test_recipe_that_lacks_something_says_what_and_how_to_give_it():
     lacking = (
-        r"lack 'learning_rate', 'batch_size', 'optimizer', 'loss'\. Give what is missing, such"
+        r"lack 'learning_rate', 'batch_size', 'optimizer', 'loss'\. Give the missing values, as in"
     )
     refused(network(1), rf"refit='fresh' needs a complete .* {lacking}", {"epochs": 3})
     refused(network(1), "lack 'epochs', 'learning_rate'", refit="fresh")
@@ -501,7 +501,7 @@ def test_resample_without_a_class_keeps_all_output_columns(table, words):
     assert probability.shape == (len(rows.X), 3)
     assert probability[:, 1].mean() < 0.15
     assert (
-        "classes are taken to stand for output columns in sorted order: mild = 0, none = 1, severe = 2"
+        "output columns are assumed to be the classes in sorted order: mild = 0, none = 1, severe = 2"
         in learner.notes
     ) is words
 
@@ -519,7 +519,7 @@ def test_words_for_a_network_of_one_column_are_coded_in_sorted_order(table):
 
 def test_table_with_other_classes_than_the_network_is_refused(table):
     for options in (RECIPE, None):
-        with pytest.raises(InputError, match=r"2 classes \(sick, well\), but the network tells 3"):
+        with pytest.raises(InputError, match=r"2 classes \(sick, well\), but the network has 3"):
             b3.audit(network(3), table.frame(table.words), **AUDIT, refit_options=options)
 
 

@@ -124,7 +124,7 @@ def test_pipeline_of_words_is_the_original_bit_for_bit(logistic, data):
     assert (learner.route, learner.task, learner.strength) == ("clone", "classification", "full")
     assert learner.inputs.columns == tuple(FEATURES)
     assert not learner.parallel
-    assert "refits run one after another in the Spark session, whatever n_jobs is" in learner.notes
+    assert "refits run one after another in the Spark session, for any n_jobs" in learner.notes
     refitted = refit(learner, data, "words")
     assert set(refitted.classes) == {"sick", "well"}
     assert_same(refitted, learner, data, "label", "probability", "decision")
@@ -202,7 +202,7 @@ def test_what_cannot_be_refitted_says_why(linear):
         load_model(ml.PipelineModel(stages=[HomeMadeModel(), *linear.stages]))
     with pytest.raises(CannotRefit, match="no stage of the pipeline learns a label"):
         load_model(ml.PipelineModel(stages=[assembler("age")]))
-    with pytest.raises(ModelError, match="begins with vectors, column 'features'"):
+    with pytest.raises(ModelError, match="starts from vectors, column 'features'"):
         load_model(ml.PipelineModel(stages=linear.stages[1:]))
 
 

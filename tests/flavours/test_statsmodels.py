@@ -258,7 +258,9 @@ def test_penalty_that_the_results_forgot_must_be_given(data):
 
 def test_argument_that_matters_and_is_not_known_must_be_given(data):
     original = smf.rlm("values ~ age", data).fit(update_scale=False)
-    with pytest.raises(ModelError, match=r"predicts other values.*Give the arguments of fit"):
+    with pytest.raises(
+        ModelError, match=r"predicts other values.*Give the missing arguments of fit"
+    ):
         learner_of(original)
     assert learner_of(original, fit={"update_scale": False}).notes[-1].endswith("the same")
     with pytest.raises(InputError, match=r"fit=3 must be a mapping of arguments of RLM.fit"):
@@ -271,7 +273,7 @@ def test_notes_say_what_was_recovered_and_what_was_not(data):
     assert learner.notes == (
         "recovered from the logged object: model=GLM, family=Binomial with link Probit, "
         "method=IRLS, wls_method=lstsq",
-        "not known, so as the library has it by default: maxiter, tol",
+        "not known, so set to the library's default: maxiter, tol",
         "classes are coded 0, 1, … in sorted order",
         "trained again on its own rows it predicts the same",
     )
@@ -284,7 +286,7 @@ def test_constant_need_not_be_in_the_table(data):
     E = sm.add_constant(data[FEATURES], prepend=False)
     learner = learner_of(sm.OLS(data["values"], E).fit())
     assert learner.inputs.columns == tuple(FEATURES)
-    assert "a column of ones is added to the features, as the model had one" in learner.notes
+    assert "a column of ones is added to the features, as in the model" in learner.notes
 
 
 def test_columns_of_a_formula_are_those_it_uses(data):
@@ -358,7 +360,7 @@ def test_other_models_say_which_are_known(data):
     E = sm.add_constant(data[FEATURES])
     with pytest.raises(CannotRefit, match=r"GLS of statsmodels.*known are OLS"):
         learner_of(sm.GLS(data["values"], E, sigma=data["weight"]).fit())
-    with pytest.raises(CannotRefit, match="no result of a statsmodels fit"):
+    with pytest.raises(CannotRefit, match="not a result of a statsmodels fit"):
         learner_of(sm.OLS(data["values"], E))
     with pytest.raises(CannotRefit, match="fit_constrained"):
         learner_of(sm.GLM(data["binary"], E, family=Binomial()).fit_constrained("age = 1"))

@@ -245,8 +245,8 @@ def test_parameters_logged_by_hand_are_used_and_the_rest_is_said_to_be_unknown(t
         "from the model itself: booster='gbtree', n_estimators=7, num_parallel_tree=1, "
         "objective='binary:logistic', scale_pos_weight=1",
         "from the run's parameters: learning_rate=0.1, max_depth=2",
-        "all other hyper-parameters are XGBoost's defaults; whether the model had others is not "
-        "known",
+        "all other hyper-parameters are XGBoost's defaults; it is not known whether the model had "
+        "others",
     )
     assert_reproduces(learner, table, table.binary)
 
@@ -289,8 +289,8 @@ def test_options_win_over_logged_parameters(table, stored):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_dept": 3}, r"'max_dept' is no hyper-parameter of XGBoost. .* 'max_depth'\?"),
-        ({"params": {"etaa": 3}}, "'etaa' is no hyper-parameter .* 'eta'"),
+        ({"max_dept": 3}, r"'max_dept' is not a hyper-parameter of XGBoost. .* 'max_depth'\?"),
+        ({"params": {"etaa": 3}}, "'etaa' is not a hyper-parameter .* 'eta'"),
         ({"params": 3}, "params=3 must be a mapping"),
         ({"max_depth": "deep"}, "max_depth='deep' cannot be read: max_depth is a number"),
         ({"eta": 0.1, "learning_rate": 0.2}, "'learning_rate' is given twice"),
@@ -326,7 +326,7 @@ def test_trace_of_an_objective_of_ones_own_is_noted(table, stored):
 
     matrix = xgboost.DMatrix(table.X, table.values)
     learner = stored(xgboost.train({"max_depth": 2}, matrix, 7, obj=squares), max_depth=2)
-    assert any("needs a trainer" in note for note in learner.notes)
+    assert any("give a trainer" in note for note in learner.notes)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_class_that_stopped_early_is_refitted_with_the_rounds_it_chose(table, au
         np.testing.assert_array_equal(
             refitted.predict("probability", table.X), model.predict_proba(table.X)
         )
-        note = f"refits have the {model.best_iteration + 1} rounds that its early stopping chose"
+        note = f"refits use the {model.best_iteration + 1} rounds that its early stopping chose"
         assert any(note in given for given in learner.notes)
 
 
@@ -525,7 +525,7 @@ def test_ranking_is_refused(table, stored):
 
 def test_several_targets_are_refused(table, stored):
     both = np.column_stack([table.three, table.binary])
-    with pytest.raises(ModelError, match="the model predicts 2 numbers for a row"):
+    with pytest.raises(ModelError, match="the model predicts 2 numbers per row"):
         stored(train_booster(table.X, both, objective="reg:squarederror"))
 
 

@@ -142,7 +142,7 @@ def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_an_audit_from_csv_prints_the_report(recorded):
     result = recorded.result
     assert result.exit_code == 0, result.output
-    assert "If 10 % of the rows carry a wrong 'patient_id', this model's error rate" in " ".join(
+    assert "If 10% of the rows carry a wrong 'patient_id', this model's error rate" in " ".join(
         result.stdout.split()
     )
     assert "What each cluster error would mean" in result.stdout
@@ -481,7 +481,7 @@ def test_the_demo_audits_a_simulated_clinic_and_tells_the_truth(shop):
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert text.startswith("No model was given: auditing a simulated clinic whose truth is known.")
-    assert "If 10 % of the rows carry a wrong 'patient_id'" in text
+    assert "If 10% of the rows carry a wrong 'patient_id'" in text
     assert "The truth (known here, because the clinic is simulated)" in text
     assert re.search(r"fresh patients: [01]\.\d{3}, (in|out)side the interval of e0\.", text)
     assert "Where to look in MLflow" in text

@@ -117,7 +117,7 @@ def test_library_that_is_too_old_is_an_error_that_names_both_versions(monkeypatc
     """LightGBM 4.6 stores less of a training than a refit needs."""
     monkeypatch.setitem(sys.modules, "lightgbm", SimpleNamespace(__version__="4.6.0"))
     with pytest.raises(
-        ModelError, match=r"lightgbm 4\.6\.0 is installed here, but refits need 4\.7"
+        ModelError, match=r"lightgbm 4\.6\.0 is installed, but refits need 4\.7"
     ):
         require_library("lightgbm", "lightgbm")
 

@@ -591,7 +591,7 @@ def test_a_sheet_of_other_clusters_is_doubted(clinic, frame, tmp_path):
     same = audit(frame, resolved_rows=path)
     assert not [f for f in same.findings if "another cluster here" in f.message]
     moved = audit(frame.assign(patient_id=frame["patient_id"] + "x"), resolved_rows=path)
-    assert [f for f in moved.findings if "100 % of the resolved rows" in f.message]
+    assert [f for f in moved.findings if "100% of the resolved rows" in f.message]
 
 
 def test_splinks_own_column_names_are_understood(frame, pairs):

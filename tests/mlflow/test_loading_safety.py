@@ -149,7 +149,7 @@ def test_where_pickle_is_allowed_mlflow_loads_other_types_and_a_note_says_so(tra
     monkeypatch.setenv(ALLOW, "true")
     (note, *_) = load_model(trapped.model_uri).learner.notes
     assert note == (
-        "loading it constructed types that its author calls trusted and this package does not "
+        "loading it constructed types that its author declared trusted and this package does not "
         "know: scipy.stats._continuous_distns.uniform_gen, "
         "scipy.stats._distn_infrastructure.rv_continuous_frozen"
     )
@@ -159,7 +159,7 @@ def test_where_pickle_is_allowed_mlflow_loads_other_types_and_a_note_says_so(tra
 def test_users_are_told_of_such_types_before(trapped):
     notice = loading_notice(trapped.model_uri)
     assert notice is not None
-    assert "runs code that it brings (skops, with types that its author calls trusted" in notice
+    assert "runs code that it brings (skops, with types that its author declared trusted" in notice
     assert "StratifiedKFold" not in notice
     assert notice.endswith(ADVICE)
     assert not Path("ran").exists()
@@ -211,7 +211,7 @@ def test_mlflows_restriction_on_pickle_is_honoured(monkeypatch):
         ({"sklearn": {"serialization_format": "skops", "code": "code"}}, ()),
         (
             {"sklearn": {"serialization_format": "skops", "skops_trusted_types": ["os.system"]}},
-            ("skops, with types that its author calls trusted: os.system",),
+            ("skops, with types that its author declared trusted: os.system",),
         ),
         ({"sklearn": {"serialization_format": "cloudpickle"}}, ("cloudpickle",)),
         ({"sklearn": {}}, ("pickle",)),

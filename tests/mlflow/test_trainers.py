@@ -252,7 +252,7 @@ def test_one_column_of_probabilities_is_refused_instead_of_counted_as_wrong_labe
         lambda X, y, _: lambda new: LogisticRegression().fit(X, y).predict_proba(new)[:, 1]
     )
     predictor = learner.with_task("classification").fit(rows())
-    with pytest.raises(PredictionError, match="are no classes; for probabilities return a column"):
+    with pytest.raises(PredictionError, match="are not classes; for probabilities return a column"):
         predictor.predict("label", X)
 
 
@@ -298,7 +298,7 @@ def test_numbers_of_classes_are_refused_where_the_classes_are_words(as_object):
         model = neighbours(X, (y == "sick").astype(int), sample_ids)
         return model if as_object else model.predict
 
-    with pytest.raises(PredictionError, match="no class of the table; they are 'sick', 'well'"):
+    with pytest.raises(PredictionError, match="not a class of the table; they are 'sick', 'well'"):
         b3.audit(None, FRAME.assign(y=WORDS), trainer=train, **AUDIT)
 
 
@@ -464,7 +464,7 @@ def test_index_that_names_files_elsewhere_is_refused(tmp_path):
     (index,) = tmp_path.rglob("b3/trainer/trainer.json")
     text = index.read_text(encoding="utf-8").replace("test_trainers.py", "../../elsewhere.py")
     index.write_text(text, encoding="utf-8")
-    with pytest.raises(ModelError, match="files outside of its folder"):
+    with pytest.raises(ModelError, match="files outside its folder"):
         load_model(info.model_uri)
 
 
@@ -508,7 +508,7 @@ def test_what_has_no_name_of_its_own_cannot_be_stored(trainer):
 
 @pytest.mark.usefixtures("mlflow_store")
 def test_storing_needs_a_run():
-    with pytest.raises(InputError, match="needs run_id=… where no run is active"):
+    with pytest.raises(InputError, match="needs run_id=… if no run is active"):
         b3.log_trainer(neighbours)
     with pytest.raises(TrackingError, match="could not be stored with run 0123"):
         b3.log_trainer(neighbours, run_id="0123")

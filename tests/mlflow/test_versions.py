@@ -44,7 +44,7 @@ def test_the_version_page_shows_the_audit(registered):
     assert version.tags["b3.e0"] == f"{report.e0:.3f}"
     assert version.tags["b3.e0_interval"] == "{:.3f} to {:.3f}".format(*report.e0_interval)
     assert version.tags["b3.loco"] == f"{report.loco:.3f}"
-    assert version.description.startswith("**Leakage audit.** If 10 % of the rows carry a wrong")
+    assert version.description.startswith("**Leakage audit.** If 10% of the rows carry a wrong")
     assert f"/runs/{child}/artifacts/b3/report." in version.description
     assert registered.client.get_model_version("clinic", "2").tags == {}
 

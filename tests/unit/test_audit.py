@@ -164,7 +164,7 @@ def test_the_interval_of_a_rating_stays_below_what_ratings_can_be_missed_by():
 
 
 def test_an_upper_end_that_says_nothing_is_not_given():
-    """The log loss of an overconfident model, 12 clusters, 45 % wrong ids: 34.5 is a cut-off."""
+    """The log loss of an overconfident model, 12 clusters, 45% wrong ids: 34.5 is a cut-off."""
     rng = np.random.default_rng(1)
     frame, effect = _grouped(rng, 12, 6)
     frame["y"] = (effect + 0.3 * rng.normal(size=len(frame)) > 0).astype(int)

@@ -202,11 +202,11 @@ def test_evidence_that_leaves_everything_open_shows_the_measured_curve_only():
 
 def test_the_tipping_point_and_what_is_known_are_marked():
     svg = charts_of(REPORT)["sensitivity"]
-    assert "tips at 30 %" in texts(svg)
-    assert "taken as known: 10 %" in texts(svg)
+    assert "tips at 30%" in texts(svg)
+    assert "taken as known: 10%" in texts(svg)
     assert len(drawn(svg, "shade")) == 2
     audit = report(settings={"claim": (0.05, 0.15)})
-    assert "taken as known: 5 % to 15 %" in texts(charts_of(audit)["sensitivity"])
+    assert "taken as known: 5% to 15%" in texts(charts_of(audit)["sensitivity"])
 
 
 def test_a_model_that_fails_as_it_is_has_its_tipping_point_at_none():
@@ -226,11 +226,11 @@ def test_shares_of_other_units_are_shown_on_the_axis_of_the_curve():
 
 
 def test_what_is_known_may_lie_beyond_the_axis():
-    """The curve ends at a split rate of 50 %; evidence of more than that has no place on it."""
+    """The curve ends at a split rate of 50%; evidence of more than that has no place on it."""
     audit = linked("resolved_rows")
     audit = replace(audit, settings=replace(audit.settings, claim=(0.55, 0.7)))
     svg = charts_of(audit)["sensitivity_split"]
-    assert "taken as known: 55 % to 70 % (beyond this axis)" in texts(svg)
+    assert "taken as known: 55% to 70% (beyond this axis)" in texts(svg)
     assert len(drawn(svg, "shade")) == 1  # the sample in the legend
     assert not [e for e in drawn(svg, "fill") if "blue" in e.get("class")]
 
@@ -238,7 +238,7 @@ def test_what_is_known_may_lie_beyond_the_axis():
 def test_more_rows_than_two_parts_of_a_cluster_explain_are_no_rate_above_one():
     audit = linked("resolved_rows")
     audit = replace(audit, settings=replace(audit.settings, claim=(0.4, 1.17)))
-    assert "taken as known: 40 % or more" in texts(charts_of(audit)["sensitivity_split"])
+    assert "taken as known: 40% or more" in texts(charts_of(audit)["sensitivity_split"])
 
 
 def test_a_share_that_no_cluster_error_stands_behind_has_an_axis_of_its_own():
@@ -251,16 +251,16 @@ def test_a_share_that_no_cluster_error_stands_behind_has_an_axis_of_its_own():
     )
     svg = charts_of(audit)["sensitivity"]
     assert "training rows of validation clusters (p0)" in texts(svg)
-    assert "taken as known: 5 %" in texts(svg)
-    assert "tips at 15 %" in texts(svg)
+    assert "taken as known: 5%" in texts(svg)
+    assert "tips at 15%" in texts(svg)
     assert "cluster error" not in svg
     assert "share of training rows" in sensitivity_caption(audit, split=False)
 
 
 def test_the_tipping_point_of_a_lower_bound_is_the_latest_possible():
     svg = charts_of(lower_bound())["sensitivity"]
-    assert "tips at 30 % at the latest" in texts(svg)
-    assert "at 30 % at the latest." in svg
+    assert "tips at 30% at the latest" in texts(svg)
+    assert "at 30% at the latest." in svg
 
 
 def test_noise_is_drawn_to_its_ends():
@@ -294,9 +294,9 @@ def test_lower_bounds_have_no_band():
 
 def test_the_residual_profile_shows_the_noise_and_what_is_not_excluded():
     written = texts(charts_of(REPORT)["residual"])
-    assert "not excluded by the curve: 0 % to 10 %" in written
+    assert "not excluded by the curve: 0% to 10%" in written
     assert "no difference beyond the noise" in written
-    assert "p0* 0 %" in written
+    assert "p0* 0%" in written
 
 
 # --- for everybody --------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_ticks_are_round_numbers(low, high, labels):
 
 def test_ticks_of_shares_are_percentages():
     axis = Axis(low=0.0, high=0.2, shares=True)
-    assert [label for _, label in axis.ticks()][:3] == ["0 %", "5 %", "10 %"]
+    assert [label for _, label in axis.ticks()][:3] == ["0%", "5%", "10%"]
 
 
 @settings(max_examples=60, deadline=None)

@@ -117,7 +117,7 @@ def test_search_is_not_repeated_but_its_choice_is_refitted():
     learner.fit(rows(WORDS))
     assert Counting.fits == 1
     assert learner.notes == (
-        "refits have the parameters that its search chose; the search is not repeated",
+        "refits use the parameters that its search chose; the search is not repeated",
     )
 
 
@@ -290,7 +290,7 @@ def test_a_model_that_was_never_logged_is_not_called_that():
     model = LogisticRegression().fit(X, WORDS)
     report = b3.audit(model, FRAME, target="y", cluster="cluster", budget=72, folds=3)
     text = " ".join(str(report).split())
-    assert "it agrees with the fitted model that was given in 100 % of its predictions" in text
+    assert "it agrees with the fitted model that was given in 100% of its predictions" in text
     assert "logged model" not in text
 
 
@@ -300,7 +300,7 @@ def test_classes_that_were_matched_by_agreement_may_be_swapped_and_the_report_sa
     report = b3.audit(coded, FRAME, target="y", cluster="cluster", budget=72, folds=3)
     text = " ".join(str(report).split())
     assert "0 as 'sick', 1 as 'well': check that the labels are not swapped" in text
-    assert "in 100 % of its predictions, by that reading of its classes" in text
+    assert "in 100% of its predictions, by that reading of its classes" in text
 
 
 # ---------------------------------------------------------------- does the seed matter?

@@ -307,7 +307,7 @@ def test_where_curves_do_not_cross_it_is_said_how_far_they_were_looked_at(report
     comparison = compare_reports(two)
     (found,) = comparison.differences
     assert (found.flips_at, found.flips_searched_to) == (None, report.sensitivity.error[-1])
-    assert "none up to 50 %" in comparison_text(comparison)
+    assert "none up to 50%" in comparison_text(comparison)
     assert "change places is not known" not in comparison_text(comparison)
 
 

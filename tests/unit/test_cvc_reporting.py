@@ -131,7 +131,7 @@ def test_regions_of_a_field_are_told_apart_from_groups():
     text = one_line(str(over_regions()))
     assert "for new regions by 'region' expect 0.349" in text
     assert "alike where they are near each other by 'east' and 'north'" in text
-    assert "36.8 % at a distance of 3.100" in text
+    assert "36.8% at a distance of 3.100" in text
     assert "field over east, north – – 1.200 0.700 – 2.000" in text
     assert "region 12 new ones – –" in text
 
@@ -148,7 +148,7 @@ def test_how_it_was_done_is_enough_to_repeat_it():
 
 
 def test_findings_come_with_their_codes():
-    assert "B335 (few groups, so that the correction is uncertain): 'day' has 5" in str(CVC)
+    assert "B335 (few groups make the correction uncertain): 'day' has 5" in str(CVC)
     assert "Findings" not in str(replace(CVC, findings=()))
     assert "## Findings\n\nNone." in cvc_markdown(replace(CVC, findings=()))
 
@@ -230,7 +230,7 @@ def test_the_grouped_score_is_held_against_the_corrected_one(changes, words):
 
 
 def test_a_correction_far_below_the_noise_makes_plain_cross_validation_good_enough():
-    """A bias of half a standard error lowers the confidence of an interval from 95 to 92 %."""
+    """A bias of half a standard error lowers the confidence of an interval from 95 to 92%."""
     small = replace(CVC, bias=0.003, bias_interval=(0.001, 0.01), cvc=0.315)
     assert "plain cross-validation is good enough here" in explain_cvc(small)[0]
     some = replace(small, bias_interval=(0.001, 0.02))
@@ -313,7 +313,7 @@ def test_a_lower_bound_of_e0_is_not_said_to_be_below():
 
 
 def test_what_wrong_ids_may_have_taken_is_a_what_if():
-    """10 % wrong ids leave (1 - 0.1)³ of the correction: 0.037 / 0.729 = 0.0508, and CV + that."""
+    """10% wrong ids leave (1 - 0.1)³ of the correction: 0.037 / 0.729 = 0.0508, and CV + that."""
     far = {"e0": 0.6, "e0_interval": (0.5, 0.7)}
     text = explain_pair(audited(**far))[0]
     assert "it would be 0.051 instead of 0.037" in text
@@ -445,8 +445,8 @@ def test_every_audit_with_it_has_both_files_so_that_none_of_an_older_one_stays()
 
 def test_an_interval_of_e0_with_other_confidence_says_so():
     audit = audited(p0_source="mixture", settings={"claim": (0.0, 0.05)})
-    assert "(0.320 – 0.400 (90 %))" in texts(charts_of(audit)["cvc"])
-    assert "0.320 – 0.400 (90 %)" in to_text(audit)
+    assert "(0.320 – 0.400 (90%))" in texts(charts_of(audit)["cvc"])
+    assert "0.320 – 0.400 (90%)" in to_text(audit)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e6, 1e-9, -3.0, 0.0])

@@ -301,7 +301,7 @@ def test_target_and_cluster_must_differ():
 
 def test_too_few_rows_are_refused_with_the_least_number():
     text = refusal(table().iloc[: MINIMUM_ROWS - 1])
-    assert f"{MINIMUM_ROWS - 1} rows are too few to audit; {MINIMUM_ROWS} is the least." in text
+    assert f"{MINIMUM_ROWS - 1} rows are too few to audit; at least {MINIMUM_ROWS} are needed." in text
 
 
 def test_least_number_of_rows_is_enough():
@@ -313,7 +313,7 @@ def test_empty_table_is_refused():
 
 
 def test_table_of_target_and_cluster_only_is_refused():
-    assert "no column beside target and cluster" in refusal(table()[["sick", "patient"]])
+    assert "no column besides target and cluster" in refusal(table()[["sick", "patient"]])
 
 
 def test_number_of_unnamed_features_must_be_that_of_training():
@@ -346,7 +346,7 @@ def test_missing_cluster_ids_are_counted_with_what_to_do():
 
 
 def test_one_cluster_is_not_enough():
-    assert "cluster 'patient' has one value only" in refusal(table(patient="P1"))
+    assert "cluster 'patient' has a single value" in refusal(table(patient="P1"))
 
 
 @pytest.mark.parametrize("infinite", [np.inf, -np.inf])

@@ -55,7 +55,7 @@ def test_only_the_path_of_a_table_is_read(path):
 
 def test_folds_of_another_table_are_refused(path):
     clinic = b3.make_clinic(patients=20, records=3)
-    with pytest.raises(b3.InputError, match="it is of 6 rows, the data have 60"):
+    with pytest.raises(b3.InputError, match="it has 6 rows, the data have 60"):
         b3.audit(
             KNeighborsClassifier(3),
             clinic.frame,

@@ -398,7 +398,7 @@ def test_what_is_left_of_the_gain_lies_between_nothing_and_all_of_it(again, rho)
 
 
 def test_intervals_cover_the_truth_in_nine_of_ten_cases():
-    """With 400 repetitions a true 95 % is seen below 92 % in one of 200 tests."""
+    """With 400 repetitions a true 95% is seen below 92% in one of 200 tests."""
     rng = np.random.default_rng(3)
     e0, seen, again, share = 0.35, 0.22, 0.19, 0.3
     mean = [(1 - share) * e0 + share * seen, (1 - share) * seen + share * again, again]
@@ -589,7 +589,7 @@ def test_when_nothing_is_known_both_patterns_are_shown_with_intervals_and_tippin
     words = " ".join(text.split())
     assert "of the rows carried a wrong id; " in words
     assert "of the rows belonged to split clusters." in words
-    assert "At a split rate of 20 % it would be about" in words
+    assert "At a split rate of 20% it would be about" in words
     rate = report.tipping_split_rate
     if rate is not None and rate <= 0.5:
         grid = report.fragment_sensitivity.tipping_error(report.threshold)

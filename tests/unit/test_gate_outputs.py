@@ -358,8 +358,8 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
         ("audit: {refuse_findings: [B311]}", "refuse a version: B311, single-row clusters."),
         ("audit: {refuse_findings: []}", "No finding refuses a version."),
         ("limits: {inflation: 0.05}", "by at most 0.050."),
-        ("limits: {tipping_cluster_error: 0.2}", "Up to a cluster error of 20 %"),
-        ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "Up to a split rate of 30 %"),
+        ("limits: {tipping_cluster_error: 0.2}", "Up to a cluster error of 20%"),
+        ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "Up to a split rate of 30%"),
         ("limits: {champion: not_worse}", "must not be worse, beyond noise, than the one that has"),
         (
             "{guard: {aliases: [live]}, limits: {champion: better, champion_alias: live}}",

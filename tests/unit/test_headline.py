@@ -104,8 +104,8 @@ def test_the_sentence_gives_the_scores_the_premise_the_interval_and_the_threshol
     assert headline_of(REPORT) == Headline(
         word=INFLATED,
         sentence="Reported error rate 0.150, on new clusters 0.300 (+0.150). By the cluster ids as "
-        "they are: 0.250, inflated as well. If 10 % of the rows carry a wrong 'patient_id', the error "
-        "rate on new clusters is about 0.300 (95 % interval 0.260 to 0.340), all of it below the "
+        "they are: 0.250, inflated as well. If 10% of the rows carry a wrong 'patient_id', the error "
+        "rate on new clusters is about 0.300 (95% interval 0.260 to 0.340), all of it below the "
         "threshold of 0.450.",
     )
 
@@ -254,7 +254,7 @@ def test_a_score_that_holds_needs_clusters_refits_a_solver_and_folds(changes, re
 def test_a_score_holds_where_the_interval_leaves_no_room_for_inflation():
     assert word(sound(settings=ANY)) == HOLDS
     assert str(headline_of(sound(settings=ANY))).startswith(
-        "● Holds: reported error rate 0.150, on new clusters 0.160 (+0.010). If 10 %"
+        "● Holds: reported error rate 0.150, on new clusters 0.160 (+0.010). If 10%"
     )
     assert word(sound()) == HOLDS
 
@@ -352,12 +352,12 @@ def test_a_bound_from_the_rows_that_excludes_nothing_shows_nothing():
     )
     assert compare_with_threshold(audit) == UNDECIDED
     assert "The rows do not tell how many of them leaked. If at most half of" in sentence(audit)
-    assert "at most 10 %" not in sentence(audit)
+    assert "at most 10%" not in sentence(audit)
 
 
 def test_an_interval_without_an_upper_end_says_so():
     audit = linked("linkage_quality", "upper", e0=None, e0_interval=(0.2, None))
-    assert "is at least 0.200 with 95 % confidence, with no upper limit" in sentence(audit)
+    assert "is at least 0.200 with 95% confidence, with no upper limit" in sentence(audit)
     assert "with no upper limit)" in sentence(report(e0_interval=(0.26, None)))
 
 

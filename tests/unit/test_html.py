@@ -85,7 +85,7 @@ def test_the_answer_comes_first_and_the_sections_follow_in_order():
     sections = [
         "Inflated",
         "Reported error rate 0.150, on new clusters 0.300 (+0.150).",
-        "If 10 % of the rows carry a wrong",
+        "If 10% of the rows carry a wrong",
         "<h2>The scores</h2>",
         "<h2>The measured loss curve and its extrapolation</h2>",
         "<h2>What other rates of wrong ids would mean</h2>",
@@ -133,7 +133,7 @@ def test_the_evidence_of_a_linkage_and_its_rows_are_told():
     page = Page(to_html(AUDITS["resolved_rows"])).text
     assert "Leak shares by the test" in page
     assert "Rows to look at first" in page
-    assert "R2 (0 %)" in page
+    assert "R2 (0%)" in page
 
 
 def test_a_distribution_of_the_loss_has_its_table():
@@ -142,7 +142,7 @@ def test_a_distribution_of_the_loss_has_its_table():
     )
     page = Page(to_html(report(distribution=distribution))).text
     assert "Share of rows with a loss above a threshold" in page
-    assert "30 % – 50 %" in page
+    assert "30% – 50%" in page
 
 
 def test_the_digest_of_the_folds_is_among_the_settings():
@@ -191,7 +191,7 @@ def test_text_starts_with_the_answer():
     assert lines[3].startswith(
         "▲ Inflated: reported error rate 0.150, on new clusters 0.300 (+0.150)."
     )
-    assert "If 10 % of the rows carry a wrong 'patient_id'" in lines[4]
+    assert "If 10% of the rows carry a wrong 'patient_id'" in lines[4]
 
 
 # --- a page that needs nothing and does nothing ---------------------------------------------------
@@ -358,18 +358,18 @@ def test_a_path_that_cannot_be_written_is_refused(path, reason, tmp_path, monkey
 # --- a paragraph for a paper, and limitations -----------------------------------------------------
 
 EVIDENCE = {
-    "cluster_error": "It was taken that 10 % of the rows carry a wrong identifier. That was stated",
-    "p0": "1 % to 3 % of the training rows of a fold belong to its validation clusters, with 10 % of "
+    "cluster_error": "It was taken that 10% of the rows carry a wrong identifier. That was stated",
+    "p0": "1% to 3% of the training rows of a fold belong to its validation clusters, with 10% of "
     "the validation rows from training clusters. That was stated",
-    "split_rate": "It was taken that 40 % of the rows belong to clusters that were split",
+    "split_rate": "It was taken that 40% of the rows belong to clusters that were split",
     "none": "How many identifiers are wrong was not known.",
-    "mixture": "at most 5 % with 95 % confidence, with as many rows leaking back",
+    "mixture": "at most 5% with 95% confidence, with as many rows leaking back",
     "resolved_rows": "For a sample of 120 rows all other rows of the same true cluster were looked up "
-    "by hand; by these, 30 % (95 % interval 20 % to 40 %) of the validation rows",
-    "partition_samples": "By posterior samples of the record linkage, 30 % (95 % interval",
-    "linkage_quality": "By the published quality of the record linkage, at most 40 % of the",
-    "match_probability": "that nobody checked, about 30 % of the validation rows",
-    "match_column": "that nobody checked, about 15.5 % of them carry a wrong identifier",
+    "by hand; by these, 30% (95 % interval 20% to 40%) of the validation rows",
+    "partition_samples": "By posterior samples of the record linkage, 30% (95 % interval",
+    "linkage_quality": "By the published quality of the record linkage, at most 40% of the",
+    "match_probability": "that nobody checked, about 30% of the validation rows",
+    "match_column": "that nobody checked, about 15.5% of them carry a wrong identifier",
 }
 
 
@@ -387,7 +387,7 @@ def test_the_paragraph_has_what_tripod_asks_for():
         "drawn without replacement, rows leaking in both directions, another estimator)",
         "estimator power; 420 refits in all",
         "0.150 when clusters were ignored, 0.250 (95 % interval 0.220 to 0.280)",
-        "0.300 (95 % interval 0.260 to 0.340) on new clusters after correction",
+        "0.300 (95% interval 0.260 to 0.340) on new clusters after correction",
         "All of the interval is below the threshold of 0.450. Tipping point:",
         "A one-sided test (paired, 200 rows) rejected that the model gains nothing",
         "mlflow-b3 0.1.0 (seed 7, data digest 0123456789abcdef)",
@@ -398,7 +398,7 @@ def test_the_paragraph_has_what_tripod_asks_for():
 
 def test_the_paragraph_claims_no_more_than_the_audit():
     assert "did not reject" in describe_for_paper(report(test=SHOWS_NOTHING))
-    assert "between 0.220 and 0.800 (95 %) on new clusters" in describe_for_paper(unknown())
+    assert "between 0.220 and 0.800 (95%) on new clusters" in describe_for_paper(unknown())
     assert "lower bounds" in describe_for_paper(lower_bound())
     assert "at least about 0.300" in describe_for_paper(lower_bound())
     assert "extrapolated" not in describe_for_paper(split())
@@ -473,7 +473,7 @@ def test_every_source_leaves_something_open():
         (lower_bound(), "How much larger the loss on new clusters is"),
         (report(test=SHOWS_NOTHING), "Whether this model profits from leaked rows at all."),
         (report(settings={"n_validated": 4}), "How far the next cluster differs from these 4"),
-        (report(settings={"refit_agreement": 0.5}), "on all rows they agree in 50 % only."),
+        (report(settings={"refit_agreement": 0.5}), "on all rows they agree in 50% only."),
         (report(), "they could not be compared"),
         (report(e0_secant=None), "does not show that it is convex"),
         (

@@ -157,7 +157,7 @@ def test_a_giant_cluster_does_not_decide_and_single_rows_do_not_dilute():
 
 
 def test_unequal_clusters_do_not_hide_an_effect():
-    """Sizes by Zipf's law, the same effect in every cluster with mates; by rows 2 % were found."""
+    """Sizes by Zipf's law, the same effect in every cluster with mates; by rows 2% were found."""
     rng = np.random.default_rng(7)
     sizes = np.maximum(1, 120 // np.arange(1, 61))
     clusters = np.repeat(np.arange(60), sizes)
@@ -188,9 +188,9 @@ def test_unequal_clusters_follow_the_matrix_formulas():
 
 
 def test_few_and_very_unequal_clusters_keep_the_level(monkeypatch):
-    """Cluster effects of equal size, no inflation; 4000 repetitions, error 0.35 %.
+    """Cluster effects of equal size, no inflation; 4000 repetitions, error 0.35%.
 
-    The usual cluster-robust error with G - 1 = 11 degrees of freedom rejects 11 % here.
+    The usual cluster-robust error with G - 1 = 11 degrees of freedom rejects 11% here.
     """
     monkeypatch.setattr("mlflow_b3.estimation.hypothesis.VARIANCE_INFLATION", 1.0)
     rng = np.random.default_rng(5)
@@ -234,9 +234,9 @@ def test_folds_without_anything_in_common_change_nothing():
 
 
 def test_shared_models_do_not_raise_the_level_where_folds_are_given():
-    """2000 repetitions of fold effects as large as the noise of clusters; 5.5 %, error 0.51 %.
+    """2000 repetitions of fold effects as large as the noise of clusters; 5.5%, error 0.51%.
 
-    Without folds 31 % are rejected. The limit is four errors away.
+    Without folds 31% are rejected. The limit is four errors away.
     """
     rng = np.random.default_rng(11)
     folds, clusters = np.repeat(np.arange(5), 40), np.arange(200)
@@ -262,7 +262,7 @@ def test_the_p_value_counts_the_arrangements_that_do_as_well():
     null = paired.statistic + np.r_[np.full(4, 0.1), np.linspace(-3, -0.1, 95)]
     result = leakage_test(without, leaked, "permutation", null_statistics=null)
     assert result.pvalue == pytest.approx(5 / 100)
-    assert result.rejected, "5 % is reached"
+    assert result.rejected, "5% is reached"
     assert result.arrangements == 99
     assert (result.statistic, result.effect) == (paired.statistic, paired.effect)
     more = leakage_test(without, leaked, "permutation", null_statistics=np.r_[null, null[:1] + 1])
@@ -271,7 +271,7 @@ def test_the_p_value_counts_the_arrangements_that_do_as_well():
 
 @pytest.mark.parametrize("count", [19, 57, 99])
 def test_an_exchangeable_statistic_is_rejected_at_the_level_of_its_ranks(count):
-    """1000 repetitions with an error of 0.7 %; 57 arrangements can only reach 2/58."""
+    """1000 repetitions with an error of 0.7%; 57 arrangements can only reach 2/58."""
     rng = np.random.default_rng(count)
     rejected = 0
     for _ in range(1000):
@@ -300,7 +300,7 @@ def test_null_statistics_without_any_spread_still_travel_as_json():
 
 @pytest.mark.parametrize("method", ["paired", "welch"])
 def test_the_level_is_kept_under_the_null(method):
-    """2000 repetitions: a true 5 % is seen above 6.5 % in one of 800 tests."""
+    """2000 repetitions: a true 5% is seen above 6.5% in one of 800 tests."""
     rng = np.random.default_rng(2)
     rejected = 0
     for _ in range(2000):
@@ -310,7 +310,7 @@ def test_the_level_is_kept_under_the_null(method):
 
 
 def test_an_effect_of_the_detectable_size_is_found_in_four_of_five_cases():
-    """The welch form, whose variance is not inflated; 1000 repetitions, error 1.3 %."""
+    """The welch form, whose variance is not inflated; 1000 repetitions, error 1.3%."""
     rng = np.random.default_rng(3)
     size = leakage_test(rng.standard_normal(2000), rng.standard_normal(2000), "welch").detectable
     scale = np.sqrt(2000 / 25)

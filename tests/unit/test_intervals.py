@@ -24,7 +24,7 @@ REPEATS = 200
 @pytest.mark.parametrize("name", TRUTHS)
 @pytest.mark.parametrize("p0", [0.05, 0.1])
 def test_intervals_cover_the_truth_in_nine_of_ten_cases(name, p0):
-    """With 200 repetitions a true 95 % is seen below 90 % in one of 700 tests."""
+    """With 200 repetitions a true 95% is seen below 90% in one of 700 tests."""
     truth = TRUTHS[name]
     rng = np.random.default_rng(7)
     refits, shared = np.full(6, 0.004), 0.01

@@ -98,7 +98,7 @@ def test_every_row_is_scored_equally_often_up_to_one_round():
 
 
 def test_each_subset_by_itself_is_uniform():
-    """Every row is injected with the same probability over seeds; 3000 draws, error 0.9 %."""
+    """Every row is injected with the same probability over seeds; 3000 draws, error 0.9%."""
     data = table()
     hits = np.zeros(data.n_rows)
     for seed in range(3000):
@@ -112,7 +112,7 @@ def test_each_subset_by_itself_is_uniform():
 
 
 def test_the_number_of_injected_rows_is_right_on_average_however_small_the_fold():
-    """20 validation rows: 2.4 % of them is half a row."""
+    """20 validation rows: 2.4% of them is half a row."""
     drawn = resampler(table())
     for level in range(1, 6):
         counts = [KINDS["rows"].count(drawn, Task("rows", 0, level, r)) for r in range(600)]

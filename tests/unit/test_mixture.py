@@ -424,7 +424,7 @@ def test_an_audit_can_take_its_p0_from_the_rows(clinic):
     assert report.e0_interval[0] <= report.loco <= report.e0 <= report.e0_interval[1]
     text = explain(report)
     assert text[0].startswith("If at most ")
-    assert "it holds with 90 %" in text[0]
+    assert "it holds with 90%" in text[0]
     assert "if half of that limit leaked" in text[1]
     assert text[-1] == bound.statement
     assert b3.AuditReport.from_dict(report.to_dict()) == report

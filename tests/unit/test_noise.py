@@ -14,7 +14,7 @@ TRUTH = 0.2 + 0.1 * (1 - X) ** 6
 
 
 def test_the_roughness_of_a_curve_tells_by_what_factor_standard_errors_are_wrong():
-    """The root mean square of about 92 normal residuals has a standard error of 7 %."""
+    """The root mean square of about 92 normal residuals has a standard error of 7%."""
     rng = np.random.default_rng(0)
     loss = TRUTH + 0.004 * rng.standard_normal(100)
     for stated in (0.002, 0.004, 0.008):
@@ -83,7 +83,7 @@ def test_standard_errors_that_do_not_go_with_the_losses_are_left_alone():
     for _ in range(200):
         loss = TRUTH + stderr * rng.standard_normal(100)
         changed += not np.array_equal(smooth_errors(X, loss, stderr, np.ones(100)), stderr)
-    assert changed <= 20  # a test at 5 %: 10 on average, give or take 3
+    assert changed <= 20  # a test at 5%: 10 on average, give or take 3
     few = stderr[:6]
     assert np.array_equal(smooth_errors(X[:6], TRUTH[:6], few, np.ones(6)), few)
 

@@ -202,7 +202,7 @@ def test_the_standard_error_is_that_of_the_derivative(method):
 
 
 def test_intervals_of_linear_methods_cover_as_often_as_they_say():
-    """A cubic truth, noise as stated: 95 % of 400 intervals, give or take three standard errors."""
+    """A cubic truth, noise as stated: 95% of 400 intervals, give or take three standard errors."""
     truth = falling(20, power=3)
     covered = 0
     for seed in range(400):

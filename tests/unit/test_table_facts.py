@@ -89,7 +89,7 @@ def test_one_row_in_a_thousand_may_differ(wrong, expected):
 
 
 def test_a_rare_target_must_be_matched_exactly():
-    """Where a constant is right on 99.5 %, being right on 99.9 % is no proof."""
+    """Where a constant is right on 99.5%, being right on 99.9% is no proof."""
     frame = measurements(2000)
     target = (np.arange(2000) % 200 == 0).astype(int)
     assert codes(frame.assign(copy=target), target) == [GIVEN_AWAY]
@@ -187,7 +187,7 @@ def test_rows_copied_under_new_ids_are_found(share, times):
 def test_the_share_of_copies_is_named():
     frame = measurements(800)
     facts = table_facts(*with_copies(frame, noisy_target(frame), np.arange(800) // 4))
-    assert facts.findings[0].message.startswith("100 % of the rows equal a row of another cluster")
+    assert facts.findings[0].message.startswith("100% of the rows equal a row of another cluster")
 
 
 @pytest.mark.parametrize(("columns", "levels"), [(4, 3), (6, 3), (10, 4)])

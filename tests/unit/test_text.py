@@ -45,8 +45,8 @@ def said(audit: AuditReport) -> str:
 
 def test_the_answer_starts_with_its_premise_and_gives_an_interval():
     assert explain(REPORT)[0].startswith(
-        "If 10 % of the rows carry a wrong 'patient_id', this model's error rate on clusters it "
-        "has never seen is about 0.300 (95 % interval 0.260 to 0.340)."
+        "If 10% of the rows carry a wrong 'patient_id', this model's error rate on clusters it "
+        "has never seen is about 0.300 (95% interval 0.260 to 0.340)."
     )
 
 
@@ -56,13 +56,13 @@ def test_the_answer_warns_that_the_corrected_value_is_less_certain():
 
 def test_a_range_of_cluster_errors_is_named_as_a_range():
     audit = report(settings={"claim": (0.05, 0.15)})
-    assert explain(audit)[0].startswith("If 5 % to 15 % of the rows carry a wrong 'patient_id',")
+    assert explain(audit)[0].startswith("If 5% to 15% of the rows carry a wrong 'patient_id',")
 
 
 def test_a_share_p0_is_named_as_a_share_of_training_rows():
     audit = report(p0_source="p0", settings={"claim": (0.025, 0.025)})
     assert explain(audit)[0].startswith(
-        "If 2.5 % of the training rows of a fold belong to its validation clusters,"
+        "If 2.5% of the training rows of a fold belong to its validation clusters,"
     )
 
 
@@ -174,19 +174,19 @@ def test_the_report_repeats_what_the_test_says(test):
 
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
-        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30 % of the "
+        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
         "rows carried a wrong id; not even if 100 % of the rows belonged to split clusters."
     )
 
 
 def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert "would reach the 0.450 of the best constant answer if 30 %" in explain(audit)[3]
+    assert "would reach the 0.450 of the best constant answer if 30%" in explain(audit)[3]
 
 
 def test_without_clusters_to_break_nothing_is_said_about_split_ones():
     audit = report(fragments=None, fragment_sensitivity=None)
-    assert "30 % of the rows carried a wrong id" in explain(audit)[3]
+    assert "30% of the rows carried a wrong id" in explain(audit)[3]
     assert "split" not in explain(audit)[3]
 
 
@@ -210,11 +210,11 @@ def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows()
         tipping_cluster_error=None,
         settings={"claim": (0.05, 0.05), "p0_validation": 0.0},
     )
-    assert "if 15 % of the training rows of a fold belonged to its validation" in explain(audit)[3]
+    assert "if 15% of the training rows of a fold belonged to its validation" in explain(audit)[3]
     assert "wrong id" not in explain(audit)[3]
     text = said(audit)
     assert "What each leaked share p0 would mean" in text
-    assert "5 % 0.300 0.260 – 0.340" in text
+    assert "5% 0.300 0.260 – 0.340" in text
     assert "cluster error" not in text
 
 
@@ -226,16 +226,16 @@ def test_no_threshold_no_tipping_point():
 
 
 def test_fragments_have_a_premise_of_their_own():
-    premise = "If 40 % of the rows belong to a cluster that was split in two ids,"
+    premise = "If 40% of the rows belong to a cluster that was split in two ids,"
     assert explain(split())[0].startswith(premise)
 
 
 def test_fragments_show_the_table_over_the_split_rate():
     text = said(split())
     assert "What each split rate would mean" in text
-    assert "10 % 0.261 0.231 – 0.291" in text
-    assert "| split rate | e0 | 95 % interval |" in to_markdown(split())
-    assert "| 10 % | 0.261 | 0.231 – 0.291 |" in to_markdown(split())
+    assert "10% 0.261 0.231 – 0.291" in text
+    assert "| split rate | e0 | 95% interval |" in to_markdown(split())
+    assert "| 10% | 0.261 | 0.231 – 0.291 |" in to_markdown(split())
 
 
 def test_fragments_have_no_secant_and_use_a_mixture():
@@ -272,18 +272,18 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
         report(p0_source="mixture", settings={"claim": (0.0, 0.1)}),
         linked("linkage_quality", "upper"),
     ):
-        assert "about 0.300 (90 % interval 0.260 to 0.340)" in headline_of(audit).sentence
-        assert "about 0.300 (90 % interval 0.260 to 0.340)" in explain(audit)[0]
-        assert "0.260 – 0.340 (90 %)" in said(audit)
+        assert "about 0.300 (90% interval 0.260 to 0.340)" in headline_of(audit).sentence
+        assert "about 0.300 (90% interval 0.260 to 0.340)" in explain(audit)[0]
+        assert "0.260 – 0.340 (90%)" in said(audit)
     exact = linked("linkage_quality", "upper")
     exact = replace(exact, linkage=replace(exact.linkage, n_labels=None))
-    assert "(95 % interval 0.260 to 0.340)" in explain(exact)[0]
+    assert "(95% interval 0.260 to 0.340)" in explain(exact)[0]
 
 
 def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
-    """40 % of the 80.4 % that five folds put apart, and 32 % of them where that is estimated."""
-    assert "of split rates that is at most 49.8 %." in said(linked("linkage_quality", "upper"))
-    assert "of split rates that is 39.8 %." in said(linked("resolved_rows"))
+    """40% of the 80.4% that five folds put apart, and 32% of them where that is estimated."""
+    assert "of split rates that is at most 49.8%." in said(linked("linkage_quality", "upper"))
+    assert "of split rates that is 39.8%." in said(linked("resolved_rows"))
 
 
 def test_the_scores_come_from_naive_to_corrected():
@@ -353,7 +353,7 @@ def test_markdown_has_the_scores_and_the_table_of_the_text():
     markdown = to_markdown(REPORT)
     assert markdown.startswith("# Leakage audit of models:/clinic/3 (KNeighborsClassifier)\n")
     assert "| error rate on new clusters (e0) | 0.300 | 0.260 – 0.340 |" in markdown
-    assert "| 10 % | 0.300 | 0.260 – 0.340 |" in markdown
+    assert "| 10% | 0.300 | 0.260 – 0.340 |" in markdown
     assert "- **B315** few refits: each level rests on 3 refits." in markdown
     assert "mlflow-b3 0.1.0.\n\nRoute 'clone': " in markdown
 
@@ -364,7 +364,7 @@ PARTIAL = lower_bound()
 def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     text = " ".join(to_text(PARTIAL).split())
     assert "error rate on new clusters (e0), at least 0.300 0.260, no upper limit" in text
-    assert "is at least about 0.300 (at least 0.260 with 95 % confidence)" in text
+    assert "is at least about 0.300 (at least 0.260 with 95% confidence)" in text
     assert "How much more it is cannot be told" in text
     assert "Both are too good" in text
     assert "0.340" not in text  # no upper end, in no table
@@ -401,7 +401,7 @@ def test_the_route_and_what_was_recovered_are_told():
         "Route 'parameters': a model with the recovered parameters was trained on other rows, so "
         "that all of the bias can show; max_depth came from the run; rows were weighted by 'weight' "
         "in training, not in the losses; trained on all rows it agrees with the logged model in "
-        "97.5 % of its predictions."
+        "97.5% of its predictions."
     )
 
 
@@ -518,12 +518,12 @@ def test_a_loss_that_extrapolation_made_up_is_never_printed():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.0, "0 %"),
-        (0.1, "10 %"),
-        (0.125, "12.5 %"),
-        (1 / 3, "33.3 %"),
-        (0.001, "0.1 %"),
-        (1, "100 %"),
+        (0.0, "0%"),
+        (0.1, "10%"),
+        (0.125, "12.5%"),
+        (1 / 3, "33.3%"),
+        (0.001, "0.1%"),
+        (1, "100%"),
     ],
 )
 def test_shares_are_percentages_of_three_digits(value, text):

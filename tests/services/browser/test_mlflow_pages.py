@@ -42,7 +42,7 @@ def test_the_page_of_a_run_shows_the_loss_on_new_clusters(audits, neighbours, pa
 
 def test_an_audit_says_in_words_what_it_found(audits, neighbours, page):
     page.goto(audits.run(neighbours.audit_run_id))
-    expect(page.get_by_text("If 10 % of the rows carry a wrong 'patient_id'")).to_be_visible()
+    expect(page.get_by_text("If 10% of the rows carry a wrong 'patient_id'")).to_be_visible()
 
 
 def test_the_report_renders_in_the_artifact_view(audits, neighbours, page, picture):

@@ -161,7 +161,7 @@ def test_a_slow_server_is_waited_for_and_talked_about(
     proxy.fail(UPLOAD, delay=1.0)
     own = logged.own(report)
     assert_whole(client, logged, own, record(own))
-    (told,) = [entry.getMessage() for entry in caplog.records if "not done yet" in entry.message]
+    (told,) = [entry.getMessage() for entry in caplog.records if "still running" in entry.message]
     assert proxy.url in told
     assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" in told
 

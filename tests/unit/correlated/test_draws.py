@@ -148,7 +148,7 @@ def test_the_error_of_the_bias_is_its_spread_over_repetitions():
         repeated.append(sums.bias())
     spread = np.std([bias.value for bias in repeated], ddof=1)
     error = np.sqrt(np.mean([bias.error**2 for bias in repeated]))
-    # the standard deviation of 60 values is known to 1/√120 = 9 %
+    # the standard deviation of 60 values is known to 1/√120 = 9%
     assert spread == pytest.approx(error, rel=0.3)
 
 

@@ -235,7 +235,7 @@ def test_intervals_cover_the_sd_as_often_as_they_say():
     for seed in range(60):
         fit = fit_mixed_logistic(*grouped_sample(100 + seed, 40, 6))
         covered += fit.sd_low[0] <= 1.0 <= fit.sd_high[0]
-    assert covered >= 52  # 57 less three standard errors of 60 draws at 95 %
+    assert covered >= 52  # 57 less three standard errors of 60 draws at 95%
 
 
 def test_ridge_shrinks_coefficients():

@@ -268,7 +268,7 @@ def test_a_report_that_does_not_count_repeated_clusters_is_open():
 
 def test_findings_refuse_where_the_policy_lists_them():
     given = (
-        Finding(code="B343", message="'late': says what the target is."),
+        Finding(code="B343", message="'late': determines the target."),
         Finding(code="B315", message="few refits."),
     )
     seen = found(policy(), report(findings=given), "findings")

@@ -34,8 +34,8 @@ def test_fields_are_wrong_as_often_as_the_noise_says(person_records):
     assert not clean.identity.isna().any().any()
     fields = noisy.identity.drop(columns="record_id")
     missing = fields.isna().to_numpy().mean()
-    # 30 % of wrong fields are left out; rates vary between persons as an exponential law, whose
-    # standard deviation is its mean, and are cut at 0.9, which takes off 1 % of 0.2
+    # 30% of wrong fields are left out; rates vary between persons as an exponential law, whose
+    # standard deviation is its mean, and are cut at 0.9, which takes off 1% of 0.2
     share = person_records.KINDS_OF_NOISE[2] * 0.2 * (1 - np.exp(-4.5))
     sizes = np.bincount(noisy.persons)
     stderr = share * np.sqrt(np.sum(sizes**2.0)) / sizes.sum()

@@ -183,7 +183,7 @@ def test_the_bayes_error_is_that_of_guessing_the_most_probable():
 
 
 def test_de_identified_keys_cannot_support_an_entity_split():
-    """Sex, 80 birth years and 100 zip3, wrong in 5 %: more entities than the keys can tell apart."""
+    """Sex, 80 birth years and 100 zip3, wrong in 5%: more entities than the keys can tell apart."""
     rng = np.random.default_rng(0)
     theta = [*uniform(2), *uniform(80), *uniform(100)]
     errors = [linkage_error_bound(theta, 0.05, N).error for N in (10_000, 100_000, 1_000_000)]

@@ -59,7 +59,7 @@ def linked(rng, entities=60):
 
 
 def test_the_limits_hold_as_often_as_they_say():
-    """At most 5 % of 300 draws may miss, with a standard error of 1.3 %.
+    """At most 5% of 300 draws may miss, with a standard error of 1.3%.
 
     The recall of matches is missed that often; the others less, since shares near 1 have wide
     limits, and clusters hold more than the matches.
@@ -103,7 +103,7 @@ def test_a_review_of_matches_tells_the_true_share():
         (8_000, 10_000),
         precision_sample=(data["right"], n_matched),
     )
-    # 900 true pairs match with probability .8: standard error 1.7 %
+    # 900 true pairs match with probability .8: standard error 1.7%
     assert bounds.true_share == pytest.approx(data["true_share"], rel=0.05)
     assert bounds.method == "reviewed matches"
     assert bounds.match_recall == pytest.approx(HITS)

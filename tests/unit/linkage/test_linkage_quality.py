@@ -73,7 +73,7 @@ def test_the_bound_holds_on_average_over_random_folds(split, K):
 
 
 def test_the_limit_of_a_measured_recall_holds():
-    """Recall measured on 100 true pairs: 95 % of the limits must exceed the bound of exact recall."""
+    """Recall measured on 100 true pairs: 95% of the limits must exceed the bound of exact recall."""
     true, clusters = falling_apart(0.3)
     recall, precision = quality(true, clusters)
     exact = leak_from_quality(recall, precision, clusters, 5).train.high

@@ -124,7 +124,7 @@ def test_all_problems_with_mates_and_rows_are_named():
 
 
 def test_zeros_and_ones_have_the_interval_of_clopper_and_pearson():
-    """Up to the 4000 draws: the standard error of such a quantile is about 3 % of its distance."""
+    """Up to the 4000 draws: the standard error of such a quantile is about 3% of its distance."""
     for leaks, count in ((0, 40), (1, 40), (7, 60), (60, 60)):
         values = np.repeat([1.0, 0.0], [leaks, count - leaks])
         share = SampledRows.of(None, count, None).share(values, 1.0, 0.95, seed=0)
@@ -156,7 +156,7 @@ def test_without_a_leak_the_limit_is_that_of_clopper_and_pearson():
     ],
 )
 def test_intervals_cover(split, B, draws, scored):
-    """Where 95 % cover, fewer than 90 % do in 1 of 1000 tests of 200 draws, 1 of 90 of 100."""
+    """Where 95% cover, fewer than 90% do in 1 of 1000 tests of 200 draws, 1 of 90 of 100."""
     true, clusters, folds = linked_table(split)
     mates, truth = all_mates(true), leak_truth(true, folds, clusters)
     scores = suspicion(true, clusters, np.random.default_rng(3)) if scored else None
@@ -241,7 +241,7 @@ def test_a_review_that_says_nothing_is_refused():
 
 
 def test_a_reviewer_with_known_mistakes_gives_unbiased_shares():
-    """A reviewer misses a fifth of split rows; 3 % of the others get a wrong mate in another cluster."""
+    """A reviewer misses a fifth of split rows; 3% of the others get a wrong mate in another cluster."""
     true, clusters, folds = linked_table(0.3)
     mates, truth = all_mates(true), leak_truth(true, folds, clusters)
     split = np.array(truth.split_counts) > 0

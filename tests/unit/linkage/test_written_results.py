@@ -29,20 +29,20 @@ def estimate(kind="estimate", **changes):
 
 
 def test_a_share_is_written_with_its_interval():
-    assert str(SHARE) == "12.3 % (8 % to 20 %)"
-    assert str(LeakShare(point=None, low=0.0, high=0.2)) == "0 % to 20 %"
-    assert str(LeakShare(point=0.2, low=0.2, high=0.2)) == "20 %"
-    assert str(LeakShare(point=None, low=0.0, high=1e-16)) == "0 % to 0 %"
+    assert str(SHARE) == "12.3% (8% to 20%)"
+    assert str(LeakShare(point=None, low=0.0, high=0.2)) == "0% to 20%"
+    assert str(LeakShare(point=0.2, low=0.2, high=0.2)) == "20%"
+    assert str(LeakShare(point=None, low=0.0, high=1e-16)) == "0% to 0%"
 
 
 def test_an_estimate_is_written_in_a_sentence():
     assert str(estimate(n_labels=120)) == (
-        "12.3 % (8 % to 20 %) of the validation rows have a true mate in training, and 12.3 % (8 % to "
-        "20 %) of the training rows have one in validation (by scored-pairs, 120 checked by hand; 5 "
-        "folds, confidence 95 %)."
+        "12.3% (8% to 20%) of the validation rows have a true mate in training, and 12.3% (8% to "
+        "20%) of the training rows have one in validation (by scored-pairs, 120 checked by hand; 5 "
+        "folds, confidence 95%)."
     )
-    assert str(estimate("upper")).startswith("At most 20 % of the validation rows")
-    assert str(estimate("lower")).startswith("At least 8 % of the validation rows")
+    assert str(estimate("upper")).startswith("At most 20% of the validation rows")
+    assert str(estimate("lower")).startswith("At least 8% of the validation rows")
     assert str(estimate("uncalibrated")).endswith("an order of magnitude.")
 
 
@@ -53,7 +53,7 @@ def test_a_curve_is_written_as_a_table():
     assert "score mass left" in head
     assert [line.split()[0] for line in lines] == ["none", "folds", "folds", "purging", "purging"]
     assert [line.split()[1] for line in lines[1:]] == ["0.5", "0.1", "0.5", "0.1"]
-    assert lines[0].split() == ["none", "100", "%", "0.25", "%", "0", "%"]
+    assert lines[0].split() == ["none", "100%", "0.25%", "0%"]
 
 
 def test_a_curve_of_measured_shares_shows_them():
@@ -74,8 +74,8 @@ def test_a_curve_of_measured_shares_shows_them():
 def test_labels_of_many_rows_are_not_printed():
     folds = leak_safe_folds(*PAIRS, 0.2, 4, CLUSTERS)
     assert str(folds) == (
-        "4 folds, the largest 0 % above the mean, of 800 rows in 398 groups that keep pairs with a "
-        "probability of at least 0.2 together; the largest has 0.75 % of the rows."
+        "4 folds, the largest 0% above the mean, of 800 rows in 398 groups that keep pairs with a "
+        "probability of at least 0.2 together; the largest has 0.75% of the rows."
     )
     groups = safe_groups(*PAIRS, 0.2, CLUSTERS, max_group=0.005)
     assert "together, except for 1 of them; the largest has" in str(groups)

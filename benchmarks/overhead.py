@@ -127,7 +127,7 @@ def main():
         budget = int(seconds * 1000 / milliseconds / 2)
         without = measure(table, milliseconds, 1, budget)[0]
         with tempfile.TemporaryDirectory() as folder:
-            kept = measure(table, milliseconds, 1, budget, journal=Path(folder) / "j.jsonl")[0]
+            kept = measure(table, milliseconds, 1, budget, journal=Path(folder) / "journal")[0]
         print(f"{milliseconds} ms a refit: {kept / without:.3f}")
 
     print("\nimport, seconds beyond `import mlflow`")

@@ -286,20 +286,15 @@ def identify(plan: Plan, levels: str | int, test: str) -> dict[str, str]:
     InputError
         For a model that cannot be told from others.
     """
-    # journals of earlier versions have no n_train
-    own_size = {} if plan.n_train is None else {"n_train": str(plan.n_train)}
-    return (
-        own_size
-        | identify_subject(plan.subject)
-        | {
-            "folds": digest_folds(plan.folds),
-            "scheme": plan.scheme,
-            "levels": str(levels),
-            "fragments": str(plan.fragments),
-            "seed": str(plan.seed),
-            "test": test,
-        }
-    )
+    return identify_subject(plan.subject) | {
+        "folds": digest_folds(plan.folds),
+        "scheme": plan.scheme,
+        "levels": str(levels),
+        "n_train": str(plan.n_train),
+        "fragments": str(plan.fragments),
+        "seed": str(plan.seed),
+        "test": test,
+    }
 
 
 def identify_subject(subject: Subject) -> dict[str, str]:

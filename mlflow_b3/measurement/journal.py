@@ -1,15 +1,16 @@
 """Finished refits in a file: an interrupted audit resumes where it stopped."""
 
-import base64
+import hashlib
 import json
 import logging
 import os
+import sqlite3
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, astuple, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from mlflow_b3.measurement.refits import Losses, Outcome, Task
 #: Where to keep them instead of the user's cache.
 VARIABLE = "MLFLOW_B3_JOURNALS"
 MONTH = 30 * 24 * 3600
+#: How their names end; those of earlier versions end in .jsonl.
+SUFFIX = ".sqlite"
 
 
 class JournalFolder:
@@ -47,17 +50,23 @@ class JournalFolder:
 
     def forget_old(self) -> None:
         """Remove journals of audits that nobody has gone on with for a month."""
-        for path in self.path.glob("*.jsonl"):
+        for path in [*self.path.glob(f"*{SUFFIX}"), *self.path.glob("*.jsonl")]:
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > MONTH:
-                    path.unlink()
+                    _remove(path)
 
     def clear(self) -> None:
         """Remove the journals of audits whose results are safe."""
         for path in self.used:
             with suppress(OSError):
-                path.unlink()
+                _remove(path)
         self.used = []
+
+
+def _remove(path: Path) -> None:
+    """Remove a journal, and the write-ahead log that a killed process left beside it."""
+    path.unlink()
+    Path(f"{path}-wal").unlink(missing_ok=True)
 
 
 def journal_folder(journal: Any) -> JournalFolder:
@@ -87,136 +96,117 @@ def usual_folder() -> Path:
     return home / "mlflow-b3" / "journals"
 
 
-# --- Finished refits in a file, so that an audit that was interrupted goes on where it stopped
+# --- Finished refits in a SQLite file
 
-FORMAT = "mlflow-b3 journal 1"
+#: Marks a SQLite file as a journal ("b3jn"), and says in which form; the first form was lines of JSON.
+APPLICATION, FORMAT = 0x6233_6A6E, 2
+LINES_OF_JSON = b'{"format":"mlflow-b3 journal 1"'
+MAGIC = b"SQLite format 3\0"
+TABLES = f"""
+BEGIN;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE plans (seconds REAL PRIMARY KEY, plan TEXT NOT NULL);
+CREATE TABLE outcomes (
+    purpose TEXT, fold INTEGER, level INTEGER, replicate INTEGER, arrangement INTEGER,
+    seconds REAL, one_class INTEGER, warnings TEXT, validation BLOB, held_back BLOB,
+    PRIMARY KEY (purpose, fold, level, replicate, arrangement)
+);
+"""
+KEY = ", ".join(field.name for field in fields(Task))
+FIND = (
+    "SELECT seconds, one_class, warnings, validation, held_back FROM outcomes "
+    f"WHERE ({KEY}) = (?, ?, ?, ?, ?) AND validation IS NOT NULL"
+)
+ADD = "INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_PLAN = "INSERT OR REPLACE INTO plans VALUES (?, ?)"
+#: Seconds to wait for a file that somebody else reads.
+BUSY = 0.5
 #: What is written survives the death of the process at once, and that of the machine after this time.
 SECONDS_BETWEEN_SYNCS = 1.0
-#: The end of every line: a checksum of what stands before it.
-CHECKSUM = ',"crc":"%08x"}'
-CHECKSUM_LENGTH = len(CHECKSUM % 0)
 _LOG = logging.getLogger(__name__)
 
 
 class Journal:
     """An open journal: the refits of earlier starts, and room for those to come.
 
-    A line of JSON for each finished refit, with a checksum. Of failed refits it is written that they
-    failed: another start tries them again. Lines that do not hold, such as one that was being written when the
-    process died, are passed over, and their refits made again.
+    A row for each refit. A failed refit has no losses: another start tries it again.
+
+    Attributes
+    ----------
+    path : Path
+    failed : set of Task
+        Refits that failed in earlier starts.
     """
 
-    def __init__(self, path: Path, number: int, identity: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
-        self._number = number  # of the open file: a buffer would keep what did not fit on the disk
-        self._places: dict[Task, tuple[int, int]] = {}
-        self._unwritten: list[bytes] = []
+        self._connection = connection
+        self._unwritten: list[tuple[str, tuple[Any, ...]]] = []
+        self._warned = False
         self._synced = time.monotonic()
-        self._plans: dict[float, FitPlan] = {}
-        self.failed: set[Task] = set()
-        self._end = 0
-        self._read(identity)
+        rows = connection.execute(f"SELECT {KEY} FROM outcomes WHERE validation IS NULL")
+        self.failed = {Task(*row) for row in rows}
 
     @property
     def refits(self) -> int:
         """How many finished refits it has."""
-        return len(self._places)
+        counted = self._connection.execute("SELECT count(validation) FROM outcomes")
+        return int(counted.fetchone()[0])
 
     def find(self, task: Task) -> Outcome | None:
         """Return the outcome of a refit that was finished before."""
-        if task not in self._places:
+        try:
+            row = self._connection.execute(FIND, astuple(task)).fetchone()
+            return None if row is None else _outcome(task, *row)
+        except (sqlite3.Error, zlib.error, ValueError):
+            _LOG.warning("A damaged refit in the journal %s is made again.", self.path)
             return None
-        start, length = self._places[task]
-        fit = _parsed(os.pread(self._number, length, start))
-        return None if fit is None else _outcome(fit["fit"])
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Append finished refits."""
-        self._append([_line({"fit": _plain(outcome)}) for outcome in outcomes])
+        """Remember refits; of failed ones, that they failed."""
+        self._write([(ADD, _row(outcome)) for outcome in outcomes])
 
     def find_plan(self, seconds: float) -> FitPlan | None:
         """Return the plan that an earlier start made for so much time."""
-        return self._plans.get(seconds)
+        query = "SELECT plan FROM plans WHERE seconds = ?"
+        row = self._connection.execute(query, (seconds,)).fetchone()
+        if row is None:
+            return None
+        plan = json.loads(row[0])
+        return FitPlan(**{**plan, "rows": tuple(plan["rows"])})
 
     def keep_plan(self, seconds: float, plan: FitPlan) -> None:
         """Remember a plan that followed from the speed of the first refits."""
-        self._plans[seconds] = plan
-        self._append([_line({"plan": asdict(plan), "seconds": seconds})])
+        self._write([(ADD_PLAN, (seconds, json.dumps(asdict(plan))))])
 
-    def add_failures(self, tasks: Sequence[Task]) -> None:
-        """Remember refits that failed: another start tries them again, and says so."""
-        self._append([_line({"failed": astuple(task)}) for task in tasks])
-
-    def _append(self, lines: Sequence[bytes]) -> None:
-        """Write lines; keep them in memory where there is no room, and try again with the next."""
-        told = bool(self._unwritten)
-        self._unwritten += lines
-        text = b"".join(self._unwritten)
+    def _write(self, rows: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+        """Write rows in one transaction; where there is no room, keep them for the next one."""
+        self._unwritten += rows
         try:
-            self._write(text)
-        except OSError as error:
-            self._cut()
-            if not told:
+            with self._connection:
+                for statement, values in self._unwritten:
+                    self._connection.execute(statement, values)
+            self._unwritten = []
+            if time.monotonic() - self._synced > SECONDS_BETWEEN_SYNCS:
+                self._synced = time.monotonic()
+                self._connection.execute("PRAGMA wal_checkpoint")
+            self._warned = False
+        except sqlite3.Error as error:
+            if not self._warned:
                 _LOG.warning(
-                    "The journal %s cannot be written (%s); the audit goes on, but what it does from "
-                    "here on would be lost with it. Room made meanwhile is used.",
+                    "The journal %s cannot be written (%s). The audit continues; what is not written "
+                    "is lost when it ends. Free some space: writing is tried again with each refit.",
                     self.path,
                     error,
                 )
-            return
-        self._end += len(text)
-        self._unwritten = []
-
-    def _write(self, text: bytes) -> None:
-        written = 0
-        while written < len(text):
-            written += os.pwrite(self._number, text[written:], self._end + written)
-        if time.monotonic() - self._synced > SECONDS_BETWEEN_SYNCS:
-            os.fsync(self._number)
-            self._synced = time.monotonic()
-
-    def _cut(self) -> None:
-        """Take back what was written of a line that did not fit."""
-        with suppress(OSError):  # a torn line is passed over when it is read
-            os.ftruncate(self._number, self._end)
-
-    def _read(self, identity: Mapping[str, str]) -> None:
-        """Read an earlier start's refits, and find out where to go on writing."""
-        header = _line({"format": FORMAT, "audit": dict(identity)})
-        with self.path.open("rb") as file:
-            head = file.readline()
-            if not header.startswith(head):  # else it is new, or torn before the first refit
-                _check(self.path, _parsed(head), identity)
-            if head.endswith(b"\n"):
-                self._end = len(head)
-                for line in file:
-                    if line.endswith(b"\n"):
-                        self._remember(_parsed(line), self._end, len(line))
-                        self._end += len(line)
-        self._cut()
-        if not self._end:
-            self._write(header)
-            self._end = len(header)
-
-    def _remember(self, record: dict[str, Any] | None, start: int, length: int) -> None:
-        if record is None:
-            _LOG.warning("A damaged line of the journal %s is passed over.", self.path)
-        elif "plan" in record:
-            plan = record["plan"]
-            self._plans[record["seconds"]] = FitPlan(**{**plan, "rows": tuple(plan["rows"])})
-        elif "failed" in record:
-            self.failed.add(Task(*record["failed"]))
-        elif "fit" in record:
-            self._places[Task(*record["fit"]["task"])] = start, length
+            self._warned = True
 
     def close(self) -> None:
         """Write what is left."""
         if self._unwritten:
-            self._append([])
-        try:
-            os.fsync(self._number)
-        except OSError as error:
-            _LOG.warning("The journal %s may be incomplete: %s", self.path, error)
+            self._write([])
 
 
 @contextmanager
@@ -233,7 +223,7 @@ def open_journal(journal: str | PathLike[str], identity: Mapping[str, str]) -> I
     Raises
     ------
     InputError
-        Where the journal is another audit's, no journal, in use, or cannot be written.
+        Where the journal is another audit's, no journal, damaged, in use, or cannot be written.
     """
     try:
         path = Path(journal)
@@ -242,15 +232,14 @@ def open_journal(journal: str | PathLike[str], identity: Mapping[str, str]) -> I
     except (TypeError, ValueError, OSError) as error:
         raise InputError(f"journal={journal!r} is not the path of a file: {error}") from error
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except (OSError, ValueError) as error:
+        connection = _connect(path)
+    except (OSError, ValueError, sqlite3.Error) as error:
         raise _unusable(path, error) from error
-    try:
-        _lock(path, number)
+    with closing(connection):
         try:
-            opened = Journal(path, number, identity)
-        except OSError as error:
+            _prepare(path, connection, identity)
+            opened = Journal(path, connection)
+        except sqlite3.Error as error:
             raise _unusable(path, error) from error
         if isinstance(journal, JournalFolder):
             journal.used.append(path)
@@ -258,48 +247,41 @@ def open_journal(journal: str | PathLike[str], identity: Mapping[str, str]) -> I
             yield opened
         finally:
             opened.close()
-    finally:
-        os.close(number)
 
 
-def _unusable(path: Path, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or error
-    return InputError(
-        f"journal={str(path)!r} cannot be written: {reason}. Give the path of a file, "
-        "or of a folder, where there is room."
-    )
+def _connect(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # an existing file is left to SQLite: closing it here would end the locks that this process has on it
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    return sqlite3.connect(path, timeout=BUSY)
 
 
-def own_name(identity: Mapping[str, str]) -> str:
-    """Return the name that an audit's journal has in a folder of journals."""
-    told = json.dumps(dict(identity), sort_keys=True).encode()
-    return f"{zlib.crc32(told):08x}{zlib.adler32(told):08x}.jsonl"
+def _prepare(path: Path, connection: sqlite3.Connection, identity: Mapping[str, str]) -> None:
+    """Lock the file, check whose it is, and make the tables in a new one."""
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed
+    connection.execute("BEGIN EXCLUSIVE")
+    new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not new:
+        _check(path, connection, identity)
+    connection.rollback()
+    # commits reach the operating system at once, and the disk with the next checkpoint
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if new:
+        with connection:
+            connection.executescript(TABLES)
+            connection.executemany("INSERT INTO settings VALUES (?, ?)", identity.items())
 
 
-def _lock(path: Path, number: int) -> None:
-    """Keep a second audit out; the lock ends with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            f"journal={str(path)!r} is in use by another audit that is still running; wait for it, or "
-            "give another journal."
-        ) from None
-    except OSError:
-        return  # some network file systems have no locks
-
-
-def _check(path: Path, head: dict[str, Any] | None, identity: Mapping[str, str]) -> None:
-    if head is None or head.get("format") != FORMAT:
-        raise InputError(
-            f"journal={str(path)!r} is no journal of this version; it was left as it is. Give the path of "
-            "a file that is not there yet."
-        )
-    before = head["audit"]
+def _check(path: Path, connection: sqlite3.Connection, identity: Mapping[str, str]) -> None:
+    marks = "SELECT * FROM pragma_application_id, pragma_user_version"
+    if connection.execute(marks).fetchone() != (APPLICATION, FORMAT):
+        raise _no_journal(path)
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise _damaged(path, found)
+    before = dict(connection.execute("SELECT name, value FROM settings ORDER BY rowid"))
     names = [name for name in {**before, **identity} if before.get(name) != identity.get(name)]
     if names:
         told = [
@@ -313,49 +295,89 @@ def _check(path: Path, head: dict[str, Any] | None, identity: Mapping[str, str])
         )
 
 
-def _line(record: Mapping[str, Any]) -> bytes:
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=True)[:-1].encode()
-    return text + (CHECKSUM % zlib.crc32(text)).encode() + b"\n"
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return what a line says; None where its checksum does not hold."""
-    text, end = line[: -CHECKSUM_LENGTH - 1], line[-CHECKSUM_LENGTH - 1 :]
-    if end != (CHECKSUM % zlib.crc32(text)).encode() + b"\n":
-        return None
-    record: dict[str, Any] = json.loads(text + b"}")
-    return record
-
-
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "task": astuple(outcome.task),
-        "validation": _packed(outcome.validation),
-        "held_back": _packed(outcome.held_back),
-        "seconds": outcome.seconds,
-        "one_class": outcome.one_class,
-        "warnings": outcome.warnings,
-    }
-
-
-def _outcome(fit: Mapping[str, Any]) -> Outcome:
-    return Outcome(
-        task=Task(*fit["task"]),
-        validation=_unpacked(fit["validation"]),
-        held_back=_unpacked(fit["held_back"]),
-        seconds=fit["seconds"],
-        one_class=fit["one_class"],
-        warnings=tuple(fit["warnings"]),
+def _unusable(path: Path, error: Exception) -> InputError:
+    """Return what to tell users about a file that cannot be opened or written."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it are details
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return InputError(
+            f"journal={str(path)!r} is in use by another audit that is still running; wait for it, or "
+            "give another journal."
+        )
+    if code == sqlite3.SQLITE_CORRUPT:
+        return _damaged(path, error)
+    if code == sqlite3.SQLITE_NOTADB:
+        return _not_a_database(path)
+    reason = getattr(error, "strerror", None) or error
+    return InputError(
+        f"journal={str(path)!r} cannot be written: {reason}. Give the path of a file, "
+        "or of a folder, where there is room."
     )
 
 
-def _packed(losses: Losses | None) -> str:
-    """Return all bits of the losses as a text."""
+def _not_a_database(path: Path) -> InputError:
+    """Return what to tell users about a file that SQLite does not recognise as its own."""
+    with path.open("rb") as file:
+        head = file.read(len(LINES_OF_JSON))
+    if head == LINES_OF_JSON:
+        return InputError(
+            f"journal={str(path)!r} is a journal of an earlier version of mlflow-b3, which this version "
+            "cannot continue; it was left as it is. Remove it, or give the path of another file."
+        )
+    if head[: len(MAGIC)] == MAGIC[: len(head)]:
+        return _damaged(path, "it is cut off")
+    return _no_journal(path)
+
+
+def _no_journal(path: Path) -> InputError:
+    return InputError(
+        f"journal={str(path)!r} is no journal of this version; it was left as it is. Give the path of "
+        "a file that is not there yet."
+    )
+
+
+def _damaged(path: Path, cause: Any) -> InputError:
+    return InputError(
+        f"journal={str(path)!r} is damaged ({cause}); it was left as it is. Remove it, or give the "
+        "path of another file; its refits are made again."
+    )
+
+
+def own_name(identity: Mapping[str, str]) -> str:
+    """Return the name that an audit's journal has in a folder of journals."""
+    text = json.dumps(dict(identity), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] + SUFFIX
+
+
+def _row(outcome: Outcome) -> tuple[Any, ...]:
+    return (
+        *astuple(outcome.task),
+        outcome.seconds,
+        outcome.one_class,
+        json.dumps(outcome.warnings),
+        None if outcome.error is not None else _packed(outcome.validation),
+        None if outcome.error is not None else _packed(outcome.held_back),
+    )
+
+
+def _outcome(
+    task: Task, seconds: float, one_class: int, warnings: str, validation: bytes, held_back: bytes
+) -> Outcome:
+    return Outcome(
+        task=task,
+        validation=_unpacked(validation),
+        held_back=_unpacked(held_back),
+        seconds=seconds,
+        one_class=bool(one_class),
+        warnings=tuple(json.loads(warnings)),
+    )
+
+
+def _packed(losses: Losses | None) -> bytes:
+    """Return all bits of the losses, with the checksum that zlib adds."""
     assert losses is not None
     little = np.ascontiguousarray(losses, dtype="<f8")
-    return base64.b64encode(zlib.compress(little.tobytes(), 1)).decode()
+    return zlib.compress(little.tobytes(), 1)
 
 
-def _unpacked(text: str) -> Losses:
-    packed = zlib.decompress(base64.b64decode(text))
-    return np.frombuffer(packed, dtype="<f8").astype(np.float64)
+def _unpacked(packed: bytes) -> Losses:
+    return np.frombuffer(zlib.decompress(packed), dtype="<f8").astype(np.float64)

@@ -974,11 +974,9 @@ class Session:
 
     def _keep(self, outcomes: list[Outcome]) -> None:
         if self.journal is not None:
-            self.journal.add([outcome for outcome in outcomes if outcome.error is None])
-            failed = [outcome.task for outcome in outcomes if outcome.error is not None]
-            self.journal.add_failures(failed)
-            again = self.journal.failed.difference(failed)
-            self.counts.retried += sum(outcome.task in again for outcome in outcomes)
+            self.journal.add(outcomes)
+            again = [outcome for outcome in outcomes if outcome.task in self.journal.failed]
+            self.counts.retried += sum(outcome.error is None for outcome in again)
 
     def _batches(self, tasks: Sequence[Task], needed: set[Task]) -> Iterator[list[Task]]:
         start = 0

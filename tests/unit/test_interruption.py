@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from journals import count_refits
 from learners import Patient
 from sklearn.naive_bayes import GaussianNB
 
@@ -60,7 +61,7 @@ def test_too_early_there_is_nothing_to_report(clinic, stop_at):
 def test_with_a_journal_the_next_start_goes_on_to_the_whole_numbers(
     clinic, stop_at, tmp_path, number
 ):
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     whole = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
     made = stop_at(number)
     with suppress(InterruptedAudit):
@@ -74,7 +75,7 @@ def test_with_a_journal_the_next_start_goes_on_to_the_whole_numbers(
 def test_the_journal_is_named_where_there_is_nothing_to_report(clinic, stop_at, tmp_path):
     stop_at(10)
     with pytest.raises(InterruptedAudit, match=re.escape(f"in the journal '{tmp_path}")):
-        audit(GaussianNB(), clinic, **SUBJECT, **SMALL, journal=tmp_path / "audit.jsonl")
+        audit(GaussianNB(), clinic, **SUBJECT, **SMALL, journal=tmp_path / "audit.journal")
 
 
 def test_the_permutation_test_does_with_the_arrangements_it_has(clinic, stop_at):
@@ -93,11 +94,11 @@ def test_the_test_alone_is_interrupted_as_any_command(clinic, stop_at):
 
 def test_refits_that_workers_had_under_way_are_no_failures(clinic, tmp_path):
     """Ctrl-C reaches the workers of a terminal too; it is not for them."""
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
 
     def press():
-        while not journal.exists() or journal.read_bytes().count(b"\n") < 151:
-            time.sleep(0.02)  # a head, the plan, and 149 refits
+        while count_refits(journal) < 149:
+            time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()

@@ -1,16 +1,18 @@
 """Audits that are killed, cut off or run out of disk go on where they stopped, to the same digit."""
 
-import fcntl
-import json
 import logging
 import os
 import resource
 import signal
+import sqlite3
 import time
+import zlib
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from journals import change_journal, count_refits
 from learners import Patient
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -53,7 +55,7 @@ def run(clinic, journal=None, model=None, **options):
 def test_the_same_audit_started_again_makes_no_refit_twice(clinic, tmp_path, fitted):
     plain = run(clinic)
     made = len(fitted)
-    journal = tmp_path / "new" / "folder" / "audit.jsonl"
+    journal = tmp_path / "new" / "folder" / "audit.journal"
     assert run(clinic, journal) == plain
     assert len(fitted) == 2 * made
     assert run(clinic, str(journal)) == plain
@@ -74,21 +76,23 @@ def test_the_same_audit_started_again_makes_no_refit_twice(clinic, tmp_path, fit
 )
 def test_half_a_journal_gives_the_whole_numbers(clinic, tmp_path, options):
     """Losses with all their bits, learners with chance, and every form of the test."""
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     whole = run(clinic, journal, **options)
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    change_journal(journal, "DELETE FROM outcomes WHERE rowid % 2")
     assert run(clinic, journal, **options) == whole
 
 
-def test_lines_are_json_and_hold_no_pickle(clinic, tmp_path):
-    journal = tmp_path / "audit.jsonl"
+def test_a_journal_is_readable_by_its_owner_alone_and_holds_no_pickle(clinic, tmp_path):
+    journal = tmp_path / "audit.journal"
     report = run(clinic, journal)
-    head, *fits = map(json.loads, journal.read_text().splitlines())
-    assert head["format"] == "mlflow-b3 journal 1"
-    assert head["audit"]["seed"] == "0"
-    assert len(fits) == report.settings.fits
+    with closing(sqlite3.connect(journal)) as connection:
+        settings = dict(connection.execute("SELECT * FROM settings"))
+        ((validation,),) = connection.execute("SELECT validation FROM outcomes LIMIT 1")
+    assert settings["seed"] == "0"
+    assert count_refits(journal) == report.settings.fits
+    assert len(zlib.decompress(validation)) % 8 == 0, "floats and nothing else"
     assert oct(journal.stat().st_mode & 0o777) == "0o600"
+    assert list(tmp_path.iterdir()) == [journal]
 
 
 # --- killed ---------------------------------------------------------------------------------------
@@ -98,7 +102,7 @@ def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_pa
     """Each start is killed with -9 after a random time, and the next one goes on."""
     model = Patient(0.004)
     whole = run(clinic, model=model)
-    journal, answer = tmp_path / "audit.jsonl", tmp_path / "report.json"
+    journal, answer = tmp_path / "audit.journal", tmp_path / "report.json"
     rng = np.random.default_rng(0)
     kills, progress = 0, []
     while kills < KILLS:
@@ -108,49 +112,52 @@ def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_pa
                 answer.write_text(run(clinic, journal, model=model).to_json())
             finally:
                 os._exit(0)
-        before = _size(journal)
-        wanted = before + rng.integers(1, 900)  # bytes, so that some deaths tear a line
-        while _size(journal) < wanted and not answer.exists():
+        wanted = count_refits(journal) + rng.integers(1, 12)
+        while count_refits(journal) < wanted and not answer.exists():
             ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             assert ended is None or answer.exists(), "the audit failed"
-            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 0.01))  # two refits long, so that some deaths interrupt a write
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         kills += 1
-        progress.append(_size(journal))
+        progress.append(count_refits(journal))
         if answer.exists():
             answer.unlink()
             journal.unlink()
+            (tmp_path / "audit.journal-wal").unlink(missing_ok=True)
     assert run(clinic, journal, model=model) == whole
     assert len(set(progress)) > KILLS / 2, "the kills came at different moments"
 
 
-def _size(path):
-    return path.stat().st_size if path.exists() else 0
-
-
-def test_cut_off_at_twenty_random_bytes_it_comes_to_the_same_end(clinic, tmp_path):
-    journal = tmp_path / "audit.jsonl"
+@pytest.mark.parametrize("how", ["cut off", "overwritten"])
+def test_a_damaged_file_is_refused_or_gives_the_same_numbers(clinic, tmp_path, how):
+    """Never other numbers; what is refused is left alone."""
+    journal = tmp_path / "audit.journal"
     whole = run(clinic, journal, loss="log")
-    text = journal.read_bytes()
-    for cut in np.random.default_rng(1).integers(0, len(text), KILLS):
-        journal.write_bytes(text[:cut])
-        assert run(clinic, journal, loss="log") == whole
-        assert sorted(journal.read_bytes().splitlines()) != []
+    sound, rng = journal.read_bytes(), np.random.default_rng(1)
+    refusals = []
+    for place in [8, *rng.integers(0, len(sound) - 8, KILLS - 1)]:
+        end = b"" if how == "cut off" else rng.bytes(8) + sound[place + 8 :]
+        journal.write_bytes(sound[:place] + end)
+        damaged = journal.read_bytes()
+        try:
+            assert run(clinic, journal, loss="log") == whole
+        except InputError as error:
+            refusals.append(str(error))
+            assert journal.read_bytes() == damaged
+    assert all("is damaged" in told or "is no journal" in told for told in refusals)
+    assert len(refusals) == KILLS or (how == "overwritten" and refusals)
 
 
-def test_a_damaged_line_is_passed_over_and_its_refit_made_again(clinic, tmp_path, fitted, caplog):
-    journal = tmp_path / "audit.jsonl"
+def test_a_damaged_refit_is_made_again(clinic, tmp_path, fitted, caplog):
+    journal = tmp_path / "audit.journal"
     whole = run(clinic, journal)
-    lines = journal.read_bytes().splitlines(keepends=True)
-    lines[5] = lines[5].replace(b'"seconds":', b'"seconds":1')
-    lines[7] = b"\x00" * 40 + b"\n"
-    journal.write_bytes(b"".join(lines))
+    change_journal(journal, "UPDATE outcomes SET validation = x'0102' WHERE rowid IN (5, 7)")
     made = len(fitted)
     with caplog.at_level(logging.WARNING):
         assert run(clinic, journal) == whole
     assert len(fitted) == made + 2
-    assert caplog.text.count("A damaged line of the journal") == 2
+    assert caplog.text.count("A damaged refit in the journal") == 2
 
 
 # --- whose journal --------------------------------------------------------------------------------
@@ -172,7 +179,7 @@ def test_a_damaged_line_is_passed_over_and_its_refit_made_again(clinic, tmp_path
     ids=lambda value: str(value)[:40],
 )
 def test_a_journal_of_another_audit_is_refused_and_left_alone(clinic, tmp_path, change, told):
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     clinic = clinic.assign(sick=clinic.disease)
     run(clinic, journal)
     before = journal.read_bytes()
@@ -183,7 +190,7 @@ def test_a_journal_of_another_audit_is_refused_and_left_alone(clinic, tmp_path, 
 
 
 def test_a_journal_of_other_rows_is_refused(clinic, tmp_path):
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     run(clinic, journal)
     changed = clinic.copy()
     changed.loc[0, "age"] += 1e-9
@@ -199,7 +206,7 @@ def test_a_changed_trainer_is_another_audit(clinic, tmp_path, monkeypatch):
         **SUBJECT,
         **SMALL,
         "trainer": "kept_training:train",
-        "journal": tmp_path / "j.jsonl",
+        "journal": tmp_path / "j.journal",
     }
     module.write_text(code.format(""))
     audit(None, clinic, **options)
@@ -211,7 +218,7 @@ def test_a_changed_trainer_is_another_audit(clinic, tmp_path, monkeypatch):
 
 def test_what_refits_do_not_depend_on_may_change(clinic, tmp_path, fitted):
     """Another leaked share, method, threshold or number of workers: all without a single refit."""
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     run(clinic, journal)
     made = len(fitted)
     for change in ({"cluster_error": 0.2}, {"method": "basis"}, {"threshold": 0.4}, {"n_jobs": 2}):
@@ -227,7 +234,7 @@ def run_without_counting(clinic, fitted, **change):
 
 
 def test_a_larger_budget_goes_on_from_a_smaller_one(clinic, tmp_path, fitted):
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     run(clinic, journal, budget=100)
     made = len(fitted)
     larger = run(clinic, journal, budget=160)
@@ -237,7 +244,7 @@ def test_a_larger_budget_goes_on_from_a_smaller_one(clinic, tmp_path, fitted):
 
 def test_a_time_keeps_the_plan_that_it_made(clinic, tmp_path):
     """A faster machine would plan more refits; what was begun is finished as it was planned."""
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     options = {"budget": "2s", "model": Patient(0.01)}
     run(clinic, journal, **options)
     finished = run(clinic, journal, **options)  # what the time cut off, on a busy machine
@@ -277,14 +284,14 @@ def test_a_journal_that_nobody_asked_for_is_done_without_where_it_cannot_be(
     run(clinic, folder if broken == "in use" else None, model=GaussianNB())
     held = None
     if broken == "in use":
-        held = os.open(folder.used[0], os.O_RDWR)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        held = sqlite3.connect(folder.used[0])
+        held.execute("BEGIN EXCLUSIVE")
     with caplog.at_level(logging.WARNING):
         report = run(clinic, folder, model=model)
     assert report.e0 is not None
     assert "Finished refits are not kept for another start" in caplog.text
     if held is not None:
-        os.close(held)
+        held.close()
 
 
 class Secretive(GaussianNB):
@@ -311,14 +318,49 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(clinic, tmp_path):
     assert table.read_text() == "a,b\n1,2\n"
 
 
-@pytest.mark.parametrize("journal", [3, True, "/proc/none/audit.jsonl", "a\0b"])
+def test_a_database_of_somebody_else_is_refused_and_left_alone(clinic, tmp_path):
+    other = tmp_path / "other.db"
+    change_journal(other, "CREATE TABLE outcomes (a)")
+    before = other.read_bytes()
+    with pytest.raises(InputError, match="is no journal of this version"):
+        run(clinic, other)
+    assert other.read_bytes() == before
+
+
+def test_a_journal_of_an_earlier_version_is_named_as_such(clinic, tmp_path):
+    journal = tmp_path / "audit.jsonl"
+    line = '{"format":"mlflow-b3 journal 1","audit":{"seed":"0"},"crc":"00000000"}\n'
+    journal.write_text(line)
+    with pytest.raises(InputError, match=r"earlier version.*Remove it, or give the path"):
+        run(clinic, journal)
+    assert journal.read_text() == line
+
+
+def test_an_empty_file_becomes_a_journal(clinic, tmp_path):
+    journal = tmp_path / "audit.journal"
+    journal.touch()
+    assert count_refits(journal) == 0
+    assert run(clinic, journal).settings.fits == count_refits(journal)
+
+
+def test_journals_of_the_cache_are_forgotten_after_a_month(tmp_path):
+    old = [tmp_path / name for name in ("a.sqlite", "a.sqlite-wal", "b.jsonl")]
+    for path in [*old, tmp_path / "c.sqlite", tmp_path / "mine.txt"]:
+        path.touch()
+    for path in [*old, tmp_path / "mine.txt"]:
+        os.utime(path, (0, 0))
+    JournalFolder(tmp_path).forget_old()
+    assert {path.name for path in tmp_path.iterdir()} == {"c.sqlite", "mine.txt"}
+
+
+@pytest.mark.parametrize("journal", [3, True, "/proc/none/audit.journal", "a\0b"])
 def test_a_path_that_cannot_be_is_refused(clinic, journal):
     with pytest.raises(InputError, match="journal="):
         run(clinic, journal)
 
 
 def test_two_audits_at_a_time_cannot_share_a_journal(clinic, tmp_path):
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     tried = []
 
     class Curious(GaussianNB):
@@ -335,59 +377,63 @@ def test_two_audits_at_a_time_cannot_share_a_journal(clinic, tmp_path):
 
 def test_a_model_that_cannot_be_told_from_others_has_no_journal(clinic, tmp_path):
     with pytest.raises(InputError, match="cannot be told from other models"):
-        run(clinic, tmp_path / "audit.jsonl", model=Secretive())
+        run(clinic, tmp_path / "audit.journal", model=Secretive())
 
 
 # --- a full disk ----------------------------------------------------------------------------------
 
 
-def test_on_a_full_disk_the_audit_comes_to_its_end_and_a_later_start_goes_on(clinic, tmp_path):
-    """The limit is the kernel's: files may not grow beyond 6 KB in the first process."""
-    journal, answer = tmp_path / "audit.jsonl", tmp_path / "answer"
+@contextmanager
+def largest_file(size):
+    """Let the kernel refuse files that grow beyond a size, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_the_audit_comes_to_its_end_and_a_later_start_goes_on(
+    clinic, tmp_path, caplog
+):
+    journal = tmp_path / "audit.journal"
     whole = run(clinic)
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-        same = run(clinic, journal) == whole
-        answer.write_text(str(same))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert answer.read_text() == "True"
-    assert 3000 < _size(journal) <= 6000
-    assert journal.read_bytes().endswith(b"\n"), "no line is torn"
+    with largest_file(100_000), caplog.at_level(logging.WARNING):
+        assert run(clinic, journal) == whole
+    assert caplog.text.count("cannot be written (") == 1
+    assert 0 < count_refits(journal) < whole.settings.fits
     assert run(clinic, journal) == whole
+    assert count_refits(journal) == whole.settings.fits
 
 
 def test_a_disk_that_is_full_for_a_while_costs_nothing(clinic, tmp_path, monkeypatch, caplog):
-    journal = tmp_path / "audit.jsonl"
-    write, calls = os.pwrite, []
+    journal = tmp_path / "audit.journal"
+    room, made = resource.getrlimit(resource.RLIMIT_FSIZE), []
+    fit = GaussianNB.fit
 
-    def full_for_a_while(number, text, place):
-        calls.append(place)
-        if 10 < len(calls) < 30:
-            raise OSError(28, "No space left on device")
-        return write(number, text, place)
+    def fit_and_make_room(self, X, y, sample_weight=None):
+        made.append(len(X))
+        if len(made) == 60:
+            resource.setrlimit(resource.RLIMIT_FSIZE, room)
+        return fit(self, X, y, sample_weight)
 
-    monkeypatch.setattr(os, "pwrite", full_for_a_while)
-    with caplog.at_level(logging.WARNING):
+    monkeypatch.setattr(GaussianNB, "fit", fit_and_make_room)
+    with largest_file(100_000), caplog.at_level(logging.WARNING):
         report = run(clinic, journal)
-    assert caplog.text.count("cannot be written ([Errno 28] No space left on device)") == 1
-    assert len(journal.read_text().splitlines()) == report.settings.fits + 1
+    assert caplog.text.count("cannot be written (") == 1
+    assert count_refits(journal) == report.settings.fits
 
 
-def test_no_room_for_a_single_line_is_told_before_the_first_refit(clinic, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
-        run(clinic, tmp_path / "audit.jsonl")
+def test_no_room_at_all_is_told_before_the_first_refit(clinic, tmp_path, fitted):
+    with largest_file(0), pytest.raises(InputError, match="cannot be written: "):
+        run(clinic, tmp_path / "audit.journal")
+    assert not fitted
 
 
 def test_a_report_from_a_journal_is_the_report(clinic, tmp_path):
     """Nothing in it says that it was made in two goes."""
-    journal = tmp_path / "audit.jsonl"
+    journal = tmp_path / "audit.journal"
     first, second = run(clinic, journal), run(clinic, journal)
     assert first == second
     assert without_time(first) == without_time(second)

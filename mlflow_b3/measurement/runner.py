@@ -2,38 +2,33 @@
 
 import logging
 import os
-import pickle
-import platform
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from pickle import PickleBuffer
-from threading import Lock
 from types import FrameType
 from typing import Any, Self
 
-import cloudpickle
 import joblib
-import numpy as np
 import pandas as pd
-from joblib.externals.loky.backend import resource_tracker
-from joblib.externals.loky.process_executor import BrokenProcessPool
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from mlflow_b3.data.table import AuditData
-from mlflow_b3.errors import B3Error, FitError, InputError, InterruptedAudit, choose
+from mlflow_b3.errors import FitError, InputError, InterruptedAudit, choose
+from mlflow_b3.measurement.engines import (
+    CLUSTERS,
+    CannotShare,
+    OnThisMachine,
+    Same,
+    open_cluster,
+    share,
+)
 from mlflow_b3.measurement.journal import Journal
 from mlflow_b3.measurement.refits import (
     TOLERATED_FAILURES,
@@ -44,141 +39,7 @@ from mlflow_b3.measurement.refits import (
     Task,
     Workers,
     WorkersLost,
-    close_quietly,
 )
-
-# --- Rows for worker processes of this machine: written once, and read from there by all of them
-
-#: Bytes from which on an array is a file of its own; smaller ones travel with the rest.
-LARGE = 2**16
-REST = "value.pickle"
-
-_loaded: dict[str, Any] = {}  # what this process has, by folder
-_lock = Lock()
-
-
-class CannotShare(B3Error):  # noqa: N818 - reads as what it says
-    """A value cannot be pickled, so that it must be used where it is."""
-
-
-class NoRoom(B3Error):  # noqa: N818 - reads as what it says
-    """The folder for shared rows cannot be written, or its disk is full."""
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A small handle of a shared value, which can be sent to other processes of this machine."""
-
-    folder: str
-
-    def get(self) -> Any:
-        """Return the value; a process loads it once, with large arrays as read-only memory maps."""
-        with _lock:
-            if self.folder not in _loaded:
-                for other in [name for name in _loaded if not os.path.isdir(name)]:
-                    del _loaded[other]  # its sharing is over
-                _loaded[self.folder] = _read(Path(self.folder))
-            return _loaded[self.folder]
-
-
-@contextmanager
-def share(value: Any) -> Iterator[Shared]:
-    """Share a value with worker processes of this machine for as long as the context lasts.
-
-    Its large arrays, wherever in it they are, become files in a temporary folder, from which any
-    number of processes maps them into memory once. This process goes on with the value itself.
-
-    Parameters
-    ----------
-    value : object
-        What cloudpickle can pickle: functions of the user's own script or notebook too.
-
-    Raises
-    ------
-    CannotShare
-        When it cannot be pickled.
-    NoRoom
-        When the folder has no room for it.
-
-    Notes
-    -----
-    The folder is made in that of `JOBLIB_TEMP_FOLDER`, or else in the system's for temporary files;
-    not in /dev/shm, which is memory. It is removed at the end, also of a process that was killed.
-    """
-    parent = os.environ.get("JOBLIB_TEMP_FOLDER") or tempfile.gettempdir()
-    try:
-        folder = tempfile.mkdtemp(prefix="mlflow-b3-", dir=parent)
-    except OSError as error:
-        raise _no_room(parent, error) from error
-    resource_tracker.register(folder, "folder")
-    try:
-        _write(value, Path(folder))
-        with _lock:
-            _loaded[folder] = value
-        yield Shared(folder)
-    finally:
-        with _lock:
-            _loaded.pop(folder, None)
-        shutil.rmtree(folder, ignore_errors=True)
-        resource_tracker.unregister(folder, "folder")
-
-
-def _write(value: Any, folder: Path) -> None:
-    try:
-        with (folder / REST).open("wb") as file:
-            _Pickler(file, folder).dump(value)
-    except OSError as error:
-        raise _no_room(str(folder), error) from error
-    except Exception as error:  # whatever a foreign object raises
-        raise CannotShare(
-            f"the refits cannot be sent to worker processes: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _no_room(folder: str, error: OSError) -> NoRoom:
-    return NoRoom(
-        f"the rows that workers share cannot be written to {folder!r}: {error}. Make room there, "
-        "name a folder with room in the environment variable JOBLIB_TEMP_FOLDER, or use n_jobs=1."
-    )
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Writes large arrays, and large buffers such as those of text, to files of their own."""
-
-    def __init__(self, file: Any, folder: Path) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._keep)
-        self._folder = folder
-        self._arrays = self._buffers = 0
-
-    def reducer_override(self, obj: Any) -> Any:
-        plain = type(obj) in (np.ndarray, np.memmap) and not obj.dtype.hasobject
-        if not plain or obj.nbytes < LARGE:
-            return super().reducer_override(obj)
-        path = self._folder / f"{self._arrays}.npy"
-        self._arrays += 1
-        np.save(path, obj, allow_pickle=False)
-        return _mapped, (str(path),)
-
-    def _keep(self, buffer: PickleBuffer) -> bool:
-        """Return whether a buffer stays with the rest."""
-        raw = buffer.raw()
-        if raw.nbytes < LARGE:
-            return True
-        (self._folder / f"{self._buffers}.buffer").write_bytes(raw)
-        self._buffers += 1
-        return False
-
-
-def _read(folder: Path) -> Any:
-    count = len(list(folder.glob("*.buffer")))
-    buffers = [np.memmap(folder / f"{number}.buffer", mode="r") for number in range(count)]
-    with (folder / REST).open("rb") as file:
-        return cloudpickle.load(file, buffers=buffers)
-
-
-def _mapped(path: str) -> NDArray[Any]:
-    return np.asarray(np.load(path, mmap_mode="r"))
-
 
 # --- How many refits fit into memory at the same time
 
@@ -266,9 +127,8 @@ def _text(path: Path) -> str:
 
 # --- Who runs the refits: this process, worker processes on this machine, or a cluster
 
-#: Backends on this machine, and those of clusters, which need an extra each.
+#: Backends on this machine.
 LOCAL = ("loky", "threading", "sequential")
-CLUSTERS = ("dask", "ray", "spark")
 #: About how long worker processes take until they run their first refit: they import libraries.
 START_SECONDS = 3.0
 _LOG = logging.getLogger(__name__)
@@ -348,7 +208,7 @@ def _open(refitter: Refitter, settings: WorkerSettings, expected: int) -> Iterat
     if count < wanted:
         _LOG.warning("%d refits run at a time instead of %d: memory is short.", count, wanted)
     if backend == "threading":
-        yield OnThisMachine(refitter=_Same(refitter), count=count, backend=backend)
+        yield OnThisMachine(refitter=Same(refitter), count=count, backend=backend)
     elif backend == "loky":
         with processes_or_here(refitter, count) as workers:
             yield workers
@@ -428,294 +288,6 @@ class Here:
         for batch in batches:
             for task in batch:
                 yield [self.refitter.run(task)]
-
-
-@dataclass(frozen=True)
-class _Same:
-    """What threads share: the thing itself."""
-
-    value: Refitter
-
-    def get(self) -> Refitter:
-        return self.value
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnThisMachine:
-    """Threads or processes of joblib's.
-
-    Attributes
-    ----------
-    refitter : handle
-        A handle by which each worker gets the refitter.
-    count : int
-    backend : str
-    """
-
-    refitter: Any
-    count: int
-    backend: str
-
-    def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
-        """Run batches; see `Workers`."""
-        threads = {"inner_max_num_threads": 1} if self.backend == "loky" else {}
-        with joblib.parallel_config(backend=self.backend, **threads):
-            # of one worker joblib would make none; a second one that is given nothing to do is cheap
-            parallel = joblib.Parallel(
-                n_jobs=max(2, self.count),
-                return_as="generator_unordered",
-                batch_size=1,
-                pre_dispatch=1 if self.count == 1 else 2 * self.count,
-            )
-        here = os.getpid()
-        calls = (joblib.delayed(_run_batch)(self.refitter, batch, here) for batch in batches)
-        results = parallel(calls)
-        try:
-            for packed in results:
-                yield pickle.loads(packed)
-        except BrokenProcessPool as error:
-            raise WorkersLost(str(error).splitlines()[0]) from error
-        finally:
-            close_quietly(results)
-
-
-def _run_batch(refitter: Any, tasks: Sequence[Task], parent: int) -> bytes:
-    """Run a batch in a worker.
-
-    Outcomes travel as bytes: the pickler of joblib's workers looks at every object in Python.
-    """
-    own = os.getpid() != parent
-    if own and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that we work for
-    # what Python does with warnings belongs to a whole process, so that threads leave it alone
-    outcomes = refitter.get().run_batch(tasks, may_exit=own, catch_warnings=own)
-    return pickle.dumps(outcomes, protocol=5)
-
-
-# --- Refits on a cluster that the user names: Dask, Ray or Spark, by joblib's own backends
-
-#: What must be the same on the workers as here, or numbers would not be.
-COMPARED = ("mlflow-b3", "numpy", "pandas", "scikit-learn")
-#: Seeds of libraries, and what Python does with warnings, belong to a whole process, so threads of
-#: one take turns.
-_TURN = threading.Lock()
-
-
-class ClusterError(B3Error):
-    """A cluster cannot be reached, or cannot run refits; the text says which and why."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """What a backend returns for a batch whose worker is gone."""
-
-    cause: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Connection:
-    """A cluster that answers: how many refits it can run, and how they get there.
-
-    Attributes
-    ----------
-    capacity : int
-        Refits that it can run at the same time.
-    backend : callable
-        Sends the refitter to the workers; returns the backend of joblib that knows it, what stands
-        for the refitter in a call, and the function that runs a batch, given that and the tasks.
-    alive : callable
-        Whether the cluster still answers.
-    """
-
-    capacity: int
-    backend: Callable[[Refitter], tuple[Any, Any, Callable[..., Any]]]
-    alive: Callable[[], bool]
-
-
-@dataclass(kw_only=True)
-class ClusterWorkers:
-    """Workers of a cluster; the refitter is sent to them once, not with every batch."""
-
-    count: int
-    _name: str
-    _connection: Connection
-    _refitter: Refitter
-    _sent: tuple[joblib.Parallel, Any, Callable[..., Any]] | None = field(default=None, init=False)
-
-    def run(self, batches: Iterable[Sequence[Task]]) -> Iterator[list[Outcome]]:
-        """Run batches and yield the outcomes of each as it finishes, in whatever order.
-
-        Raises
-        ------
-        WorkersLost
-            When all others are done, if batches were lost with their workers.
-        ClusterError
-            When the cluster does not answer any more.
-        """
-        parallel, refitter, run_batch = self.send()
-        results = parallel(joblib.delayed(run_batch)(refitter, list(batch)) for batch in batches)
-        lost: list[Lost] = []
-        finished = False
-        try:
-            for result in results:
-                if isinstance(result, Lost):
-                    lost.append(result)
-                else:
-                    yield result
-            finished = not lost
-        finally:
-            if not finished:  # what was sent may be lost, or joblib busy with what nobody wants
-                close_quietly(results)
-                self.close()
-        if lost:
-            raise self._loss(lost)
-
-    def _loss(self, lost: Sequence[Lost]) -> Exception:
-        if self._connection.alive():
-            return WorkersLost(f"{len(lost)} batches were lost with their workers: {lost[0].cause}")
-        return ClusterError(
-            f"{self._name} does not answer any more: {lost[0].cause}. Start it again; with a journal "
-            "the audit continues after its last finished refit."
-        )
-
-    def send(self) -> tuple[joblib.Parallel, Any, Callable[..., Any]]:
-        """Send the refitter to the workers, unless they have it."""
-        if self._sent is None:
-            backend, refitter, run_batch = self._connection.backend(self._refitter)
-            # with fewer workers than there are, a batch that waits in line would be run at once
-            ahead = 2 if self.count == self._connection.capacity else 1
-            parallel = joblib.Parallel(
-                n_jobs=self.count,
-                backend=backend,
-                return_as="generator_unordered",
-                batch_size=1,  # batches are made already
-                pre_dispatch=ahead * self.count,
-            )
-            self._sent = parallel.__enter__(), refitter, run_batch
-        return self._sent
-
-    def ask(self, function: Callable[[], Any]) -> list[Any]:
-        """Return the answers of as many workers as there are, or of some of them twice."""
-        parallel = self.send()[0]
-        return list(parallel(joblib.delayed(function)() for _ in range(self.count)))
-
-    def close(self) -> None:
-        """Give back what the workers hold."""
-        if self._sent is not None:
-            parallel, self._sent = self._sent[0], None
-            parallel.__exit__(None, None, None)
-
-
-@contextmanager
-def open_cluster(
-    refitter: Refitter, *, backend: str, address: str | None = None, n_jobs: int | None = None
-) -> Iterator[ClusterWorkers]:
-    """Connect to a cluster and yield its workers.
-
-    What this process was connected to before is used and left as it is; what is opened here is
-    closed at the end.
-
-    Parameters
-    ----------
-    refitter : Refitter
-    backend : {"dask", "ray", "spark"}
-    address : str, optional
-        Dask: of the scheduler, as "tcp://host:8786", or its scheduler file; without one, the
-        client of this process. Ray: "auto", "local", "host:6379" or "ray://host:10001"; without
-        one, the Ray of this process, or "auto". Spark: the master, as "spark://host:7077" or
-        "local[2]"; without one, the active session.
-    n_jobs : int, optional
-        Refits at the same time, at most; all that the cluster can run by default and for -1.
-
-    Raises
-    ------
-    InputError
-        When an argument is not usable, or the library of the backend is not installed.
-    ClusterError
-        When the cluster does not answer, or its workers have other versions than this process.
-    """
-    choose("backend", backend, CLUSTERS)
-    if n_jobs is not None and (isinstance(n_jobs, bool) or (n_jobs != -1 and n_jobs < 1)):
-        raise InputError(
-            f"n_jobs={n_jobs!r} is not usable with backend={backend!r}; give how many refits may "
-            "run at the same time, or -1 for as many as the cluster can."
-        )
-    name = f"backend={backend!r}, address={address!r}"
-    with _engine(backend).connect(address, name) as connection:
-        capacity = connection.capacity
-        workers = ClusterWorkers(
-            count=capacity if n_jobs in (None, -1) else min(capacity, n_jobs),
-            _name=name,
-            _connection=connection,
-            _refitter=refitter,
-        )
-        try:
-            compare_versions(workers.ask(versions), name)
-            yield workers
-        finally:
-            workers.close()
-
-
-def _engine(backend: str) -> Any:
-    try:
-        return import_module(f"mlflow_b3.measurement.clusters_{backend}")
-    except ImportError as error:
-        raise InputError(
-            f'backend={backend!r} needs a library: pip install "mlflow-b3[{backend}]" ({error})'
-        ) from error
-
-
-def told_to_joblib(n_jobs: int) -> int:
-    """Return what a backend must say that it can do: with 1, joblib would run everything here."""
-    return max(2, n_jobs)
-
-
-def run_in_turn(refitter: Refitter, tasks: Sequence[Task]) -> list[Outcome]:
-    """Run a batch on a worker, alone in its process.
-
-    Loops inside of a learner must not go back to the cluster, as some backends would have it, and
-    linear algebra has one thread, as everywhere: digits would depend on their number.
-    """
-    with _TURN, threadpool_limits(1), joblib.parallel_config(backend="threading"):
-        return refitter.run_batch(tasks)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions in this process on which numbers, and pickles, depend."""
-    found = {"Python": platform.python_version()}
-    for package in COMPARED:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def compare_versions(answers: Sequence[Any], name: str) -> None:
-    """Raise a `ClusterError` unless every worker has the versions of this process."""
-    here = versions()
-    for answer in answers:
-        if not isinstance(answer, dict):
-            cause = answer.cause if isinstance(answer, Lost) else answer
-            raise ClusterError(
-                f"{name}: the workers cannot run mlflow-b3: {cause}. Install it on them, with the "
-                "libraries of the model, in the versions used here."
-            )
-    different = {
-        f"{package} {there.get(package, 'missing')} on a worker, {wanted} here"
-        for there in answers
-        for package, wanted in here.items()
-        if _release(there, package) != _release(here, package)
-    }
-    if different:
-        raise ClusterError(
-            f"{name}: the workers would give other numbers: {'; '.join(sorted(different))}. "
-            "Install the same versions."
-        )
-
-
-def _release(found: Mapping[str, str], package: str) -> list[str]:
-    """Return the part of a version that must be the same; of other libraries, not the last."""
-    parts = found.get(package, "").split(".")
-    return parts if package == "mlflow-b3" else parts[:2]
 
 
 # --- What a person sees while refits run: how many are done, how long it takes, what is known so far

@@ -23,17 +23,11 @@ from mlflow_b3.data.losses import resolve_loss
 from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.demo import make_clinic
 from mlflow_b3.errors import B3Error
-from mlflow_b3.measurement import runner
+from mlflow_b3.measurement import engines, runner
 from mlflow_b3.measurement.design import exposures
+from mlflow_b3.measurement.engines import CannotShare, NoRoom, share
 from mlflow_b3.measurement.refits import Refitter, Resampler, Task
-from mlflow_b3.measurement.runner import (
-    CannotShare,
-    NoRoom,
-    available_memory,
-    largest_count,
-    share,
-    table_bytes,
-)
+from mlflow_b3.measurement.runner import available_memory, largest_count, table_bytes
 from mlflow_b3.refit.sklearn import CloneLearner
 
 N = 20_000
@@ -56,7 +50,7 @@ def data_of(columns=None, **inputs):
 
 def is_mapped(array):
     while array is not None and not isinstance(array, np.memmap):
-        array = array.base
+        array = array.obj if isinstance(array, memoryview) else array.base
     return array is not None
 
 
@@ -105,7 +99,7 @@ def test_the_process_that_shares_goes_on_with_the_value_itself():
 def test_a_value_whose_sharing_is_over_is_forgotten():
     def known(handle):
         handle.get()
-        return len(runner._loaded)
+        return len(engines._loaded)
 
     for _ in range(3):
         with share(data_of()) as handle:
@@ -178,8 +172,15 @@ def test_sparse_matrices_arrive_as_they_are():
 
 def test_text_is_read_from_the_file_too():
     with share(data_of({"e": pd.array(TEXT, dtype="string[pyarrow]")})) as handle:
-        rest = Path(handle.folder) / runner.REST
-        assert rest.stat().st_size < 5 * N, "less than the text takes"
+        rest, _ = joblib.load(engines._file(handle.folder))
+        assert len(rest) < 5 * N, "less than the text takes"
+
+
+def test_columns_that_lie_apart_are_read_from_the_file_too():
+    numbers = np.arange(8.0 * N).reshape(N, 8)
+    with share(numbers[:, ::2]) as handle:
+        assert in_worker(lambda h: is_mapped(h.get()), handle)
+        assert in_worker(lambda h: h.get().tobytes(), handle) == numbers[:, ::2].tobytes()
 
 
 def test_functions_of_the_users_script_can_be_shared():
@@ -198,7 +199,7 @@ def test_a_full_disk_is_named_with_what_to_do(folder, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(joblib, "dump", full)
     with pytest.raises(NoRoom, match=r"No space left.*JOBLIB_TEMP_FOLDER.*n_jobs=1") as caught:
         share(data_of()).__enter__()
     assert isinstance(caught.value, B3Error)
@@ -214,7 +215,7 @@ def test_a_folder_that_is_not_there_is_named(monkeypatch, tmp_path):
 def test_the_folder_of_a_killed_process_is_removed():
     script = """
         import time
-        from mlflow_b3.measurement.runner import share
+        from mlflow_b3.measurement.engines import share
         with share(1) as handle:
             print(handle.folder, flush=True)
             time.sleep(60)

@@ -6,7 +6,7 @@ import pytest
 from workload import Slow, make_refitter
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.runner import (
+from mlflow_b3.measurement.engines import (
     ClusterError,
     Lost,
     compare_versions,
@@ -28,7 +28,6 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 ):
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, f"mlflow_b3.measurement.clusters_{backend}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     refuse(rf'pip install "mlflow-b3\[{backend}\]"', backend=backend)
 

@@ -18,7 +18,7 @@ from workload import (
 )
 
 from mlflow_b3.errors import InputError, PredictionError
-from mlflow_b3.measurement.runner import ClusterError, open_cluster
+from mlflow_b3.measurement.engines import ClusterError, open_cluster
 
 pytestmark = pytest.mark.engines
 

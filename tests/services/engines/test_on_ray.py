@@ -15,7 +15,7 @@ from workload import (
 )
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.measurement.runner import open_cluster
+from mlflow_b3.measurement.engines import open_cluster
 
 pytestmark = pytest.mark.engines
 

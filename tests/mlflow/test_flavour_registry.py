@@ -116,9 +116,7 @@ def test_library_that_lacks_another_says_so_instead_of_naming_its_extra(monkeypa
 def test_library_that_is_too_old_is_an_error_that_names_both_versions(monkeypatch):
     """LightGBM 4.6 stores less of a training than a refit needs."""
     monkeypatch.setitem(sys.modules, "lightgbm", SimpleNamespace(__version__="4.6.0"))
-    with pytest.raises(
-        ModelError, match=r"lightgbm 4\.6\.0 is installed, but refits need 4\.7"
-    ):
+    with pytest.raises(ModelError, match=r"lightgbm 4\.6\.0 is installed, but refits need 4\.7"):
         require_library("lightgbm", "lightgbm")
 
 

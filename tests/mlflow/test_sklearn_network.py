@@ -297,9 +297,7 @@ def test_last_layer_on_rows_that_lack_a_class_is_one_of_the_others():
 
 @pytest.mark.parametrize("route", ["hot-start", "last-layer"])
 def test_classes_the_network_was_not_trained_on_are_refused(route):
-    with pytest.raises(
-        InputError, match=r"does not know 'sick', 'well'; it was trained on 0, 1"
-    ):
+    with pytest.raises(InputError, match=r"does not know 'sick', 'well'; it was trained on 0, 1"):
         loaded(fitted(BINARY), route, WORDS)
 
 

@@ -301,7 +301,9 @@ def test_target_and_cluster_must_differ():
 
 def test_too_few_rows_are_refused_with_the_least_number():
     text = refusal(table().iloc[: MINIMUM_ROWS - 1])
-    assert f"{MINIMUM_ROWS - 1} rows are too few to audit; at least {MINIMUM_ROWS} are needed." in text
+    assert (
+        f"{MINIMUM_ROWS - 1} rows are too few to audit; at least {MINIMUM_ROWS} are needed." in text
+    )
 
 
 def test_least_number_of_rows_is_enough():

@@ -237,12 +237,12 @@ def _statement(
     calibrated: bool,
 ) -> str:
     words = [
-        f"According to the losses of {n} rows, rows without mates in training have a mean loss of "
-        f"{e0:.3g} ± {reach:.2g} (95%); the mean loss of all rows is {mean_loss:.3g}."
+        f"By the losses of {n} rows alone, those without mates in training lose {e0:.3g} ± "
+        f"{reach:.2g} (95 %) on average, where all of them lose {mean_loss:.3g}."
     ]
     if holds is None or pvalue is None:
         words.append(
-            "Whether poorly linked records are harder to predict was not tested: this requires rows "
+            "Whether poorly linked records are harder to predict was not tested: that needs rows "
             "with probable mates in their own fold."
         )
     elif not holds:
@@ -252,13 +252,13 @@ def _statement(
         )
     else:
         words.append(
-            "The test found no evidence against the assumption that poorly linked records are as hard "
-            f"to predict as others (p = {_rounded(pvalue)})."
+            "Nothing speaks against its assumption that poorly linked records are as hard to "
+            f"predict as others (p = {_rounded(pvalue)})."
         )
     if not calibrated:
         words.append(
-            "The leak probabilities were not checked, or miss mates that were never scored; treat the "
-            "result as a hint."
+            "The leak probabilities were not checked, or miss mates that were never scored; take it "
+            "as a hint."
         )
     return " ".join(words)
 

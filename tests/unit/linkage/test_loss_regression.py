@@ -90,7 +90,7 @@ def test_curvature_alone_never_says_that_the_assumption_holds():
     assert alone.holds is None
     both = loss_regression(y, r, clusters, control=control)
     assert both.holds is True
-    assert "no evidence against" in both.statement
+    assert "Nothing speaks against" in both.statement
 
 
 def test_the_statement_warns_of_what_is_not_known():

@@ -5,6 +5,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Self
@@ -70,8 +71,11 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        options = [option for option in typing.get_args(hint) if option is not type(None)]
-        return _typed(options[0], value, name)
+        *others, last = [option for option in typing.get_args(hint) if option is not type(None)]
+        for option in others:
+            with suppress(TypeError):
+                return _typed(option, value, name)
+        return _typed(last, value, name)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{name} is a list, not {value!r}.")

@@ -3,43 +3,40 @@
 import hashlib
 import json
 import math
-import re
-import sys
+import reprlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.evidence.document import key_id, read_public_key
+from mlflow_b3.reporting.phrases import LONGEST_LINE, shorten
 from mlflow_b3.results import CODES, Result, number, percent
 
-# --- The values that a policy may have: each is checked by itself, and what is wrong is said in words
+# --- The policy: what is guarded, and what a model must show to be promoted
 
 CONSTANT = "constant"
-RULES = ("not_worse", "better")
-SOURCES = (
-    *("p0", "cluster_error", "split_rate", "mixture"),
-    *("resolved_rows", "partition_samples", "linkage_quality", "match_probability", "match_column"),
-)
 #: The value of a pin's `data` that asks for a table which the training run logged.
 TRAINING = "training"
 PINNED = ("target", "cluster", "loss", "data")
-DATA_DIGEST = re.compile("[0-9a-f]{36}")
-ROUTES = ("clone", "parameters", "trainer", "fresh", "hot-start", "last-layer", "head")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with a value."""
-
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,192 +72,6 @@ def folded(text: str) -> str:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return whether a name matches one of the patterns, in any case and spelling of its letters."""
     return any(fnmatchcase(folded(name), folded(pattern)) for pattern in patterns)
-
-
-def read_pins(value: Any) -> tuple[tuple[Pin, ...], list[str]]:
-    """Return the pins of a policy, and what is wrong with them."""
-    if not isinstance(value, Mapping):
-        example = '"clinic*": {target: disease, cluster: patient_id}'
-        return (), [f"pins: {value!r} must map patterns of models to what is pinned: {example}."]
-    pins: list[Pin] = []
-    problems: list[str] = []
-    for pattern, given in value.items():
-        place = f"pins.{pattern}"
-        if not isinstance(pattern, str) or not pattern.strip():
-            problems.append(
-                f"{place}: {pattern!r} must be a pattern of registered models, in quotes."
-            )
-            continue
-        if not isinstance(given, Mapping):
-            problems.append(
-                f"{place}: {given!r} must be a mapping of {', '.join(PINNED)}; {{}} pins nothing."
-            )
-            continue
-        earlier = [pin.models for pin in pins if matches(pattern, [pin.models])]
-        if earlier:
-            problems.append(
-                f"{place}: {earlier[0]!r}, which stands before it, matches all of its models, and the "
-                "first match counts; put the narrower pattern first."
-            )
-        problems += [
-            f"{place}.{key}: unknown key; a pin has {', '.join(PINNED)}."
-            + closest(str(key), PINNED)
-            for key in given
-            if key not in PINNED
-        ]
-        read = {key: _read_pin(key, given[key]) for key in PINNED if key in given}
-        problems += [
-            f"{place}.{key}: {given[key]!r} {result.text}"
-            for key, result in read.items()
-            if isinstance(result, Problem)
-        ]
-        names = {key: names for key, names in read.items() if isinstance(names, tuple)}
-        pins.append(Pin(models=pattern, **names))
-    return tuple(pins), problems
-
-
-def _read_pin(key: str, value: Any) -> tuple[str, ...] | Problem:
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name for name in names):
-        return Problem("must be a text or a list of texts; leave the key out to pin nothing.")
-    if key == "data" and not all(n == TRAINING or DATA_DIGEST.fullmatch(n) for n in names):
-        return Problem(
-            f"must be {TRAINING}, or the 36 hexadecimal digits that the tag b3.data_digest of an audit "
-            "has."
-        )
-    return tuple(names)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return (
-        number and abs(value) <= sys.float_info.max
-    )  # NaN, infinities and endless integers are not
-
-
-def _patterns(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if isinstance(value, list) and all(isinstance(v, str) and v.strip() for v in value):
-        return tuple(value)
-    return Problem('must be a list of patterns such as ["champion", "prod-*"].')
-
-
-def _roots(value: Any, folder: Path) -> Any:
-    if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-        return Problem('must be a list of artifact locations such as ["s3://bucket/models"].')
-    # a name without a scheme is a folder, beside the policy if it is not absolute
-    return tuple(v if ":" in v else str((folder / v).absolute()) for v in value)
-
-
-def _limit(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None or value == CONSTANT:
-        return value
-    return float(value) if _is_number(value) else _no_number(value, f", {CONSTANT}")
-
-
-def _number(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None:
-        return None
-    return float(value) if _is_number(value) else _no_number(value)
-
-
-def _no_number(value: Any, other: str = "") -> Problem:
-    hint = ""
-    with suppress(ValueError):
-        if isinstance(value, str):
-            hint = f" YAML reads this as a text; write {float(value)!r}."
-    return Problem(f"must be a number{other} or null.{hint}")
-
-
-def _share(value: Any, folder: Path) -> Any:
-    found = _number(value, folder)
-    if isinstance(found, float) and not 0 <= found <= 1:
-        return Problem("must be a share from 0 to 1, or null.")
-    return found
-
-
-def _days(value: Any, folder: Path) -> Any:
-    found = _number(value, folder)
-    if isinstance(found, float) and found <= 0:
-        return Problem("must be a number of days above 0, or null.")
-    return found
-
-
-def _flag(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    return value if isinstance(value, bool) else Problem("must be true or false.")
-
-
-def _count(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    return Problem("must be a whole number from 1, or null.")
-
-
-def _one_of(*words: str | None) -> Any:
-    def check(value: Any, folder: Path) -> Any:  # noqa: ARG001
-        named = " or ".join("null" if word is None else word for word in words)
-        return value if value in words else Problem(f"must be {named}.")
-
-    return check
-
-
-def _some_of(words: Sequence[str]) -> Any:
-    def check(value: Any, folder: Path) -> Any:  # noqa: ARG001
-        if value is None:
-            return None
-        if isinstance(value, list) and value and all(v in words for v in value):
-            return tuple(value)
-        return Problem(f"must be null or a list of some of {', '.join(words)}.")
-
-    return check
-
-
-def _codes(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    if not isinstance(value, list):
-        return Problem("must be a list of findings' codes such as [B311, B343]; [] refuses none.")
-    unknown = [code for code in value if not isinstance(code, str) or code not in CODES]
-    if unknown:
-        return Problem(
-            f"has {unknown[0]!r}, which is no code of a finding; they are B301 to {max(CODES)}."
-            + closest(str(unknown[0]), CODES)
-        )
-    return tuple(value)
-
-
-def _alias(value: Any, folder: Path) -> Any:  # noqa: ARG001
-    return value if isinstance(value, str) and value else Problem("must be an alias.")
-
-
-def _keys(value: Any, folder: Path) -> Any:
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        return Problem("must be a list of public keys or of .pub files.")
-    try:
-        return tuple(read_public_key(key, folder) for key in value)
-    except InputError as error:
-        return Problem(f"has a key that cannot be read: {error}")
-
-
-CHECKS = {
-    **dict.fromkeys(("aliases", "stages", "models"), _patterns),
-    "artifact_roots": _roots,
-    "e0_high": _limit,
-    "inflation": _number,
-    **dict.fromkeys(("tipping_cluster_error", "tipping_split_rate"), _share),
-    "champion": _one_of(*RULES, None),
-    "champion_alias": _alias,
-    **dict.fromkeys(("signed", "preregistered"), _flag),
-    "trusted_keys": _keys,
-    "max_age_days": _days,
-    "p0_sources": _some_of(SOURCES),
-    "refits": _some_of(ROUTES),
-    **dict.fromkeys(("max_audits", "min_clusters", "min_repeated_clusters"), _count),
-    "refuse_findings": _codes,
-    "inconclusive": _one_of("refuse", "allow"),
-}
-
-
-# --- The policy: what is guarded, and what a model must show to be promoted
-
-LONGEST_FILE = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,6 +172,218 @@ class Policy(Result):
         return matches(stage, self.stages)
 
 
+# --- The file of a policy: the keys of each section, and the values that they may have
+
+Source = Literal[
+    "p0",
+    "cluster_error",
+    "split_rate",
+    "mixture",
+    "resolved_rows",
+    "partition_samples",
+    "linkage_quality",
+    "match_probability",
+    "match_column",
+]
+Route = Literal["clone", "parameters", "trainer", "fresh", "hot-start", "last-layer", "head"]
+SOURCES: tuple[str, ...] = get_args(Source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """What the checks of a file need beside its values: its folder, and the pins before a pin."""
+
+    folder: Path
+    patterns: list[str]
+
+
+def _location(text: str, info: ValidationInfo) -> str:
+    # a name without a scheme is a folder, beside the policy if it is not absolute
+    reading: Any = info.context
+    return text if ":" in text else str((reading.folder / text).absolute())
+
+
+def _public_key(text: str, info: ValidationInfo) -> str:
+    reading: Any = info.context
+    try:
+        return read_public_key(text, reading.folder)
+    except InputError as error:
+        raise ValueError(f"has a key that cannot be read: {error}") from None
+
+
+def _finding(code: str) -> str:
+    if code not in CODES:
+        raise ValueError(
+            f"has {code!r}, which is no code of a finding; they are B301 to {max(CODES)}."
+            + closest(code, CODES)
+        )
+    return code
+
+
+def _unmatched(pattern: str, info: ValidationInfo) -> str:
+    """Refuse a pattern that would never count, because an earlier one matches all of its models."""
+    reading: Any = info.context
+    earlier = [other for other in reading.patterns if matches(pattern, [other])]
+    reading.patterns.append(pattern)
+    if earlier:
+        raise ValueError(
+            f"{earlier[0]!r}, which stands before it, matches all of its models, and the first match "
+            "counts; put the narrower pattern first."
+        )
+    return pattern
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+# A description completes the sentence "must be …" of an error. Lists are strict: a set has no order,
+# and the order is part of a policy's hash.
+#: A text that is not blank, by the characters that `str.strip` takes away.
+Text = Annotated[str, Field(pattern=r"[^\s\x1c-\x1f]")]
+Patterns = Annotated[
+    list[Text], Field(description='a list of patterns such as ["champion", "prod-*"]')
+]
+Number = Annotated[float | None, Field(description="a number or null")]
+Share = Annotated[
+    Annotated[float, Field(ge=0, le=1)] | None, Field(description="a share from 0 to 1, or null")
+]
+Count = Annotated[
+    Annotated[int, Field(ge=1)] | None, Field(description="a whole number from 1, or null")
+]
+Flag = Annotated[bool, Field(description="true or false")]
+Pinned = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    BeforeValidator(_as_list),
+    Field(
+        min_length=1,
+        description="a text or a list of texts; leave the key out to pin nothing",
+    ),
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class _Guard(_Section):
+    aliases: Patterns
+    stages: Patterns
+    models: Patterns
+    artifact_roots: list[Annotated[Text, AfterValidator(_location)]] = Field(
+        description='a list of artifact locations such as ["s3://bucket/models"]'
+    )
+
+
+class _PinTerms(_Section):
+    target: Pinned = []
+    cluster: Pinned = []
+    loss: Pinned = []
+    data: Annotated[
+        list[Annotated[str, Field(pattern=f"^({TRAINING}|[0-9a-f]{{36}})$")]],
+        BeforeValidator(_as_list),
+    ] = Field(
+        [],
+        min_length=1,
+        description=f"{TRAINING}, or the 36 hexadecimal digits that the tag b3.data_digest of an audit "
+        "has",
+    )
+
+
+class _Limits(_Section):
+    e0_high: float | Literal["constant"] | None = Field(description=f"a number, {CONSTANT} or null")
+    inflation: Number
+    tipping_cluster_error: Share
+    tipping_split_rate: Share
+    champion: Literal["not_worse", "better"] | None = Field(
+        description="not_worse or better or null"
+    )
+    champion_alias: str = Field(min_length=1, description="an alias")
+
+    @field_validator("tipping_cluster_error", "tipping_split_rate")
+    @classmethod
+    def _needs_a_loss(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("e0_high", CONSTANT) is None:
+            raise ValueError("needs limits.e0_high, the loss to reach.")
+        return value
+
+
+class _Audit(_Section):
+    min_clusters: Count
+    min_repeated_clusters: Count
+    refuse_findings: list[Annotated[str, AfterValidator(_finding)]] = Field(
+        description="a list of findings' codes such as [B311, B343]; [] refuses none"
+    )
+
+
+class _Evidence(_Section):
+    signed: Flag
+    # a private key in the wrong place must not be repeated
+    trusted_keys: list[Annotated[str, AfterValidator(_public_key)]] = Field(
+        repr=False, description="a list of public keys or of .pub files"
+    )
+    max_age_days: Annotated[float, Field(gt=0)] | None = Field(
+        description="a number of days above 0, or null"
+    )
+    p0_sources: Annotated[list[Source], Field(min_length=1)] | None = Field(
+        description=f"null or a list of some of {', '.join(SOURCES)}"
+    )
+    refits: Annotated[list[Route], Field(min_length=1)] | None = Field(
+        description=f"null or a list of some of {', '.join(get_args(Route))}"
+    )
+    preregistered: Flag
+    max_audits: Count
+
+
+_MODELS: dict[str, type[_Section]] = {
+    "guard": _Guard,
+    "limits": _Limits,
+    "audit": _Audit,
+    "evidence": _Evidence,
+}
+#: The sections of a file, and the keys of each.
+SECTIONS = {name: tuple(model.model_fields) for name, model in _MODELS.items()}
+
+
+def _section(name: str) -> Any:
+    return Field(repr=False, description=f"a mapping of {', '.join(SECTIONS[name])}")
+
+
+class _File(_Section):
+    # a number, because Literal[1] takes `true` for 1
+    version: float = Field(ge=1, le=1, description="1, the version that this package reads")
+    guard: _Guard = _section("guard")
+    limits: _Limits = _section("limits")
+    audit: _Audit = _section("audit")
+    evidence: _Evidence = _section("evidence")
+    pins: dict[
+        Annotated[Text, AfterValidator(_unmatched)],
+        _PinTerms,
+    ] = Field(
+        description="a mapping of patterns of models to what is pinned: "
+        '"clinic*": {target: disease, cluster: patient_id}'
+    )
+    inconclusive: Literal["refuse", "allow"] = Field(description="refuse or allow")
+
+    @field_validator("limits")
+    @classmethod
+    def _guards_the_champion(cls, value: _Limits, info: ValidationInfo) -> _Limits:
+        guard, alias = info.data.get("guard"), value.champion_alias
+        if guard is not None and value.champion is not None and not matches(alias, guard.aliases):
+            raise ValueError(
+                f"champion compares with the alias {alias!r}, which anybody may move as long as "
+                "guard.aliases does not name it; add it there."
+            )
+        return value
+
+
+# --- From a file to the policy
+
+LONGEST_FILE = 100_000
+
+
 def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
     """Read a policy from a YAML file; None is the policy that comes with the package.
 
@@ -396,9 +419,14 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 
     try:
         values = yaml.load(text, Loader=_unique_keys(yaml))
+    except yaml.MarkedYAMLError as error:
+        # without the line itself, which may hold a key
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{name} is not YAML that can be read: {error.problem}{where}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         # values that look like dates or numbers and are none, keys that are lists, endless nesting
-        raise InputError(f"{name} is not YAML that can be read: {error}") from error
+        raise InputError(f"{name} is not YAML that can be read: {error}") from None
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -424,69 +452,102 @@ def _unique_keys(yaml: Any) -> Any:
     return Loader
 
 
-SECTIONS = {
-    "guard": ("aliases", "stages", "models", "artifact_roots"),
-    "limits": (
-        *("e0_high", "inflation", "tipping_cluster_error", "tipping_split_rate"),
-        *("champion", "champion_alias"),
-    ),
-    "audit": ("min_clusters", "min_repeated_clusters", "refuse_findings"),
-    "evidence": (
-        *("signed", "trusted_keys", "max_age_days", "p0_sources", "refits"),
-        *("preregistered", "max_audits"),
-    ),
-}
-
-
 def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder: Path) -> Policy:
-    problems: list[str] = []
-    allowed = ("version", *SECTIONS, "pins", "inconclusive")
-    problems += _unknown("", given, allowed)
-    if given.get("version", 1) != 1 or isinstance(given.get("version"), bool):
-        problems.append(
-            f"version: {given['version']!r} is not known; this package reads version 1."
+    values = {**basis, **given}
+    for section in SECTIONS:
+        if isinstance(values[section], dict):
+            values[section] = {**basis[section], **values[section]}
+    try:
+        file = _File.model_validate(values, context=_Reading(folder=folder, patterns=[]))
+    except ValidationError as error:
+        problems = _problems(error, values)
+    else:
+        read: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for section in SECTIONS
+            for key, value in getattr(file, section)
+        }
+        pins = [
+            Pin(models=models, **{key: tuple(names) for key, names in terms if names})
+            for models, terms in file.pins.items()
+        ]
+        return Policy(
+            pins=tuple(pins),
+            inconclusive=file.inconclusive,
+            **read,
         )
-    values: dict[str, Any] = {"inconclusive": given.get("inconclusive", basis["inconclusive"])}
-    for section, keys in SECTIONS.items():
-        own = given.get(section, {})
-        if not isinstance(own, Mapping):
-            problems.append(f"{section}: {own!r} must be a mapping of {', '.join(keys)}.")
-            own = {}
-        problems += _unknown(f"{section}.", own, keys)
-        values |= {key: own.get(key, basis[section][key]) for key in keys}
-    pins, wrong_pins = read_pins(given.get("pins", basis["pins"]))
-    checked = {key: CHECKS[key](value, folder) for key, value in values.items()}
-    places = {key: f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys}
-    problems += [
-        f"{places.get(key, key)}: {values[key]!r} {result.text}"
-        for key, result in checked.items()
-        if isinstance(result, Problem)
-    ]
-    problems += wrong_pins
-    problems += [
-        f"limits.{key}: {values[key]!r} needs limits.e0_high, the loss to reach."
-        for key in ("tipping_cluster_error", "tipping_split_rate")
-        if values[key] is not None and values["e0_high"] is None
-    ]
-    if problems:
-        raise InputError.from_problems(name, problems)
-    checked["pins"] = pins
-    policy = Policy(**{field.name: checked[field.name] for field in fields(Policy)})
-    if policy.champion is not None and not policy.guards_alias(policy.champion_alias):
-        raise InputError(
-            f"{name}: limits.champion compares with the alias {policy.champion_alias!r}, which anybody may "
-            "move as long as guard.aliases does not name it; add it there."
-        )
-    return policy
+    raise InputError.from_problems(name, problems)
 
 
-def _unknown(prefix: str, given: Mapping[Any, Any], allowed: Sequence[str]) -> list[str]:
-    return [
-        f"{prefix}{key}: unknown key; {prefix.rstrip('.') or 'a policy'} has {', '.join(allowed)}."
-        + closest(str(key), allowed)
-        for key in given
-        if key not in allowed
-    ]
+# --- What is wrong with a file, in words
+
+
+def _problems(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
+    found: dict[tuple[str, bool], str] = {}
+    for wrong in error.errors(include_url=False):
+        loc = wrong["loc"]
+        unknown = wrong["type"] in ("extra_forbidden", "invalid_key")
+        pattern = loc[0] == "pins" and loc[2:] == ("[key]",) and not unknown
+        # what is beneath a key is an item of its list, or one kind of value that it may have
+        path = loc[: 2 if loc[0] in SECTIONS or pattern else 3 if loc[0] == "pins" else 1]
+        place = ".".join(map(str, path))
+        if unknown:
+            text = _unknown_key(path)
+        elif pattern:
+            text = _message(wrong, "a pattern of registered models, in quotes", "")
+        else:
+            text = _wrong_value(wrong, path, values)
+        found.setdefault((place, pattern), f"{place}: {text}")
+    return list(found.values())
+
+
+def _parent(path: Sequence[int | str]) -> tuple[str, type[_Section]]:
+    """Return what has the last key of a path."""
+    if len(path) == 1:
+        return "a policy", _File
+    return ("a pin", _PinTerms) if path[0] == "pins" else (str(path[0]), _MODELS[str(path[0])])
+
+
+def _unknown_key(path: Sequence[int | str]) -> str:
+    owner, model = _parent(path)
+    keys = tuple(model.model_fields)
+    return f"unknown key; {owner} has {', '.join(keys)}.{closest(str(path[-1]), keys)}"
+
+
+def _wrong_value(wrong: Any, path: Sequence[int | str], values: Any) -> str:
+    for part in path:
+        # a key that is no text is in the path as a text
+        values = values.get(part, wrong["input"]) if isinstance(values, Mapping) else wrong["input"]
+    if path[0] == "pins" and len(path) == 2:
+        terms = f"a mapping of {', '.join(PINNED)}; {{}} pins nothing"
+        return _message(wrong, terms, _shown(values))
+    field = _parent(path)[1].model_fields[str(path[-1])]
+    return _message(wrong, field.description or "", _shown(values) if field.repr else "")
+
+
+def _message(wrong: Any, allowed: str, shown: str) -> str:
+    if wrong["type"] == "value_error":
+        return f"{shown} {wrong['ctx']['error']}".lstrip()
+    hint = ""
+    with suppress(ValueError):
+        if wrong["type"] == "float_type" and isinstance(wrong["input"], str):
+            hint = f" YAML reads this as a text; write {float(wrong['input'])!r}."
+    return f"{shown} must be {allowed}.{hint}".lstrip()
+
+
+_short = reprlib.Repr()
+_short.maxlevel = 3
+_short.maxstring = _short.maxother = 80
+
+
+def _shown(value: Any) -> str:
+    """Return a value as YAML has it, shortened: nested aliases can make a small file endless."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    try:
+        return shorten(_short.repr(value), LONGEST_LINE)
+    except ValueError:  # a number of more digits than Python writes
+        return "the number"
 
 
 # --- A policy in words: what it guards, and what it demands

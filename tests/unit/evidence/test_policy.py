@@ -1,7 +1,9 @@
 """Policies: everything that is wrong with one is said at once, and nothing is guessed."""
 
 import re
+import traceback
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from evidence_examples import policy
@@ -104,11 +106,11 @@ def test_all_errors_are_named_at_once(write):
         )
     text = str(caught.value)
     for told in (
-        "version: 2 is not known",
+        "version: 2 must be 1, the version that this package reads",
         "guard.alias: unknown key",
         "Did you mean 'aliases'?",
         "limits.e0_high: 'high' must be a number, constant or null",
-        "limits.inflation: True must be a number",
+        "limits.inflation: true must be a number",
         "evidence.signed: 'yes' must be true or false",
         "evidence.max_audits: 0 must be a whole number from 1",
         "inconclusive: 'maybe' must be refuse or allow",
@@ -213,14 +215,15 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
 @pytest.mark.parametrize(
     ("pins", "told"),
     [
-        ("clinic: null", "pins.clinic: None must be a mapping of target, cluster, loss, data; {}"),
+        ("clinic: null", "pins.clinic: null must be a mapping of target, cluster, loss, data; {}"),
         ("clinic: {targt: y}", "pins.clinic.targt: unknown key"),
         ("clinic: {targt: y}", "Did you mean 'target'?"),
-        ("clinic: {target: null}", "pins.clinic.target: None must be a text or a list of texts"),
+        ("clinic: {target: null}", "pins.clinic.target: null must be a text or a list of texts"),
         ("clinic: {cluster: []}", "pins.clinic.cluster: [] must be"),
         ("clinic: {loss: [1]}", "pins.clinic.loss: [1] must be"),
         ("clinic: {data: train}", "pins.clinic.data: 'train' must be training, or the 36"),
         ("7: {}", "must be a pattern of registered models"),
+        ("1.5: {target: 2}", "pins.1.5: must be a pattern of registered models"),
         ("'*': {}, clinic: {target: y}", "'*', which stands before it, matches all of its models"),
         ("'Cl*': {}, 'clinic*': {target: y}", "put the narrower pattern first"),
     ],
@@ -323,6 +326,89 @@ def test_the_champion_to_compare_with_must_be_guarded(tmp_path):
         load_policy(path)
     path.write_text("{guard: {aliases: [Champ*]}, limits: {champion: better}}")
     assert load_policy(path).champion == "better"
+
+
+#: Signed evidence is bound to the hash of a policy: these were stored by version 1 of the format.
+STORED = {
+    "": "20dd6f490b642dc9aaf4d9c25e482503933ba25f644ea82660fa95303f5f4848",
+    """
+    guard: {aliases: [best, "prod-*"], stages: [], models: ["risk-*", Chámpion],
+            artifact_roots: ["s3://bucket/models"]}
+    pins: {"risk-*": {target: y, cluster: [id, name], loss: log,
+                      data: [training, 0123456789abcdef0123456789abcdef0123]}, "*": {}}
+    limits: {e0_high: 1, inflation: 0.05, tipping_cluster_error: 0, tipping_split_rate: 0.2,
+             champion: not_worse, champion_alias: best}
+    audit: {min_clusters: 20, min_repeated_clusters: null, refuse_findings: [B311]}
+    evidence: {signed: false, trusted_keys: ["ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="],
+               max_age_days: 7, p0_sources: [resolved_rows, p0], refits: [clone],
+               preregistered: true, max_audits: 2}
+    inconclusive: allow
+    """: "1551210fd71db5d4b31d397f2dcd8744385aaab402303def7105cbb9a164ff5f",
+    """
+    version: 1
+    limits:
+      e0_high: null
+      inflation: 1.0e-3
+    evidence: {signed: true, max_age_days: null, p0_sources: null}
+    audit: {refuse_findings: [], min_clusters: 1}
+    """: "7023d8aa6fa9f68fe684001a03713be64d082cd9d52095f49001dd7d678626ef",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"), STORED.items(), ids=["default", "all keys", "some keys"]
+)
+def test_the_hash_of_a_policy_is_that_of_earlier_versions(write, text, stored):
+    found = load_policy(write(text))
+    assert found.hash == stored
+    assert Policy.from_dict(found.to_dict()).hash == stored
+
+
+def test_a_key_in_the_wrong_place_is_not_repeated(write):
+    for text in (
+        "evidence: {trusted_keys: c2VjcmV0}",
+        "evidence: {trusted_keys: ['ed25519:c2VjcmV0', 7]}",
+        "evidence: [c2VjcmV0]",
+        "evidence: {private_key: c2VjcmV0}",
+        "evidence: {trusted_keys: ['c2VjcmV0]}",
+    ):
+        with pytest.raises(InputError) as caught:
+            load_policy(write(text))
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "c2VjcmV0" not in shown
+
+
+def test_errors_of_pins_and_across_sections_are_named_with_the_others(write):
+    with pytest.raises(InputError) as caught:
+        load_policy(
+            write("""
+            guard: {aliases: [production], models: !!set {a, b}}
+            pins: {"*": {}, 7: null, clinic: {data: x, loss: []}}
+            limits: {e0_high: null, tipping_split_rate: 0.1, champion: better}
+            audit: {refuse_findings: [B311, B3443], min_clusters: "10"}
+            """)
+        )
+    text = str(caught.value)
+    for place in (
+        "guard.models:",
+        "pins.7: must be a pattern of registered models",
+        "pins.7: null must be a mapping",
+        "pins.clinic: '*', which stands before it",
+        "pins.clinic.data: 'x' must be",
+        "pins.clinic.loss: [] must be",
+        "limits.tipping_split_rate: 0.1 needs",
+        "audit.refuse_findings: ['B311', 'B3443'] has 'B3443'",
+        "audit.min_clusters: '10' must be",
+    ):
+        assert place in text
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, "*z"])
+def test_a_value_that_cannot_be_written_out_is_refused_all_the_same(write, value):
+    nested = "".join(f"  - &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghijz"))
+    text = f"x:\n  - &a [1]\n{nested}guard: {{aliases: {value}}}"
+    with pytest.raises(InputError, match=r"guard\.aliases: .{1,500} must be a list of patterns"):
+        load_policy(write(text))
 
 
 def test_a_number_that_yaml_takes_for_a_text_is_named(tmp_path):

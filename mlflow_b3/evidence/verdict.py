@@ -94,7 +94,7 @@ def _judge(
             f"CV_c by the engine {cvc.engine!r} is an approximation that may miss part of the bias"
         )
         return Reason(check=check, outcome=INCONCLUSIVE, text=text)
-    return _judge_interval(check, cvc.interval, limit, words)
+    return _judge_interval(check, "CV_c", cvc.interval, limit, words)
 
 
 def _withheld(cvc: CvcReport) -> str:
@@ -104,20 +104,24 @@ def _withheld(cvc: CvcReport) -> str:
     )
 
 
-def _judge_interval(check: str, interval: tuple[float, float], limit: float, words: str) -> Reason:
+def _judge_interval(
+    check: str, name: str, interval: tuple[float, float | None], limit: float, words: str
+) -> Reason:
+    """Hold an interval, whose ends are numbers, against a limit."""
     low, high = interval
-    if high < low:
-        text = f"the interval of CV_c ends at {number(high)}, before it begins at {number(low)}"
+    if high is not None and high < low:
+        text = f"the interval of {name} ends at {number(high)}, before it begins at {number(low)}"
         return Reason(check=check, outcome=FAIL, text=text)
     if low > limit:
-        text = f"CV_c is at least {number(low)}, which is above the limit, {words}"
+        text = f"{name} is at least {number(low)}, which is above the limit, {words}"
         return Reason(check=check, outcome=FAIL, text=text)
+    if high is None:
+        text = f"{name} has no known upper end; the limit is {words}"
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
     if high > limit:
-        text = (
-            f"CV_c is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
-        )
+        text = f"{name} is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
         return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
-    text = f"CV_c is at most {number(high)}; the limit is {words}"
+    text = f"{name} is at most {number(high)}; the limit is {words}"
     return Reason(check=check, outcome=PASS, text=text)
 
 
@@ -461,22 +465,7 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
     if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
         text = "e0 or an end of its interval is no number"
         return Reason(check=check, outcome=FAIL, text=text)
-    if high is not None and high < low:
-        text = f"the interval of e0 ends at {number(high)}, before it begins at {number(low)}"
-        return Reason(check=check, outcome=FAIL, text=text)
-    if low > limit:
-        text = f"e0 is at least {number(low)}, which is above the limit, {words}"
-        return Reason(check=check, outcome=FAIL, text=text)
-    if high is None:
-        text = f"e0 has no known upper end; the limit is {words}"
-        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
-    if high > limit:
-        text = (
-            f"e0 is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
-        )
-        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
-    text = f"e0 is at most {number(high)}; the limit is {words}"
-    return Reason(check=check, outcome=PASS, text=text)
+    return _judge_interval(check, "e0", report.e0_interval, limit, words)
 
 
 def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:

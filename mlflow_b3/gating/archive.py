@@ -1,16 +1,14 @@
-"""Finds the evidence of a registered version in MLflow, and checks it against what is there now."""
+"""Finds the audits of a registered version in MLflow, and the one that a gate relies on."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Self
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError
-from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import (
     ENVELOPE,
     FILE,
@@ -22,20 +20,29 @@ from mlflow_b3.evidence.document import (
     open_token,
 )
 from mlflow_b3.evidence.verdict import SKEW
+from mlflow_b3.gating.checks import (
+    CONFIRMED,
+    RELIED_ON,
+    Record,
+    attested,
+    changed_model,
+    issued,
+    measured,
+    model_files,
+    require,
+    require_active,
+)
 from mlflow_b3.refit.loading import (
     ModelSource,
     Opener,
     digest_model,
-    digest_of,
     open_location,
     read_artifact,
     resolve_source,
 )
 from mlflow_b3.tracking.audits import NO_EVIDENCE, audits_among, runs_of
-from mlflow_b3.tracking.showing import VERDICT
-from mlflow_b3.tracking.writing import DATASET_DIGEST, FOLDER, curves_of
+from mlflow_b3.tracking.writing import FOLDER
 
-LARGEST_REPORT = 50_000_000
 #: Audits of one model beyond these are counted, but not looked at.
 MOST_AUDITS = 50
 
@@ -61,6 +68,25 @@ class Archive:
     def read(self, run: Any, name: str, largest: int) -> bytes:
         """Return one of the files that an audit has left in its run."""
         return read_artifact(run.info.artifact_uri, f"{FOLDER}/{name}", largest, self.opener)
+
+    def at_once(self) -> "Archive":
+        """Return an archive for one decision, which reads a model's files once."""
+        return _OnceRead(client=self.client, opener=self.opener)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnceRead(Archive):
+    _digests: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def digest(self, source: ModelSource) -> dict[str, str]:
+        """Return the digests of a model's files as they were at the first question."""
+        if source.location not in self._digests:
+            self._digests[source.location] = super().digest(source)
+        return self._digests[source.location]
+
+    def at_once(self) -> Self:
+        """Return the archive itself."""
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +135,8 @@ def find_audit_of(
     EvidenceError
         Whatever keeps the evidence from being relied on, in words.
     """
-    client = archive.client
-    source = resolve_source(client, _uri(version))
+    archive, client = archive.at_once(), archive.client
+    source = resolve_source(client, f"models:/{version.name}/{version.version}")
     runs = runs_of(client, source.model_id or source.source)
     tried = audits_among(runs)
     counted = signed_audits(archive, runs, trusted)
@@ -120,34 +146,37 @@ def find_audit_of(
         for run in unsigned[:MOST_AUDITS]:
             with _named(run):
                 counted[run.info.run_id] = open_evidence(archive, run, (), trusted)
-    present = cache(lambda: archive.digest(source))
-    confirmed: list[SignedEvidence] = []
-    other_files = None
+    confirmed: list[tuple[SignedEvidence, Record]] = []
+    others: list[Record] = []
     for run_id, opened in counted.items():
         with _named(run_id):
             run = find_run(client, run_id, deleted=True)  # deleting hides nothing
-            _check_record(run, opened.evidence, source)
-        changes = list(changed_files(opened.evidence.model_files, present()))
-        if changes:  # of files that the model had then, which says nothing about those of today
-            other_files = EvidenceError(
-                f"the model is not the one that was audited: {'; '.join(changes[:5])}"
-            )
+            record = Record(archive=archive, run=run, source=source, evidence=opened.evidence)
+            require(record, CONFIRMED)
+        if changed_model(record):  # it is of files that the model had then, and not of today's
+            others.append(record)
         else:
-            confirmed.append(opened)
+            confirmed.append((opened, record))
     if not confirmed:
-        raise other_files or EvidenceError("there is no audit of it")
-    newest = max(confirmed, key=lambda found: (measured(found.evidence), issued(found.evidence)))
-    check_version_tags(version, newest.evidence, known=set(counted) if only_signed else None)
-    run = find_run(client, newest.evidence.audit_run_id)
-    report = read_report(archive, run, newest.evidence)
-    _refuse_changes(run, changed_curves(run, report))
+        for record in others[-1:]:
+            require(record, [model_files])
+        raise EvidenceError("there is no audit of it")
+    newest, record = max(confirmed, key=_time_of)
+    known = set(counted) if only_signed else None
+    record = replace(record, version=version, counted=known)
+    require(record, RELIED_ON)
     return Audit(
         evidence=newest.evidence,
         signed_by=newest.signed_by,
-        report=report,
+        report=record.report,
         tried=len(counted) if only_signed else len(tried),
         unsigned=len({run.info.run_id for run in tried} - set(counted)) if only_signed else 0,
     )
+
+
+def _time_of(found: tuple[SignedEvidence, Record]) -> tuple[datetime, datetime]:
+    evidence = found[0].evidence
+    return measured(evidence), issued(evidence)
 
 
 @contextmanager
@@ -245,26 +274,9 @@ def confirm_audit(
     run = find_run(archive.client, audit_run_id)
     runs = runs_of(archive.client, source.model_id or source.source)
     opened = open_evidence(archive, run, runs, trusted)
-    _check_record(run, opened.evidence, source)
-    # the model's files, which may be large, come last: who has no evidence cannot make a server read
-    changes = list(changed_files(opened.evidence.model_files, archive.digest(source)))
-    if changes:
-        raise EvidenceError(f"the model is not the one that was audited: {'; '.join(changes[:5])}")
+    record = Record(archive=archive, run=run, source=source, evidence=opened.evidence)
+    require(record, (*CONFIRMED, model_files))
     return opened
-
-
-def _check_record(run: Any, evidence: Evidence, source: ModelSource) -> None:
-    """Refuse evidence that is not of this model, or that the audit's run contradicts."""
-    check_subject(run, evidence, source)
-    table = [] if names_table(run, evidence) else ["the digest of the audited table"]
-    tags = changed_tags(run.data.tags, evidence)
-    _refuse_changes(run, [*changed_metrics(run, evidence), *tags, *table])
-    measured(evidence)
-    issued(evidence)
-
-
-def _uri(version: Any) -> str:
-    return f"models:/{version.name}/{version.version}"
 
 
 def _claims_evidence(run: Any) -> bool:
@@ -299,146 +311,6 @@ def find_run(client: Any, run_id: str, *, deleted: bool = False) -> Any:
         run = client.get_run(run_id)
     except MlflowException as error:
         raise EvidenceError(f"the run {run_id!r} was not found") from error
-    if run.info.lifecycle_stage != "active" and not deleted:
-        raise EvidenceError(f"the audit's run {run_id} is deleted")
+    if not deleted:
+        require_active(run)
     return run
-
-
-def check_subject(run: Any, evidence: Evidence, source: ModelSource) -> None:
-    """Refuse evidence that is that of another run or of another model."""
-    if evidence.audit_run_id != run.info.run_id:
-        raise EvidenceError(
-            f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
-        )
-    # without a LoggedModel equal files are the same model, whichever way they are named
-    if evidence.model_id != source.model_id:
-        raise EvidenceError(
-            f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
-        )
-    if evidence.model_digest != digest_of(evidence.model_files):
-        raise EvidenceError(
-            "the digests of the model's files in the evidence contradict each other"
-        )
-
-
-def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
-    """Yield what has become of a model's files since they were audited."""
-    for path in sorted(audited.keys() | present.keys()):
-        if path not in present:
-            yield f"{path!r} is gone"
-        elif path not in audited:
-            yield f"{path!r} was added"
-        elif audited[path] != present[path]:
-            yield f"{path!r} was changed"
-
-
-def changed_metrics(run: Any, evidence: Evidence) -> Iterator[str]:
-    """Yield the metrics of an audit's run that are not its results."""
-    shown = {name: value for name, value in run.data.metrics.items() if name.startswith("b3/")}
-    for name in sorted(shown.keys() | evidence.results.keys()):
-        if shown.get(name) != evidence.results.get(name):
-            yield name
-
-
-def changed_curves(run: Any, report: AuditReport) -> Iterator[str]:
-    """Yield the curves of an audit's run that end elsewhere than those of the report."""
-    for name, points in curves_of(report).items():
-        if points and run.data.metrics.get(name) != max(points)[1]:
-            yield name
-
-
-def changed_tags(tags: Mapping[str, str], evidence: Evidence) -> Iterator[str]:
-    """Yield the tags that say something else than the evidence; not all places have all of them."""
-    for name, value in evidence.tags.items():
-        if tags.get(name, value) != value:
-            yield name
-
-
-def names_table(run: Any, evidence: Evidence) -> bool:
-    """Whether the audited table, and no other, is the input of an audit's run."""
-    digests = {entry.dataset.digest for entry in run.inputs.dataset_inputs}
-    return digests == {evidence.data_digest[:DATASET_DIGEST]}
-
-
-def _refuse_changes(run: Any, changed: Iterable[str]) -> None:
-    names = list(changed)
-    if names:
-        raise EvidenceError(
-            f"the audit's run {run.info.run_id} was changed after it was written: {', '.join(names)}"
-        )
-
-
-def check_version_tags(
-    version: Any, evidence: Evidence, known: Collection[str] | None = None
-) -> None:
-    """Refuse a version whose tags say something else than the evidence.
-
-    Parameters
-    ----------
-    version : ModelVersion
-    evidence : Evidence
-        That of the newest audit.
-    known : collection of str, optional
-        Runs of the audits that count. Tags of another one are not about any that does.
-    """
-    tags = version.tags
-    named = tags.get("b3.audit_run_id")
-    if named is not None and known is not None and named not in known:
-        return
-    if named not in (None, evidence.audit_run_id):
-        raise EvidenceError(
-            f"the version's tags are those of the audit of run {named}, but there is a later one, of "
-            f"run {evidence.audit_run_id}"
-        )
-    wrong = [
-        name
-        for name, value in tags.items()
-        if name.startswith("b3.") and name != VERDICT and evidence.tags.get(name) != value
-    ]
-    if wrong:
-        raise EvidenceError(
-            f"tags of the version are not what the audit has found: {', '.join(sorted(wrong))}"
-        )
-
-
-def read_report(archive: Archive, run: Any, evidence: Evidence) -> AuditReport:
-    """Return the report of an audit from its files, which must be as it wrote them."""
-    content = _confirmed_file(archive, run, evidence, "audit.json")
-    try:
-        report = AuditReport.from_json(content.decode("utf-8"))
-        if "influence.csv" in evidence.files:
-            table = _confirmed_file(archive, run, evidence, "influence.csv").decode("utf-8")
-            report = replace(report, influence=Influence.from_csv(table))
-    except (ValueError, TypeError, KeyError) as error:
-        raise EvidenceError(f"the audit's files cannot be read: {error}") from error
-    return report
-
-
-def _confirmed_file(archive: Archive, run: Any, evidence: Evidence, name: str) -> bytes:
-    content = archive.read(run, name, LARGEST_REPORT)
-    if digest(content) != evidence.files.get(name):
-        raise EvidenceError(f"the audit's file {name!r} was changed after it was written")
-    return content
-
-
-def issued(evidence: Evidence) -> datetime:
-    """Return when the evidence was written."""
-    return _time(evidence.issued_at)
-
-
-def measured(evidence: Evidence) -> datetime:
-    """Return when the audit's last refit ended."""
-    return _time(evidence.measured_at)
-
-
-def attested(opened: SignedEvidence) -> datetime:
-    """Return when evidence was signed."""
-    return _time(opened.evidence.attested_at or opened.evidence.issued_at)
-
-
-def _time(text: str) -> datetime:
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise EvidenceError(f"the time of the audit, {text!r}, cannot be read") from error
-    return when if when.tzinfo else when.replace(tzinfo=UTC)

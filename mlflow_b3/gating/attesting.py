@@ -7,9 +7,9 @@ again, draws every conclusion anew from the measured losses, and signs what it h
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,18 +41,19 @@ from mlflow_b3.evidence.document import (
 )
 from mlflow_b3.evidence.policy import Policy
 from mlflow_b3.evidence.verdict import FAIL, SKEW, Reason
-from mlflow_b3.gating.archive import (
-    LARGEST_REPORT,
-    Archive,
-    audits_with_evidence,
+from mlflow_b3.gating.archive import Archive, audits_with_evidence, find_run, signed_audits
+from mlflow_b3.gating.checks import (
+    WRITTEN,
+    Check,
+    Record,
     changed_curves,
-    find_run,
+    check,
+    failed,
     measured,
-    signed_audits,
+    require_digest,
 )
-from mlflow_b3.gating.gate import policy_in_force, ran, record_checks
+from mlflow_b3.gating.gate import policy_in_force
 from mlflow_b3.refit.loading import (
-    ModelSource,
     digest_like_training,
     resolve_source,
     training_table,
@@ -210,25 +211,39 @@ def attest(
     except (MlflowException, EvidenceError) as error:
         raise TrackingError(f"model={model!r}: {error}") from error
     now = datetime.now(UTC)
-    inspection = _Inspection(archive, run, source, data, now)
-    checks = inspection.checks(subject, trusted)
-    attested = all(check.outcome != FAIL for check in checks)
+    try:
+        evidence = _recorded(archive, run)
+    except Exception as error:
+        checks: tuple[Reason, ...] = (failed("evidence", error),)
+    else:
+        record = _Attested(
+            archive=archive,
+            run=run,
+            source=source,
+            evidence=evidence,
+            data=data,
+            subject=subject,
+            trusted=trusted,
+            now=now,
+        )
+        checks = _examine(record)
+    attested = all(reason.outcome != FAIL for reason in checks)
     written = None
     if attested:
         with tracking_errors("the signed evidence"):
             earlier = signed_audits(archive, runs, trusted)
             signed = replace(
-                inspection.evidence,
+                record.evidence,
                 attested_at=now.isoformat(timespec="milliseconds"),
-                attested_checks=tuple(f"{check.check}: {check.text}" for check in checks),
+                attested_checks=tuple(f"{reason.check}: {reason.text}" for reason in checks),
                 earlier_audits=tuple(sorted(set(earlier) - {run.info.run_id})),
-                preregistration=inspection.preregistration,
+                preregistration=record.preregistration,
             )
             written = write_attestation(archive.client, signed, subject, run, key)
         courtesy(
             "the registered version",
             lambda: show_on_versions(
-                archive.client, inspection.report, run.info.run_id, dict(signed.tags)
+                archive.client, record.report, run.info.run_id, dict(signed.tags)
             ),
         )
     return Attestation(
@@ -275,242 +290,243 @@ def write_attestation(
     return child
 
 
-class _Inspection:
-    """Looks at everything that a signature will vouch for.
+# --- What a signature vouches for, beside the checks that all share
 
-    Parameters
+
+@dataclass(frozen=True, kw_only=True)
+class _Attested(Record):
+    """An audit that is to be signed.
+
+    Attributes
     ----------
-    archive : Archive
-    run : Run
-        That of the audit.
-    source : ModelSource
-        The model, as it is now.
-    data : DataFrame, path or None
+    subject : str
+        What the runs of the model call it.
+    trusted : tuple of str
+        Public keys whose commitments count.
     now : datetime
     """
 
-    def __init__(
-        self, archive: Archive, run: Any, source: ModelSource, data: Any, now: datetime
-    ) -> None:
-        self.archive, self.run, self.source, self.data, self.now = archive, run, source, data, now
-        self.preregistration: dict[str, Any] | None = None
-        self.training_digest: str | None = None
-        self.evidence: Evidence
-        self.report: AuditReport
-        self.table: AuditData
+    subject: str
+    trusted: tuple[str, ...]
+    now: datetime
 
-    def checks(self, subject: str, trusted: tuple[str, ...]) -> tuple[Reason, ...]:
-        """Return what was checked; the first failure of a stage ends it, as the next rests on it."""
-        stages: list[Callable[[], Iterator[Reason]]] = [
-            self._record,
-            self._files,
-            self._table,
-            self._conclusions,
-            lambda: self._terms(subject, trusted),
-        ]
-        found: list[Reason] = []
-        for stage in stages:
-            found += stage()
-            if any(reason.outcome == FAIL for reason in found):
-                break
-        return tuple(found)
+    @cached_property
+    def report(self) -> AuditReport:
+        """The report of the audit, with what grows with the rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in self.evidence.files:
+                if name.endswith((".json", ".csv")):
+                    (Path(folder) / name).write_bytes(self.read(name))
+            return load_report(folder)
 
-    def _record(self) -> Iterator[Reason]:
-        def read() -> str:
-            opened = open_sealed(self.archive.read(self.run, FILE, LARGEST), ())
-            if opened.evidence.format != FORMAT:
-                raise EvidenceError("it was recorded by an earlier version; audit the model again")
-            self.evidence = opened.evidence
-            return "it can be read"
-
-        reason = ran("evidence", read)
-        if reason.outcome == FAIL:
-            yield reason
-            return
-        yield from record_checks(self.archive, self.run, self.source, self.evidence)
-        yield ran("measured_at", self._time)
-
-    def _time(self) -> str:
-        if measured(self.evidence) > self.now + SKEW:
-            raise EvidenceError(
-                f"the audit claims to have been measured in the future, at {self.evidence.measured_at}"
-            )
-        return f"the audit's last refit ended at {self.evidence.measured_at}"
-
-    def _files(self) -> Iterator[Reason]:
-        """Read the report from the audit's files, which are those that it wrote."""
-
-        def read() -> str:
-            with tempfile.TemporaryDirectory() as folder:
-                for name in self.evidence.files:
-                    if name.endswith((".json", ".csv")):
-                        path = Path(folder) / name
-                        path.write_bytes(self.archive.read(self.run, name, LARGEST_REPORT))
-                self.report = load_report(folder)
-            self._refuse_other_numbers()
-            return "what is recorded in MLflow is what the audit's files say"
-
-        yield ran("report", read)
-
-    def _refuse_other_numbers(self) -> None:
-        report, evidence = self.report, self.evidence
-        settings = report.settings
-        wrong = [
-            name
-            for name, same in (
-                ("results", dict(metrics_of(report)) == evidence.results),
-                ("settings", parameters_of(report) == evidence.settings),
-                ("data_digest", settings.data_digest == evidence.data_digest),
-                ("rows_digest", settings.rows_digest == evidence.rows_digest),
-                ("folds_digest", settings.folds_digest == evidence.folds_digest),
-                ("model_digest", settings.model_digest == evidence.model_digest),
-                ("measured_at", settings.measured_at == evidence.measured_at),
-                ("partial", not report.partial),
-                ("curves", not list(changed_curves(self.run, report))),
-            )
-            if not same
-        ]
-        if wrong:
-            raise EvidenceError(f"the audit's files contradict its evidence: {', '.join(wrong)}")
-
-    def _table(self) -> Iterator[Reason]:
-        yield ran("data", self._read_table)
-        if hasattr(self, "table"):
-            yield ran("table_facts", self._compare_facts)
-            yield ran("folds", self._compare_folds)
-
-    def _read_table(self) -> str:
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The table that was given, or that the audit has read."""
         settings = self.report.settings
         data = settings.data_source if self.data is None else self.data
-        if data is None or (isinstance(data, (str, PathLike)) and not Path(data).exists()):
+        if data is None:
+            raise EvidenceError(
+                "the audited table was in memory; save it, and give it: --data FILE, or data= in Python"
+            )
+        if isinstance(data, (str, PathLike)) and not Path(data).exists():
             raise EvidenceError(
                 f"the audited table, {data!r}, is not here; give it: --data FILE, or data= in Python"
-                if data is not None
-                else "the audited table was in memory; save it, and give it: --data FILE, or data= "
-                "in Python"
             )
-        frame = read_table(data, settings.texts)
-        self.training_digest = digest_like_training(frame, settings.run_id)
-        self.table = prepare(
-            frame,
+        return read_table(data, settings.texts)
+
+    @cached_property
+    def table(self) -> AuditData:
+        """The same as the audit has taken it."""
+        settings = self.report.settings
+        return prepare(
+            self.frame,
             target=settings.target,
             cluster=settings.cluster,
             task=settings.task,
             inputs=ModelInputs(columns=settings.features, anything=True),
             sample_weight=settings.sample_weight,
         )
-        if self.table.digest != settings.data_digest:
-            digest = self.table.digest
-            del self.table
-            raise EvidenceError(
-                f"the table has the digest {digest}, the audited one {settings.data_digest}; names, "
-                "types, values and order of rows and columns all count"
-            )
-        return f"the table is the one that was audited, {settings.data_digest}"
 
-    def _compare_facts(self) -> str:
-        """Hold what follows from the table alone against the report."""
-        settings, table = self.report.settings, self.table
-        wrong = [
-            name
-            for name, same in (
-                ("n_rows", table.n_rows == settings.n_rows),
-                ("n_clusters", table.n_clusters == settings.n_clusters),
-                ("n_repeated", table.n_repeated == settings.n_repeated),
-                ("training_digest", self.training_digest == settings.training_digest),
-                ("rows_digest", table.rows_digest == settings.rows_digest),
-                ("constant_loss", self._same_constant()),
-            )
-            if not same
-        ]
-        reported = {finding.code for finding in self.report.findings}
-        size = size_findings(training_table(settings.run_id).rows, table.n_rows)
-        hidden = sorted({finding.code for finding in (*table.findings, *size)} - reported)
-        wrong += [f"the finding {code} is missing" for code in hidden]
-        if wrong:
-            raise EvidenceError(f"the report contradicts the table: {', '.join(wrong)}")
-        return (
-            f"rows, clusters, the loss of the best constant and findings follow from the table "
-            f"({table.n_rows} rows, {table.n_clusters} clusters)"
+    @cached_property
+    def preregistration(self) -> dict[str, Any] | None:
+        """What was committed before the audit."""
+        return confirm_preregistration(
+            self.archive.client, self.run, self.subject, self.evidence.preregistration, self.trusted
         )
 
-    def _same_constant(self) -> bool:
-        settings = self.report.settings
-        known = CLASSIFICATION if settings.task == "classification" else REGRESSION
-        if settings.loss not in known:  # a function of the user's
-            return self.report.constant_loss is None
-        loss = resolve_loss(settings.loss, settings.task)
-        constant = constant_loss(loss, self.table.target, settings.task)
-        if not settings.threshold_given and not _alike(self.report.threshold, constant):
-            return False
-        return _alike(self.report.constant_loss, constant)
 
-    def _compare_folds(self) -> str:
-        splits, settings = self.report.splits, self.report.settings
-        if splits is None or digest_folds(splits) != settings.folds_digest:
-            raise EvidenceError("the recorded folds are not those of the report")
-        sizes = summarize_folds(splits, self.table)
-        shown = tuple(replace(fold, loss=None) for fold in self.report.folds)
-        if sizes != shown:
-            raise EvidenceError("the sizes of the folds are not those of the recorded rows")
-        return f"the {len(splits)} folds are those that were recorded"
+def _recorded(archive: Archive, run: Any) -> Evidence:
+    """Return the evidence as the audit has left it."""
+    opened = open_sealed(archive.read(run, FILE, LARGEST), ())
+    if opened.evidence.format != FORMAT:
+        raise EvidenceError("it was recorded by an earlier version; audit the model again")
+    return opened.evidence
 
-    def _conclusions(self) -> Iterator[Reason]:
-        yield ran("measurements", self._check_losses)
-        yield ran("conclusions", self._recompute)
 
-    def _check_losses(self) -> str:
-        """Refuse losses that no rows of these folds can have had."""
-        measured, splits = self.report.measurements, self.report.splits
-        settings = self.report.settings
-        if measured is None or splits is None:
-            raise EvidenceError("the measured losses were not recorded")
-        lengths = [len(losses) for losses in measured.row_losses]
-        if lengths != [len(fold.validation) for fold in splits]:
-            raise EvidenceError("there are not as many losses as validation rows")
-        losses = np.concatenate(measured.row_losses)
-        low = -math.inf if settings.loss_floor is None else settings.loss_floor
-        high = math.inf if settings.loss_bound is None else settings.loss_bound
-        if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
-            raise EvidenceError(f"there are losses that {settings.loss} cannot have")
-        weights = np.array(lengths) / sum(lengths)
-        means = np.array([values.mean() for values in measured.row_losses])
-        if not _alike(measured.loco, float(weights @ means)):
-            raise EvidenceError("the loss by the folds is not the mean of the recorded losses")
-        return f"{len(losses)} losses of validation rows, each one that {settings.loss} can have"
-
-    def _recompute(self) -> str:
-        again, report = recompute(self.report), self.report
-        wrong = [
-            name
-            for name, value in report.to_dict().items()
-            if name not in NOT_RECOMPUTED and not _alike(value, again.to_dict()[name])
-        ]
-        cvc = report.cvc
-        if (
-            cvc is not None
-            and cvc.cvc is not None
-            and not _alike(cvc.cvc, cvc.cv + (cvc.bias or 0))
-        ):
-            wrong.append("cvc")
-        if wrong:
-            raise EvidenceError(f"these do not follow from the measurements: {', '.join(wrong)}")
-        return (
-            "e0, its interval, all curves, tipping points and the test follow from the measurements"
+@check("measured_at")
+def measured_at(record: _Attested) -> str:
+    """Check that the audit was not measured in the future."""
+    if measured(record.evidence) > record.now + SKEW:
+        raise EvidenceError(
+            f"the audit claims to have been measured in the future, at {record.evidence.measured_at}"
         )
+    return f"the audit's last refit ended at {record.evidence.measured_at}"
 
-    def _terms(self, subject: str, trusted: tuple[str, ...]) -> Iterator[Reason]:
-        def confirm() -> str:
-            self.preregistration = confirm_preregistration(
-                self.archive.client, self.run, subject, self.evidence.preregistration, trusted
-            )
-            if self.preregistration is None:
-                return "nothing was committed before the audit"
-            when = self.preregistration["committed_at"]
-            same = "its" if self.preregistration["matched"] else "other"
-            return f"{same} settings were committed beforehand, at {when}"
 
-        yield ran("preregistered", confirm)
+@check("report")
+def report(record: _Attested) -> str:
+    """Check that the report is what the evidence and the audit's run say."""
+    report, evidence = record.report, record.evidence
+    settings = report.settings
+    wrong = [
+        name
+        for name, same in (
+            ("results", dict(metrics_of(report)) == evidence.results),
+            ("settings", parameters_of(report) == evidence.settings),
+            ("data_digest", settings.data_digest == evidence.data_digest),
+            ("rows_digest", settings.rows_digest == evidence.rows_digest),
+            ("folds_digest", settings.folds_digest == evidence.folds_digest),
+            ("model_digest", settings.model_digest == evidence.model_digest),
+            ("measured_at", settings.measured_at == evidence.measured_at),
+            ("partial", not report.partial),
+            ("curves", not list(changed_curves(record.run.data.metrics, report))),
+        )
+        if not same
+    ]
+    if wrong:
+        raise EvidenceError(f"the audit's files contradict its evidence: {', '.join(wrong)}")
+    return "what is recorded in MLflow is what the audit's files say"
+
+
+@check("data")
+def audited_table(record: _Attested) -> str:
+    """Check that the table is the one that was audited."""
+    audited = record.report.settings.data_digest
+    require_digest("the table", record.table.digest, audited)
+    return f"the table is the one that was audited, {audited}"
+
+
+@check("table_facts")
+def table_facts(record: _Attested) -> str:
+    """Check what follows from the table alone."""
+    settings, table = record.report.settings, record.table
+    training_digest = digest_like_training(record.frame, settings.run_id)
+    wrong = [
+        name
+        for name, same in (
+            ("n_rows", table.n_rows == settings.n_rows),
+            ("n_clusters", table.n_clusters == settings.n_clusters),
+            ("n_repeated", table.n_repeated == settings.n_repeated),
+            ("training_digest", training_digest == settings.training_digest),
+            ("rows_digest", table.rows_digest == settings.rows_digest),
+            ("constant_loss", _same_constant(record.report, table)),
+        )
+        if not same
+    ]
+    reported = {finding.code for finding in record.report.findings}
+    size = size_findings(training_table(settings.run_id).rows, table.n_rows)
+    hidden = sorted({finding.code for finding in (*table.findings, *size)} - reported)
+    wrong += [f"the finding {code} is missing" for code in hidden]
+    if wrong:
+        raise EvidenceError(f"the report contradicts the table: {', '.join(wrong)}")
+    return (
+        f"rows, clusters, the loss of the best constant and findings follow from the table "
+        f"({table.n_rows} rows, {table.n_clusters} clusters)"
+    )
+
+
+def _same_constant(report: AuditReport, table: AuditData) -> bool:
+    settings = report.settings
+    known = CLASSIFICATION if settings.task == "classification" else REGRESSION
+    if settings.loss not in known:  # a function of the user's
+        return report.constant_loss is None
+    loss = resolve_loss(settings.loss, settings.task)
+    constant = constant_loss(loss, table.target, settings.task)
+    if not settings.threshold_given and not _alike(report.threshold, constant):
+        return False
+    return _alike(report.constant_loss, constant)
+
+
+@check("folds")
+def folds(record: _Attested) -> str:
+    """Check that the recorded folds are those of the report."""
+    splits, settings = record.report.splits, record.report.settings
+    if splits is None or digest_folds(splits) != settings.folds_digest:
+        raise EvidenceError("the recorded folds are not those of the report")
+    sizes = summarize_folds(splits, record.table)
+    shown = tuple(replace(fold, loss=None) for fold in record.report.folds)
+    if sizes != shown:
+        raise EvidenceError("the sizes of the folds are not those of the recorded rows")
+    return f"the {len(splits)} folds are those that were recorded"
+
+
+@check("measurements")
+def measurements(record: _Attested) -> str:
+    """Check that rows of these folds can have had the recorded losses."""
+    found, splits = record.report.measurements, record.report.splits
+    settings = record.report.settings
+    if found is None or splits is None:
+        raise EvidenceError("the measured losses were not recorded")
+    lengths = [len(losses) for losses in found.row_losses]
+    if lengths != [len(fold.validation) for fold in splits]:
+        raise EvidenceError("there are not as many losses as validation rows")
+    losses = np.concatenate(found.row_losses)
+    low = -math.inf if settings.loss_floor is None else settings.loss_floor
+    high = math.inf if settings.loss_bound is None else settings.loss_bound
+    if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
+        raise EvidenceError(f"there are losses that {settings.loss} cannot have")
+    weights = np.array(lengths) / sum(lengths)
+    means = np.array([values.mean() for values in found.row_losses])
+    if not _alike(found.loco, float(weights @ means)):
+        raise EvidenceError("the loss by the folds is not the mean of the recorded losses")
+    return f"{len(losses)} losses of validation rows, each one that {settings.loss} can have"
+
+
+@check("conclusions")
+def conclusions(record: _Attested) -> str:
+    """Check that the conclusions follow from the measurements."""
+    again, report = recompute(record.report), record.report
+    wrong = [
+        name
+        for name, value in report.to_dict().items()
+        if name not in NOT_RECOMPUTED and not _alike(value, again.to_dict()[name])
+    ]
+    cvc = report.cvc
+    if cvc is not None and cvc.cvc is not None and not _alike(cvc.cvc, cvc.cv + (cvc.bias or 0)):
+        wrong.append("cvc")
+    if wrong:
+        raise EvidenceError(f"these do not follow from the measurements: {', '.join(wrong)}")
+    return "e0, its interval, all curves, tipping points and the test follow from the measurements"
+
+
+@check("preregistered")
+def preregistered(record: _Attested) -> str:
+    """Check what was committed before the audit."""
+    committed = record.preregistration
+    if committed is None:
+        return "nothing was committed before the audit"
+    same = "its" if committed["matched"] else "other"
+    return f"{same} settings were committed beforehand, at {committed['committed_at']}"
+
+
+#: In stages: after a failure the next one would rest on what does not hold.
+STAGES: tuple[tuple[Check[_Attested], ...], ...] = (
+    (*WRITTEN, measured_at),
+    (report,),
+    (audited_table,),
+    (table_facts, folds),
+    (measurements, conclusions),
+    (preregistered,),
+)
+
+
+def _examine(record: _Attested) -> tuple[Reason, ...]:
+    found: list[Reason] = []
+    for stage in STAGES:
+        found += [each(record) for each in stage]
+        if any(reason.outcome == FAIL for reason in found):
+            break
+    return tuple(found)
 
 
 def _alike(one: Any, other: Any) -> bool:

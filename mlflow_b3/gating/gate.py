@@ -6,21 +6,17 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from os import PathLike, environ
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.data.table import digest_table, read_table
-from mlflow_b3.errors import B3Error, EvidenceError, InputError, TrackingError
+from mlflow_b3.data.table import read_table
+from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.evidence.document import (
-    FILE,
-    LARGEST,
-    Evidence,
     SignedEvidence,
-    digest,
     trusted_keys,
 )
 from mlflow_b3.evidence.policy import TRAINING, Policy, folded, load_policy
@@ -39,22 +35,14 @@ from mlflow_b3.evidence.verdict import (
     judge_results,
 )
 from mlflow_b3.gating.archive import (
-    LARGEST_REPORT,
     Archive,
-    changed_files,
-    changed_metrics,
-    changed_tags,
-    check_subject,
-    check_version_tags,
     find_audit_of,
     find_run,
     named_audit,
-    names_table,
     open_evidence,
-    read_report,
 )
+from mlflow_b3.gating.checks import VERIFIED, Record, failed
 from mlflow_b3.refit.loading import (
-    ModelSource,
     registered_version,
     resolve_source,
     training_datasets,
@@ -177,7 +165,7 @@ def judge_version(
     if not policy.applies_to(name):
         text = f"the policy does not apply to the registered model {name!r}"
         reasons: tuple[Reason, ...] = (Reason(check="models", outcome=NOT_APPLICABLE, text=text),)
-        return _verdict(NOT_APPLICABLE, True, reasons, name, version, policy, None, when)
+        return make_verdict(NOT_APPLICABLE, True, reasons, name, version, policy, None, when)
     try:
         found = archive.client.get_model_version(name, version)
         trusted = trusted_keys(policy.trusted_keys)
@@ -203,10 +191,10 @@ def judge_version(
         text = f"the evidence could not be read: {type(error).__name__}: {error}"
         reasons = (Reason(check="evidence", outcome=FAIL, text=text),)
     outcome, allowed = conclude_reasons(reasons), is_allowed(policy, reasons)
-    return _verdict(outcome, allowed, reasons, name, version, policy, audit_run_id, when)
+    return make_verdict(outcome, allowed, reasons, name, version, policy, audit_run_id, when)
 
 
-def _verdict(
+def make_verdict(
     outcome: str,
     allowed: bool,
     reasons: tuple[Reason, ...],
@@ -216,6 +204,7 @@ def _verdict(
     audit_run_id: str | None,
     when: datetime,
 ) -> Verdict:
+    """Return a verdict with the policy that it was made by."""
     return Verdict(
         outcome=outcome,
         allowed=allowed,
@@ -717,9 +706,6 @@ ENDINGS = {".txt": "text", ".json": "json", ".md": "markdown", ".xml": "junit"}
 
 # --- `verify`: a version's evidence against what is there now, part by part
 
-#: How many of the things that were changed are named.
-MOST_NAMED = 5
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verification(Result):
@@ -766,19 +752,6 @@ class Verification(Result):
     def __str__(self) -> str:
         """Return what was checked and found, in plain words."""
         return verification_text(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OnceRead(Archive):
-    """An archive that fetches a model's files once, however often they are asked for."""
-
-    read_already: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def digest(self, source: ModelSource) -> dict[str, str]:
-        """Return the digests of a model's files as they were at the first question."""
-        if source.location not in self.read_already:
-            self.read_already[source.location] = super().digest(source)
-        return self.read_already[source.location]
 
 
 def verify(
@@ -837,7 +810,7 @@ def verify(
     rules = policy_in_force(policy)
     if data is not None:
         read_table(data)  # one that cannot be read is an error, not a finding
-    archive = _OnceRead(client=MlflowClient())
+    archive = Archive(client=MlflowClient()).at_once()
     when = now or datetime.now(UTC)
     try:
         found = registered_version(model)
@@ -849,7 +822,7 @@ def verify(
         version = archive.client.get_model_version(*found)
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
-    audit_run_id, checks = _check(archive, rules, version, data, when)
+    audit_run_id, checks = _check_version(archive, rules, version, data, when)
     return Verification(
         holds=all(check.outcome != FAIL for check in checks),
         checks=checks,
@@ -861,7 +834,7 @@ def verify(
     )
 
 
-def _check(
+def _check_version(
     archive: Archive, policy: Policy, version: Any, data: Any, now: datetime
 ) -> tuple[str | None, tuple[Reason, ...]]:
     """Return the run of the audit that was checked, and what was found."""
@@ -878,150 +851,25 @@ def _check(
     except InputError:
         raise  # a trusted key that cannot be read is the caller's
     except Exception as error:
-        return named, (_failed("evidence", error),)
-    evidence = opened.evidence
-    checks = (
-        *record_checks(archive, run, source, evidence),
-        ran("tags", lambda: _tags(archive, run, version, evidence)),
-        ran("data", lambda: _table(archive, run, evidence, data)),
+        return named, (failed("evidence", error),)
+    record = Record(
+        archive=archive,
+        run=run,
+        source=source,
+        evidence=opened.evidence,
+        version=version,
+        data=data,
     )
-    tried, unsigned = len(evidence.earlier_audits) + 1, 0
+    checks = tuple(check(record) for check in VERIFIED)
+    tried, unsigned = len(opened.evidence.earlier_audits) + 1, 0
     if all(check.outcome != FAIL for check in checks):
         # what a gate does, which looks at other audits too
         newest, tried, unsigned = _newest(archive, policy, version, trusted, opened)
         checks = (*checks, newest)
-    judged = judge_evidence(policy, evidence, opened.signed_by, tried, now, unsigned=unsigned)
+    judged = judge_evidence(
+        policy, opened.evidence, opened.signed_by, tried, now, unsigned=unsigned
+    )
     return named, (*checks, *judged)
-
-
-def record_checks(
-    archive: Archive, run: Any, source: ModelSource, evidence: Evidence
-) -> tuple[Reason, ...]:
-    """Compare the evidence of an audit with its run and with the model's files.
-
-    Parameters
-    ----------
-    archive : Archive
-    run : Run
-        The audit's own.
-    source : ModelSource
-        The model that the evidence should be of.
-    evidence : Evidence
-    """
-    return (
-        ran("evidence", lambda: _belongs(run, evidence, source)),
-        ran("model_files", lambda: _model_files(archive, source, evidence)),
-        ran("audit_files", lambda: _audit_files(archive, run, evidence)),
-        ran("metrics", lambda: _metrics(archive, run, evidence)),
-        ran("settings", lambda: _settings(run, evidence)),
-    )
-
-
-def ran(check: str, look: Callable[[], str]) -> Reason:
-    """Make a check; whatever goes wrong is a failure of it."""
-    try:
-        return Reason(check=check, outcome=PASS, text=look())
-    except Exception as error:
-        return _failed(check, error)
-
-
-def _failed(check: str, error: Exception) -> Reason:
-    known = isinstance(error, B3Error)
-    text = str(error) if known else f"it could not be read: {type(error).__name__}: {error}"
-    return Reason(check=check, outcome=FAIL, text=text)
-
-
-def _refuse(what: str, changes: Iterable[str]) -> None:
-    found = list(changes)
-    if found:
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise EvidenceError(f"{what}: {'; '.join(found[:MOST_NAMED])}{more}")
-
-
-def _belongs(run: Any, evidence: Evidence, source: ModelSource) -> str:
-    check_subject(run, evidence, source)
-    tool = evidence.packages.get("mlflow-b3", "of an unknown version")
-    return f"it is of this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
-
-
-def _model_files(archive: Archive, source: ModelSource, evidence: Evidence) -> str:
-    present = archive.digest(source)
-    _refuse(
-        "the model is not the one that was audited", changed_files(evidence.model_files, present)
-    )
-    return f"all {len(present)} files of the model are as they were audited"
-
-
-def _audit_files(archive: Archive, run: Any, evidence: Evidence) -> str:
-    _refuse(
-        "files of the audit are not as it wrote them", _changed_audit_files(archive, run, evidence)
-    )
-    return f"all {len(evidence.files)} files of the audit are as it wrote them"
-
-
-def _changed_audit_files(archive: Archive, run: Any, evidence: Evidence) -> Iterator[str]:
-    for name, written in sorted(evidence.files.items()):
-        try:
-            if digest(archive.read(run, name, LARGEST_REPORT)) != written:
-                yield f"{name!r} was changed"
-        except EvidenceError as error:
-            yield str(error)
-
-
-def _metrics(archive: Archive, run: Any, evidence: Evidence) -> str:
-    _refuse("the audit's run shows other results than it wrote", changed_metrics(run, evidence))
-    shown = _training_run(archive, evidence)
-    known = {name: value for name, value in evidence.results.items() if value is not None}
-    if shown is None:
-        return f"all {len(known)} results are as the audit wrote them"
-    others = [name for name, value in known.items() if shown.data.metrics.get(name) != value]
-    _refuse(f"the model's run {shown.info.run_id} shows other results than the audit's", others)
-    return f"all {len(known)} results are as the audit wrote them, also on the model's run"
-
-
-def _training_run(archive: Archive, evidence: Evidence) -> Any:
-    """Return the run that trained the model, where it shows this audit and not another one."""
-    if evidence.run_id is None:
-        return None
-    run = archive.client.get_run(evidence.run_id)
-    return run if run.data.tags.get("b3.audit_run_id") == evidence.audit_run_id else None
-
-
-def _settings(run: Any, evidence: Evidence) -> str:
-    present = {name: value for name, value in run.data.params.items() if name.startswith("b3/")}
-    names = present.keys() | evidence.settings.keys()
-    changed = [name for name in names if present.get(name) != evidence.settings.get(name)]
-    _refuse("the audit's run shows other settings than it wrote", sorted(changed))
-    return f"all {len(names)} settings are as the audit wrote them"
-
-
-def _tags(archive: Archive, run: Any, version: Any, evidence: Evidence) -> str:
-    check_version_tags(version, evidence)
-    _refuse("tags of the audit's run were changed", changed_tags(run.data.tags, evidence))
-    if run.data.tags.get("b3.evidence") != digest(archive.read(run, FILE, LARGEST)):
-        raise EvidenceError("the tag 'b3.evidence' of the audit's run is not the evidence's digest")
-    if evidence.model_id is not None:
-        shown = archive.client.get_logged_model(evidence.model_id).tags
-        if shown.get("b3.audit_run_id") == evidence.audit_run_id:
-            _refuse("tags of the logged model were changed", changed_tags(shown, evidence))
-    return (
-        "those of the version, of its logged model and of the audit's run say what the audit found"
-    )
-
-
-def _table(archive: Archive, run: Any, evidence: Evidence, data: Any) -> str:
-    if not names_table(run, evidence):
-        raise EvidenceError("the audit's run does not name the audited table as its input")
-    if data is None:
-        return f"the audit's run names the table that was audited, {evidence.data_digest}"
-    texts = read_report(archive, run, evidence).settings.texts
-    table = digest_table(read_table(data, texts).rename(columns=str))
-    if table != evidence.data_digest:
-        raise EvidenceError(
-            f"the given table has the digest {table}, the audited one {evidence.data_digest}; names, "
-            "types, values and order of rows and columns all count"
-        )
-    return f"the given table is the one that was audited, {evidence.data_digest}"
 
 
 def _newest(
@@ -1032,12 +880,11 @@ def _newest(
     opened: SignedEvidence,
 ) -> tuple[Reason, int, int]:
     """Return whether a gate would rely on this audit, and how many audits count and do not."""
-    tried = len(opened.evidence.earlier_audits) + 1
     try:
         audit = find_audit_of(archive, version, trusted, signed=policy.signed)
         if audit.evidence != opened.evidence:
             raise EvidenceError(f"there is a later audit, of run {audit.evidence.audit_run_id}")
     except Exception as error:
-        return _failed("newest", error), tried, 0
+        return failed("newest", error), len(opened.evidence.earlier_audits) + 1, 0
     text = "no later audit of this model says anything else"
     return Reason(check="newest", outcome=PASS, text=text), audit.tried, audit.unsigned

@@ -21,14 +21,8 @@ from mlflow.utils.uri import validate_path_is_safe
 
 from mlflow_b3.errors import EvidenceError
 from mlflow_b3.evidence.document import trusted_keys
-from mlflow_b3.gating.archive import (
-    changed_files,
-    find_run,
-    measured,
-    named_audit,
-    open_evidence,
-    signed_audits,
-)
+from mlflow_b3.gating.archive import find_run, named_audit, open_evidence, signed_audits
+from mlflow_b3.gating.checks import changed_files, measured
 from mlflow_b3.gating.server.gate import LOGGER, Gate, Request, closed, unknown_route
 from mlflow_b3.gating.server.record_checks import check_record_files, names_record
 from mlflow_b3.gating.server.registry_checks import After, withdraw

@@ -20,7 +20,8 @@ from mlflow_b3.evidence.document import SignedEvidence, trusted_keys
 from mlflow_b3.evidence.policy import Policy, folded
 from mlflow_b3.evidence.verdict import FAIL, SKEW, Reason, Verdict
 from mlflow_b3.gating.archive import Archive, confirm_audit
-from mlflow_b3.gating.gate import judge_version, next_steps
+from mlflow_b3.gating.checks import issued
+from mlflow_b3.gating.gate import judge_version, make_verdict, next_steps
 from mlflow_b3.gating.server.stores import Guards, is_plain, registry_is_exact
 from mlflow_b3.tracking.showing import VERDICT
 
@@ -193,16 +194,9 @@ class Gate:
 
     def _unjudged(self, name: str, version: str, error: Exception) -> Verdict:
         text = f"it could not be judged: {type(error).__name__}: {error}"
-        return Verdict(
-            outcome=FAIL,
-            allowed=False,
-            reasons=(Reason(check="evidence", outcome=FAIL, text=text),),
-            model=name,
-            version=version,
-            policy_hash=self.policy.hash,
-            audit_run_id=None,
-            judged_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+        reasons = (Reason(check="evidence", outcome=FAIL, text=text),)
+        now = datetime.now(UTC)
+        return make_verdict(FAIL, False, reasons, name, version, self.policy, None, now)
 
     def admit(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
         """Write down a verdict, and refuse where it does not allow what was asked for."""
@@ -289,7 +283,7 @@ class Gate:
                 before = self._confirm(uri, str(shown))
             except EvidenceError:
                 return
-            if _issued(before) > _issued(found):
+            if issued(before.evidence) > issued(found.evidence):
                 raise EvidenceError(f"a later audit is shown already, that of run {shown}")
 
     def check_verdict(self, value: str, verdict: Verdict) -> None:
@@ -316,7 +310,8 @@ class Gate:
             when = datetime.fromisoformat(match["time"])
         except ValueError as error:
             raise EvidenceError(f"the tag {VERDICT!r} has the form {form}") from error
-        if _aware(when) > datetime.now(UTC) + SKEW:
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        if when > datetime.now(UTC) + SKEW:
             raise EvidenceError(f"the time {match['time']} has not come yet")
 
     def _confirm(self, uri: str, audit_run_id: str) -> SignedEvidence:
@@ -333,14 +328,6 @@ class Gate:
             raise EvidenceError("the evidence of the audit is not signed")
         self._confirmed[uri, audit_run_id] = now + SECONDS, found
         return found
-
-
-def _issued(found: SignedEvidence) -> datetime:
-    return _aware(datetime.fromisoformat(found.evidence.issued_at))
-
-
-def _aware(when: datetime) -> datetime:
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def words_of(verdict: Verdict) -> str:

@@ -1,0 +1,405 @@
+"""The checks of what an audit has left in MLflow: gate, verify, attest and server pick from them.
+
+A check looks at one `Record` and gives a `Reason`. The lists at the end say who asks for what;
+`attesting` adds those that draw every conclusion anew. Whether the policy is content with evidence
+that holds is judged in `mlflow_b3.evidence.verdict`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.data.table import digest_table, read_table
+from mlflow_b3.errors import B3Error, EvidenceError
+from mlflow_b3.estimation.influence import Influence
+from mlflow_b3.evidence.document import FILE, LARGEST, Evidence, SignedEvidence, digest
+from mlflow_b3.evidence.verdict import FAIL, PASS, Reason
+from mlflow_b3.refit.loading import ModelSource, digest_of
+from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.writing import DATASET_DIGEST, curves_of
+
+if TYPE_CHECKING:
+    from mlflow_b3.gating.archive import Archive
+
+LARGEST_REPORT = 50_000_000
+#: How many of the things that were changed are named.
+MOST_NAMED = 5
+
+
+# --- What is checked, and how a check gives a reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """An audit as MLflow has it now.
+
+    Attributes
+    ----------
+    archive : Archive
+    run : Run
+        That of the audit.
+    source : ModelSource
+        The model that the evidence should be of.
+    evidence : Evidence
+    version : ModelVersion, optional
+        The registered version, whose tags show the audit.
+    counted : collection of str, optional
+        Runs of the audits that count. A version's tags that name another one are about none that does.
+    data : DataFrame or path, optional
+        A table that should be the audited one.
+    """
+
+    archive: "Archive"
+    run: Any
+    source: ModelSource
+    evidence: Evidence
+    version: Any = None
+    counted: Collection[str] | None = None
+    data: Any = None
+
+    def read(self, name: str) -> bytes:
+        """Return a file of the audit, which must be as the audit wrote it."""
+        content = self.archive.read(self.run, name, LARGEST_REPORT)
+        if digest(content) != self.evidence.files.get(name):
+            raise EvidenceError(f"the audit's file {name!r} was changed after it was written")
+        return content
+
+    @cached_property
+    def report(self) -> AuditReport:
+        """The report of the audit, without what a verdict does not need."""
+        content = self.read("audit.json")
+        try:
+            report = AuditReport.from_json(content.decode("utf-8"))
+            if "influence.csv" in self.evidence.files:
+                table = self.read("influence.csv").decode("utf-8")
+                report = replace(report, influence=Influence.from_csv(table))
+        except (ValueError, TypeError, KeyError) as error:
+            raise EvidenceError(f"the audit's files cannot be read: {error}") from error
+        return report
+
+
+R = TypeVar("R", bound=Record, contravariant=True)
+
+
+@dataclass(frozen=True)
+class Check(Generic[R]):
+    """One thing that must hold.
+
+    Attributes
+    ----------
+    name : str
+        What the reason is called.
+    find : callable
+        Returns what was found, in words; raises for what does not hold.
+    """
+
+    name: str
+    find: Callable[[R], str]
+
+    def __call__(self, record: R) -> Reason:
+        """Return what was found; whatever goes wrong is a failure of the check."""
+        try:
+            return Reason(check=self.name, outcome=PASS, text=self.find(record))
+        except Exception as error:
+            return failed(self.name, error)
+
+
+def check(name: str) -> Callable[[Callable[[R], str]], Check[R]]:
+    """Make a check of a function, by the name of its reason."""
+    return lambda find: Check(name, find)
+
+
+def failed(name: str, error: Exception) -> Reason:
+    """Return the reason for what went wrong in a check."""
+    known = isinstance(error, B3Error)
+    text = str(error) if known else f"it could not be read: {type(error).__name__}: {error}"
+    return Reason(check=name, outcome=FAIL, text=text)
+
+
+def require(record: Record, checks: Iterable[Check[Record]]) -> None:
+    """Raise an `EvidenceError`, or what reading raises, at the first check that does not hold."""
+    for each in checks:
+        each.find(record)
+
+
+def _refuse(what: str, changes: Iterable[str]) -> None:
+    found = list(changes)
+    if found:
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise EvidenceError(f"{what}: {', '.join(found[:MOST_NAMED])}{more}")
+
+
+def _refuse_changed_run(record: Record, changes: Iterable[str]) -> None:
+    run_id = record.run.info.run_id
+    _refuse(f"the audit's run {run_id} was changed after it was written", changes)
+
+
+# --- The evidence itself
+
+
+@check("evidence")
+def subject(record: Record) -> str:
+    """Check that the evidence is that of this run and of this model."""
+    run, evidence, source = record.run, record.evidence, record.source
+    if evidence.audit_run_id != run.info.run_id:
+        raise EvidenceError(
+            f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
+        )
+    # without a LoggedModel equal files are the same model, whichever way they are named
+    if evidence.model_id != source.model_id:
+        raise EvidenceError(
+            f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
+        )
+    if evidence.model_digest != digest_of(evidence.model_files):
+        raise EvidenceError(
+            "the digests of the model's files in the evidence contradict each other"
+        )
+    tool = evidence.packages.get("mlflow-b3", "of an unknown version")
+    return f"it is of this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
+
+
+@check("times")
+def times(record: Record) -> str:
+    """Check that the times of the evidence can be read: the newest audit is found by them."""
+    return f"measured at {measured(record.evidence)}, written at {issued(record.evidence)}"
+
+
+def issued(evidence: Evidence) -> datetime:
+    """Return when the evidence was written."""
+    return _time(evidence.issued_at)
+
+
+def measured(evidence: Evidence) -> datetime:
+    """Return when the audit's last refit ended."""
+    return _time(evidence.measured_at)
+
+
+def attested(opened: SignedEvidence) -> datetime:
+    """Return when evidence was signed."""
+    return _time(opened.evidence.attested_at or opened.evidence.issued_at)
+
+
+def _time(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise EvidenceError(f"the time of the audit, {text!r}, cannot be read") from error
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+# --- Files of the model and of the audit
+
+
+@check("model_files")
+def model_files(record: Record) -> str:
+    """Check that the model's files are those that were audited."""
+    _refuse("the model is not the one that was audited", changed_model(record))
+    count = len(record.evidence.model_files)
+    return f"all {count} files of the model are as they were audited"
+
+
+def changed_model(record: Record) -> list[str]:
+    """Return what has become of a model's files since they were audited."""
+    present = record.archive.digest(record.source)
+    return list(changed_files(record.evidence.model_files, present))
+
+
+def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files that are gone, new or changed."""
+    for path in sorted(audited.keys() | present.keys()):
+        if path not in present:
+            yield f"{path!r} is gone"
+        elif path not in audited:
+            yield f"{path!r} was added"
+        elif audited[path] != present[path]:
+            yield f"{path!r} was changed"
+
+
+@check("audit_files")
+def audit_files(record: Record) -> str:
+    """Check that the audit's files are as it wrote them."""
+    _refuse("files of the audit are not as it wrote them", _changed_audit_files(record))
+    return f"all {len(record.evidence.files)} files of the audit are as it wrote them"
+
+
+def _changed_audit_files(record: Record) -> Iterator[str]:
+    for name, written in sorted(record.evidence.files.items()):
+        try:
+            if digest(record.archive.read(record.run, name, LARGEST_REPORT)) != written:
+                yield f"{name!r} was changed"
+        except EvidenceError as error:
+            yield str(error)
+
+
+# --- What the runs show
+
+
+@check("evidence")
+def active_run(record: Record) -> str:
+    """Check that the audit's run is not deleted."""
+    require_active(record.run)
+    return "the audit's run is there"
+
+
+def require_active(run: Any) -> None:
+    """Raise an `EvidenceError` for a run that is deleted."""
+    if run.info.lifecycle_stage != "active":
+        raise EvidenceError(f"the audit's run {run.info.run_id} is deleted")
+
+
+@check("metrics")
+def run_metrics(record: Record) -> str:
+    """Check that the audit's run shows the results of the evidence, and no others."""
+    logged, results = record.run.data.metrics, record.evidence.results
+    shown = {name: value for name, value in logged.items() if name.startswith("b3/")}
+    names = sorted(shown.keys() | results.keys())
+    _refuse_changed_run(record, [name for name in names if shown.get(name) != results.get(name)])
+    known = sum(value is not None for value in results.values())
+    return f"all {known} results are as the audit wrote them"
+
+
+@check("metrics")
+def metrics(record: Record) -> str:
+    """Check the same, also on the model's run where it shows this audit."""
+    found, evidence = run_metrics.find(record), record.evidence
+    if evidence.run_id is None:
+        return found
+    shown = record.archive.client.get_run(evidence.run_id)
+    if shown.data.tags.get("b3.audit_run_id") != evidence.audit_run_id:
+        return found  # it shows another audit
+    known = {name: value for name, value in evidence.results.items() if value is not None}
+    _refuse(
+        f"the model's run {evidence.run_id} shows other results than the audit's",
+        [name for name, value in known.items() if shown.data.metrics.get(name) != value],
+    )
+    return f"{found}, also on the model's run"
+
+
+@check("curves")
+def curves(record: Record) -> str:
+    """Check that the curves of the audit's run end where those of the report do."""
+    shown = record.run.data.metrics
+    _refuse_changed_run(record, changed_curves(shown, record.report))
+    return "the curves end where those of the report do"
+
+
+def changed_curves(shown: Mapping[str, float], report: AuditReport) -> Iterator[str]:
+    """Yield the curves among a run's metrics that end elsewhere than those of the report."""
+    for name, points in curves_of(report).items():
+        if points and shown.get(name) != max(points)[1]:
+            yield name
+
+
+@check("settings")
+def settings(record: Record) -> str:
+    """Check that the audit's run shows the settings of the evidence, and no others."""
+    params, written = record.run.data.params, record.evidence.settings
+    shown = {name: value for name, value in params.items() if name.startswith("b3/")}
+    names = sorted(shown.keys() | written.keys())
+    _refuse_changed_run(record, [name for name in names if shown.get(name) != written.get(name)])
+    return f"all {len(names)} settings are as the audit wrote them"
+
+
+# --- Tags
+
+
+@check("tags")
+def run_tags(record: Record) -> str:
+    """Check that the tags of the audit's run say what the evidence does."""
+    _refuse_changed_run(record, _changed_tags(record.run.data.tags, record.evidence))
+    return "the tags of the audit's run say what the audit found"
+
+
+@check("tags")
+def version_tags(record: Record) -> str:
+    """Check that the version's tags are of this audit, and say what it found."""
+    shown, evidence = record.version.tags, record.evidence
+    named = shown.get("b3.audit_run_id")
+    if named is not None and record.counted is not None and named not in record.counted:
+        return "the tags of the version are not about an audit that counts"
+    if named not in (None, evidence.audit_run_id):
+        raise EvidenceError(
+            f"the version's tags are those of the audit of run {named}, but there is a later one, of "
+            f"run {evidence.audit_run_id}"
+        )
+    wrong = [
+        name
+        for name, value in shown.items()
+        if name.startswith("b3.") and name != VERDICT and evidence.tags.get(name) != value
+    ]
+    _refuse("tags of the version are not what the audit has found", sorted(wrong))
+    return "the tags of the version say what the audit found"
+
+
+@check("tags")
+def tags(record: Record) -> str:
+    """Check these, the tag with the evidence's digest, and the tags of the logged model."""
+    require(record, (version_tags, run_tags))
+    evidence = record.evidence
+    written = digest(record.archive.read(record.run, FILE, LARGEST))
+    if record.run.data.tags.get("b3.evidence") != written:
+        raise EvidenceError("the tag 'b3.evidence' of the audit's run is not the evidence's digest")
+    if evidence.model_id is not None:
+        shown = record.archive.client.get_logged_model(evidence.model_id).tags
+        if shown.get("b3.audit_run_id") == evidence.audit_run_id:
+            _refuse("tags of the logged model were changed", _changed_tags(shown, evidence))
+    return (
+        "those of the version, of its logged model and of the audit's run say what the audit found"
+    )
+
+
+def _changed_tags(shown: Mapping[str, str], evidence: Evidence) -> Iterator[str]:
+    """Yield the tags that say something else than the evidence; not all places have all of them."""
+    for name, value in evidence.tags.items():
+        if shown.get(name, value) != value:
+            yield name
+
+
+# --- The table
+
+
+@check("data")
+def input_table(record: Record) -> str:
+    """Check that the audited table, and no other, is the input of the audit's run."""
+    digests = {entry.dataset.digest for entry in record.run.inputs.dataset_inputs}
+    audited = record.evidence.data_digest
+    if digests != {audited[:DATASET_DIGEST]}:
+        _refuse_changed_run(record, ["the digest of the audited table"])
+    return f"the audit's run names the table that was audited, {audited}"
+
+
+@check("data")
+def table(record: Record) -> str:
+    """Check that, and that a table which was given is the audited one."""
+    found = input_table.find(record)
+    if record.data is None:
+        return found
+    frame = read_table(record.data, record.report.settings.texts).rename(columns=str)
+    require_digest("the given table", digest_table(frame), record.evidence.data_digest)
+    return f"the given table is the one that was audited, {record.evidence.data_digest}"
+
+
+def require_digest(name: str, found: str, audited: str) -> None:
+    """Raise an `EvidenceError` for a table that is not the audited one."""
+    if found != audited:
+        raise EvidenceError(
+            f"{name} has the digest {found}, the audited one {audited}; names, types, values and "
+            "order of rows and columns all count"
+        )
+
+
+# --- Who asks for what
+
+#: A gate, of every audit that counts; a server, before it lets an audit's tags be written. What reads
+#: the model's files, which may be large, comes after these: who has no evidence cannot make a server
+#: read them.
+CONFIRMED = (subject, run_metrics, run_tags, input_table, times)
+#: A gate, of the audit that it relies on, beside `model_files`.
+RELIED_ON = (version_tags, active_run, curves)
+#: `attest`, before it reads the report.
+WRITTEN = (subject, model_files, audit_files, metrics, settings)
+#: `verify`.
+VERIFIED = (*WRITTEN, tags, table)

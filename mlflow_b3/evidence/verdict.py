@@ -66,19 +66,6 @@ def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
 CVC_CHECK, CVC_CONSTANT_CHECK = "cvc_high", "cvc_constant"
 
 
-def judge_corrected(policy: Policy, report: AuditReport) -> Iterator[Reason]:
-    """Yield what a policy says about CV_c, where the audit has it: the limit is that of e0.
-
-    The two see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so
-    that both must stay below.
-    """
-    if report.cvc is None:
-        return
-    for is_constant, limit, words in limits_of(policy, report):
-        check = CVC_CONSTANT_CHECK if is_constant else CVC_CHECK
-        yield _judge(check, report, report.cvc, limit, words)
-
-
 def _judge(
     check: str, report: AuditReport, cvc: CvcReport, limit: float | None, words: str
 ) -> Reason:
@@ -206,16 +193,11 @@ def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:
     return outcome == PASS
 
 
-def judge_results(
-    policy: Policy,
-    report: AuditReport,
-    *,
-    model: str,
-    training_digests: frozenset[str] | None = None,
-) -> tuple[Reason, ...]:
-    """Hold what was audited, and what was found, against a policy.
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What an audit found, and the policy that it is held against.
 
-    Parameters
+    Attributes
     ----------
     policy : Policy
     report : AuditReport
@@ -224,31 +206,18 @@ def judge_results(
     training_digests : frozenset of str, optional
         MLflow's digests of the datasets that the training run logged; None where they are not known.
     """
-    return (
-        _pins(policy, report, model, training_digests),
-        *_numbers(policy, report),
-        *_findings(policy, report),
-        *_sources(policy, report),
-        *_e0_high(policy, report),
-        *judge_corrected(policy, report),
-        *_inflation(policy, report),
-        *_tipping(policy, report, "tipping_cluster_error", report.sensitivity),
-        *_tipping(policy, report, "tipping_split_rate", report.fragment_sensitivity),
-    )
+
+    policy: Policy
+    report: AuditReport
+    model: str
+    training_digests: frozenset[str] | None = None
 
 
-def judge_evidence(
-    policy: Policy,
-    evidence: Evidence,
-    signed_by: str | None,
-    audits: int,
-    now: datetime,
-    *,
-    unsigned: int = 0,
-) -> tuple[Reason, ...]:
-    """Hold the evidence itself against a policy: who signed it, its age, and how many tries it took.
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """Evidence that holds, and the policy that it is held against.
 
-    Parameters
+    Attributes
     ----------
     policy : Policy
     evidence : Evidence
@@ -260,15 +229,27 @@ def judge_evidence(
     unsigned : int
         How many more there are that nobody has signed, and that do not count.
     """
-    return (
-        _signature(policy, signed_by),
-        _age(policy, evidence, now),
-        _tries(policy, evidence, audits, unsigned),
-        _preregistered(policy, evidence),
-    )
+
+    policy: Policy
+    evidence: Evidence
+    signed_by: str | None
+    audits: int
+    now: datetime
+    unsigned: int = 0
 
 
-def _signature(policy: Policy, signed_by: str | None) -> Reason:
+def judge_results(results: Results) -> tuple[Reason, ...]:
+    """Hold what was audited, and what was found, against a policy."""
+    return tuple(reason for check in RESULT_CHECKS for reason in check(results))
+
+
+def judge_evidence(proof: Proof) -> tuple[Reason, ...]:
+    """Hold the evidence itself against a policy: who signed it, its age, and how many tries it took."""
+    return tuple(check(proof) for check in EVIDENCE_CHECKS)
+
+
+def _signature(proof: Proof) -> Reason:
+    policy, signed_by = proof.policy, proof.signed_by
     if signed_by is not None:
         text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
         return Reason(check="signed", outcome=PASS, text=text)
@@ -277,11 +258,11 @@ def _signature(policy: Policy, signed_by: str | None) -> Reason:
     return Reason(check="signed", outcome=FAIL if policy.signed else PASS, text=text)
 
 
-def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
-    check = "max_age_days"
+def _age(proof: Proof) -> Reason:
+    check, policy, evidence = "max_age_days", proof.policy, proof.evidence
     try:
         measured = datetime.fromisoformat(evidence.measured_at)
-        age = now - (measured if measured.tzinfo else measured.replace(tzinfo=UTC))
+        age = proof.now - (measured if measured.tzinfo else measured.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         text = f"the time of the audit, {evidence.measured_at!r}, cannot be read"
         return Reason(check=check, outcome=FAIL, text=text)
@@ -296,10 +277,10 @@ def _age(policy: Policy, evidence: Evidence, now: datetime) -> Reason:
     return Reason(check=check, outcome=PASS, text=f"the audit is {days:.1f} days old{limit}")
 
 
-def _tries(policy: Policy, evidence: Evidence, audits: int, unsigned: int) -> Reason:
-    tried = max(audits, len(evidence.earlier_audits) + 1)
+def _tries(proof: Proof) -> Reason:
+    unsigned, most = proof.unsigned, proof.policy.max_audits
+    tried = max(proof.audits, len(proof.evidence.earlier_audits) + 1)
     more = "" if not unsigned else f"; {unsigned} more are not signed, and do not count"
-    most = policy.max_audits
     allowed = "" if most is None else f"; {most} are allowed"
     count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
     return Reason(
@@ -309,8 +290,8 @@ def _tries(policy: Policy, evidence: Evidence, audits: int, unsigned: int) -> Re
     )
 
 
-def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
-    committed = evidence.preregistration or {}
+def _preregistered(proof: Proof) -> Reason:
+    policy, committed = proof.policy, proof.evidence.preregistration or {}
     count = committed.get("commitments")
     several = isinstance(count, int) and count > 1
     shopping = f"; {count} different settings were committed for this model" if several else ""
@@ -330,10 +311,13 @@ def _preregistered(policy: Policy, evidence: Evidence) -> Reason:
     return Reason(check="preregistered", outcome=outcome, text=f"{text}{shopping}")
 
 
-def _pins(
-    policy: Policy, report: AuditReport, model: str, training_digests: frozenset[str] | None
-) -> Reason:
-    check, pin = "pins", policy.pin_for(model)
+def _pins(results: Results) -> Iterator[Reason]:
+    yield _pinned(results)
+
+
+def _pinned(results: Results) -> Reason:
+    report, model = results.report, results.model
+    check, pin = "pins", results.policy.pin_for(model)
     if pin is None:
         name = repr(model) if model else "models that are not registered"
         text = f"the policy does not say which target, cluster and loss count for {name}"
@@ -347,7 +331,7 @@ def _pins(
         for key, names in pinned.items()
         if key != "data" and getattr(report.settings, key) not in names
     ]
-    on_table = None if pin.data is None else _table(pin, report, training_digests)
+    on_table = None if pin.data is None else _table(pin, report, results.training_digests)
     if on_table is not None and on_table.outcome == FAIL:
         wrong.append(on_table.text)
     if wrong:
@@ -387,7 +371,8 @@ def _either(names: tuple[str, ...]) -> str:
     return " or ".join(map(repr, names))
 
 
-def _numbers(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+def _numbers(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     for check, least, found, what in (
         ("min_clusters", policy.min_clusters, report.settings.n_clusters, "clusters"),
         (
@@ -407,7 +392,8 @@ def _numbers(policy: Policy, report: AuditReport) -> Iterator[Reason]:
             yield Reason(check=check, outcome=FAIL if found < least else PASS, text=text)
 
 
-def _findings(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+def _findings(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     check, codes = "findings", policy.refuse_findings
     refused = [finding for finding in report.findings if finding.code in codes]
     for finding in refused:
@@ -421,7 +407,8 @@ def _findings(policy: Policy, report: AuditReport) -> Iterator[Reason]:
         yield Reason(check=check, outcome=PASS, text=text)
 
 
-def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+def _sources(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     source = report.p0_source
     if source not in (*SOURCES, "none"):
         text = f"the leaked share comes from {source!r}, which is not known here"
@@ -441,6 +428,10 @@ def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     else:
         text = f"the leaked share comes from {source}"
         yield Reason(check="p0_sources", outcome=PASS, text=text)
+
+
+def _refits(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     route = report.settings.refit
     if policy.refits is not None and route not in policy.refits:
         text = f"the model was refitted by {route}; allowed is {', '.join(policy.refits)}"
@@ -452,7 +443,8 @@ def _sources(policy: Policy, report: AuditReport) -> Iterator[Reason]:
         yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
 
 
-def _e0_high(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+def _e0_high(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     for is_constant, limit, words in limits_of(policy, report):
         yield _judge_e0("constant" if is_constant else "e0_high", report, limit, words)
 
@@ -468,7 +460,22 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
     return _judge_interval(check, "e0", report.e0_interval, limit, words)
 
 
-def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:
+def _corrected(results: Results) -> Iterator[Reason]:
+    """Yield what a policy says about CV_c, where the audit has it: the limit is that of e0.
+
+    The two see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so
+    that both must stay below.
+    """
+    policy, report = results.policy, results.report
+    if report.cvc is None:
+        return
+    for is_constant, limit, words in limits_of(policy, report):
+        check = CVC_CONSTANT_CHECK if is_constant else CVC_CHECK
+        yield _judge(check, report, report.cvc, limit, words)
+
+
+def _inflation(results: Results) -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     check, found, limit = "inflation", report.inflation, policy.inflation
     if limit is None:
         return
@@ -480,9 +487,14 @@ def _inflation(policy: Policy, report: AuditReport) -> Iterator[Reason]:
     yield Reason(check=check, outcome=PASS if found <= limit else FAIL, text=words)
 
 
-def _tipping(
-    policy: Policy, report: AuditReport, check: str, curve: "Sensitivity | None"
-) -> Iterator[Reason]:
+def _tipping(results: Results) -> Iterator[Reason]:
+    report = results.report
+    yield from _tipping_point(results, "tipping_cluster_error", report.sensitivity)
+    yield from _tipping_point(results, "tipping_split_rate", report.fragment_sensitivity)
+
+
+def _tipping_point(results: Results, check: str, curve: "Sensitivity | None") -> Iterator[Reason]:
+    policy, report = results.policy, results.report
     least = getattr(policy, check)
     if least is None:
         return
@@ -509,6 +521,22 @@ def _tipping(
         where = "never" if tips is None else f"at {tips:.1%}"
         text = f"e0 reaches {number(limit)} {where} ({name}); at least {least:.1%} is asked for"
         yield Reason(check=check, outcome=PASS, text=text)
+
+
+#: What a gate asks of the evidence, and so does `verify`.
+EVIDENCE_CHECKS = (_signature, _age, _tries, _preregistered)
+#: What a gate asks of the results.
+RESULT_CHECKS = (
+    _pins,
+    _numbers,
+    _findings,
+    _sources,
+    _refits,
+    _e0_high,
+    _corrected,
+    _inflation,
+    _tipping,
+)
 
 
 # --- Holds a candidate against the version that has the alias now

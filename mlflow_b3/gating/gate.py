@@ -26,7 +26,9 @@ from mlflow_b3.evidence.verdict import (
     INCONCLUSIVE,
     NOT_APPLICABLE,
     PASS,
+    Proof,
     Reason,
+    Results,
     Verdict,
     conclude_reasons,
     is_allowed,
@@ -175,13 +177,24 @@ def judge_version(
         reasons = (
             Reason(check="evidence", outcome=PASS, text=text),
             *judge_evidence(
-                policy, audit.evidence, audit.signed_by, audit.tried, when, unsigned=audit.unsigned
+                Proof(
+                    policy=policy,
+                    evidence=audit.evidence,
+                    signed_by=audit.signed_by,
+                    audits=audit.tried,
+                    now=when,
+                    unsigned=audit.unsigned,
+                )
             ),
             *judge_results(
-                policy,
-                audit.report,
-                model=name,
-                training_digests=_training_digests(archive, policy, name, audit.evidence.run_id),
+                Results(
+                    policy=policy,
+                    report=audit.report,
+                    model=name,
+                    training_digests=_training_digests(
+                        archive, policy, name, audit.evidence.run_id
+                    ),
+                )
             ),
             *_beside_champion(archive, policy, found, audit.report),
         )
@@ -866,10 +879,15 @@ def _check_version(
         # what a gate does, which looks at other audits too
         newest, tried, unsigned = _newest(archive, policy, version, trusted, opened)
         checks = (*checks, newest)
-    judged = judge_evidence(
-        policy, opened.evidence, opened.signed_by, tried, now, unsigned=unsigned
+    proof = Proof(
+        policy=policy,
+        evidence=opened.evidence,
+        signed_by=opened.signed_by,
+        audits=tried,
+        now=now,
+        unsigned=unsigned,
     )
-    return named, (*checks, *judged)
+    return named, (*checks, *judge_evidence(proof))
 
 
 def _newest(

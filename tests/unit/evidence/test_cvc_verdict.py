@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_b3 import Finding, verify
-from mlflow_b3.evidence.verdict import conclude_reasons, is_allowed, judge_champion, judge_results
+from mlflow_b3.evidence.verdict import (
+    Results,
+    conclude_reasons,
+    is_allowed,
+    judge_champion,
+    judge_results,
+)
 from mlflow_b3.gating.gate import CVC_HIGH, remedies
 
 CHECK = "cvc_high"
@@ -26,13 +32,15 @@ def report(**changes):
 
 def found(rules, report):
     (reason,) = [
-        each for each in judge_results(rules, report, model="clinic") if each.check == CHECK
+        each
+        for each in judge_results(Results(policy=rules, report=report, model="clinic"))
+        if each.check == CHECK
     ]
     return reason
 
 
 def outcome(rules, report):
-    reasons = judge_results(rules, report, model="clinic")
+    reasons = judge_results(Results(policy=rules, report=report, model="clinic"))
     return conclude_reasons(reasons), is_allowed(rules, reasons)
 
 
@@ -103,7 +111,10 @@ def test_a_loss_without_a_known_constant_answer_leaves_cvc_open_too(constant):
 def test_without_cvc_or_without_a_limit_nothing_is_asked():
     audits = (report(), replace(report(), cvc=None))
     for rules, audit in zip((policy(e0_high=None), policy()), audits, strict=True):
-        assert CHECK not in [reason.check for reason in judge_results(rules, audit, model="clinic")]
+        assert CHECK not in [
+            reason.check
+            for reason in judge_results(Results(policy=rules, report=audit, model="clinic"))
+        ]
 
 
 @given(
@@ -122,7 +133,9 @@ def test_cvc_passes_only_where_both_ends_are_numbers_below_the_limit(low, high, 
     [((0.19, 0.33), "PASS"), ((0.19, 0.5), "INCONCLUSIVE"), ((0.46, 0.5), "FAIL")],
 )
 def test_with_a_numeric_limit_cvc_must_beat_the_constant_too(interval, expected):
-    reasons = judge_results(policy(e0_high=0.9), report(interval=interval), model="clinic")
+    reasons = judge_results(
+        Results(policy=policy(e0_high=0.9), report=report(interval=interval), model="clinic")
+    )
     (seen,) = [each for each in reasons if each.check == "cvc_constant"]
     assert seen.outcome == expected
 

@@ -15,7 +15,9 @@ from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.evidence.document import TRUSTED_KEYS, key_id
 from mlflow_b3.evidence.policy import Pin, load_policy
 from mlflow_b3.evidence.verdict import (
+    Proof,
     Reason,
+    Results,
     conclude_reasons,
     is_allowed,
     judge_evidence,
@@ -32,13 +34,15 @@ def report(**changes):
 
 def found(rules, report, check):
     (reason,) = [
-        each for each in judge_results(rules, report, model="clinic") if each.check == check
+        each
+        for each in judge_results(Results(policy=rules, report=report, model="clinic"))
+        if each.check == check
     ]
     return reason
 
 
 def outcome(rules, report):
-    reasons = judge_results(rules, report, model="clinic")
+    reasons = judge_results(Results(policy=rules, report=report, model="clinic"))
     return conclude_reasons(reasons), is_allowed(rules, reasons)
 
 
@@ -149,7 +153,12 @@ def test_the_users_threshold_is_not_the_policys_limit():
 
 
 def test_a_policy_without_a_limit_does_not_ask():
-    assert [r.check for r in judge_results(policy(e0_high=None), report(), model="clinic")] == [
+    assert [
+        r.check
+        for r in judge_results(
+            Results(policy=policy(e0_high=None), report=report(), model="clinic")
+        )
+    ] == [
         "pins",
         "min_clusters",
         "min_repeated_clusters",
@@ -178,7 +187,9 @@ def test_a_numeric_limit_does_not_replace_the_constant(interval, constant, expec
 
 def test_the_constant_is_asked_for_once():
     for limit, asked in (("constant", 0), (0.9, 1), (None, 0)):
-        reasons = judge_results(policy(e0_high=limit), report(), model="clinic")
+        reasons = judge_results(
+            Results(policy=policy(e0_high=limit), report=report(), model="clinic")
+        )
         assert [reason.check for reason in reasons].count("constant") == asked
 
 
@@ -217,7 +228,11 @@ def test_everything_that_is_not_as_pinned_is_named_at_once():
 
 def test_a_model_that_no_pin_names_is_refused():
     for rules, model in ((load_policy(), "clinic"), (pinned(), "hospital"), (pinned(), "")):
-        (seen,) = [r for r in judge_results(rules, report(), model=model) if r.check == "pins"]
+        (seen,) = [
+            r
+            for r in judge_results(Results(policy=rules, report=report(), model=model))
+            if r.check == "pins"
+        ]
         assert seen.outcome == "FAIL"
         assert "does not say which target, cluster and loss count for" in seen.text
 
@@ -239,7 +254,9 @@ def test_the_table_of_training_is_known_by_the_digests_of_its_run(logged, audite
     own = report(settings={"training_digest": audited})
     (seen,) = [
         each
-        for each in judge_results(rules, own, model="clinic", training_digests=logged)
+        for each in judge_results(
+            Results(policy=rules, report=own, model="clinic", training_digests=logged)
+        )
         if each.check == "pins"
     ]
     assert (seen.outcome, seen.waivable) == (expected, False)
@@ -253,7 +270,10 @@ def test_too_few_clusters_fail(check, setting):
         rules = policy(**{check: least})
         assert found(rules, report(settings={setting: count}), check).outcome == expected
     assert check not in {
-        r.check for r in judge_results(policy(**{check: None}), report(), model="clinic")
+        r.check
+        for r in judge_results(
+            Results(policy=policy(**{check: None}), report=report(), model="clinic")
+        )
     }
 
 
@@ -426,14 +446,22 @@ def test_no_number_that_is_none_passes_whatever_the_others_are(values, broken, b
     wrong = {"low": {"e0_interval": (bad, high)}, "high": {"e0_interval": (low, bad)}}
     wrong["sensitivity"] = {"sensitivity": curve((0.1, bad), (0.0, 0.5))}
     seen = replace(seen, **wrong.get(broken, {broken: bad}))
-    assert not is_allowed(rules, judge_results(rules, seen, model="clinic"))
+    assert not is_allowed(rules, judge_results(Results(policy=rules, report=seen, model="clinic")))
 
 
 # --- the evidence itself --------------------------------------------------------------------------
 
 
 def judged(check, rules=None, *, signed_by=None, audits=1, now=NOW, **changes):
-    reasons = judge_evidence(rules or policy(), evidence(**changes), signed_by, audits, now)
+    reasons = judge_evidence(
+        Proof(
+            policy=rules or policy(),
+            evidence=evidence(**changes),
+            signed_by=signed_by,
+            audits=audits,
+            now=now,
+        )
+    )
     (reason,) = [each for each in reasons if each.check == check]
     return reason
 

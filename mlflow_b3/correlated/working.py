@@ -434,8 +434,7 @@ def matched_world(given: WorkingModel, target: Any, structure: Structure) -> Wor
     )
 
 
-# --- A test of whether features have different effects in different groups. If they do, random
-# intercepts miss much of the bias.
+# --- A test for random slopes, which a correction by random intercepts would miss
 
 #: Level of the test: how often a correction is withheld without reason.
 LEVEL = 0.05

@@ -334,7 +334,7 @@ class P0Bound(Result):
     p0_upper : float
         The upper bound; 1 if the rows exclude nothing.
     confidence : float
-        Probability, at least, with which the bound holds.
+        The bound holds with at least this probability.
     threshold_share : float
         Share of V̂ in the decisive set A of most validation-like rows.
     n_training, n_validation : int
@@ -426,8 +426,7 @@ def bound_p0(
     of the rows of a cluster; other rows of T̂ can only add to the count. An M is rejected if the
     smallest p-value of K_r over r is among the lowest 1 - `confidence` of its distribution, which is
     simulated jointly for all r. The bound is the largest M that is not rejected, divided by |T̂|.
-    Unlike intervals for both shares with a Bonferroni correction over the sets, it needs neither
-    intervals nor a correction.
+    It needs neither intervals for both shares nor a Bonferroni correction over the sets.
 
     The score of a row comes from a model that was not trained on it. The argument does not cover
     that the models of different folds share training rows. In simulations in which leaked rows are

@@ -232,7 +232,7 @@ class Draw:
 
 @dataclass(frozen=True, order=True)
 class Task:
-    """The key of a refit. Together with the audit's seed it determines the rows and the seed.
+    """The key of a refit. With the audit's seed, it determines the rows and the learner's seed.
 
     `purpose` names its kind, one of `KINDS`. An `arrangement` from 1 on is the number of a permutation
     of the rows over the cluster ids.

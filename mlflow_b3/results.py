@@ -44,12 +44,17 @@ class Result:
         """Build a result from the output of `to_dict`. Unknown keys raise an error."""
         if not isinstance(values, dict):
             raise TypeError(f"{cls.__name__} is a dictionary, not {values!r}.")
-        hints = typing.get_type_hints(cls)
+        hints = cls.types()
         names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(values) - names)
         if unknown:
             raise TypeError(f"{cls.__name__} has no fields {unknown}; it has {sorted(names)}.")
         return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
+
+    @classmethod
+    def types(cls) -> dict[str, Any]:
+        """Return the types of the fields."""
+        return typing.get_type_hints(cls)
 
 
 def _plain(value: Any) -> Any:

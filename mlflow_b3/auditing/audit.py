@@ -11,27 +11,18 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.auditing.conclusions import conclude, conclude_test, examine_rows, preview
+from mlflow_b3.auditing.extension import find_extension
 from mlflow_b3.auditing.findings import audit_findings, linkage_findings
 from mlflow_b3.auditing.leakage import LinkageArguments, make_claim, read_evidence
 from mlflow_b3.auditing.plan import Plan, check_budget, identify, plan_audit
 from mlflow_b3.auditing.report import AuditReport, Settings
 from mlflow_b3.auditing.request import check_kinds, check_settings, check_threshold
 from mlflow_b3.auditing.subject import load_subject
-from mlflow_b3.correlated.cvc import METHOD as CVC
-from mlflow_b3.correlated.cvc import (
-    AuditCorrection,
-    corrected,
-    correction_findings,
-    identify_in_audit,
-    share_explained,
-    split_method,
-    take_world,
-)
 from mlflow_b3.data.folds import count_folds, digest_folds, load_folds, make_folds
 from mlflow_b3.data.losses import constant_loss, named_loss
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, check_seed, choose
-from mlflow_b3.estimation.estimate import Method, as_method
+from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.hypothesis import TESTS, LeakageTest
 from mlflow_b3.measurement.campaign import Campaign, check_test, check_timed_test, measure_test
 from mlflow_b3.measurement.collecting import Measurement
@@ -263,8 +254,13 @@ def audit(
     )
     grid = isinstance(p0, str) and p0 == "grid"  # says nothing
     known = any(value is not None for value in (None if grid else p0, cluster_error, split_rate))
+    check_kinds(method_options, refit, refit_options, distribution)
+    extension = find_extension(method, method_options)
     taken_as_right = (
-        method == CVC and p0 is None and not known and linkage.source(otherwise_known=False) is None
+        extension.takes_ids_as_right
+        and p0 is None
+        and not known
+        and linkage.source(otherwise_known=False) is None
     )
     cluster_error = 0.0 if taken_as_right else cluster_error
     claim = make_claim(
@@ -275,10 +271,7 @@ def audit(
         evidence=linkage.source(otherwise_known=known),
     )
     sizes = None if fragments is None else parse_fragments(fragments)
-    check_kinds(method_options, refit, refit_options, distribution)
-    method, method_options, cvc = split_method(method, method_options)
-    world = take_world(cvc)
-    chosen_method = as_method(method, **(method_options or {}))
+    chosen_method = extension.estimator()
     threshold = read_number(threshold)
     levels = parse_levels(levels)
     check_settings(
@@ -289,8 +282,8 @@ def audit(
         threshold,
         distribution,
         n_train=n_train,
-        corrected=cvc is not None,
     )
+    extension.check(n_train=n_train)
     check_timed_test(test, budget)
     check_threshold(threshold, named_loss(loss))
     whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
@@ -320,23 +313,18 @@ def audit(
         sample_weight=sample_weight,
         row_id=row_id,
         match_probability=linkage.column,
-        cvc=cvc,
+        read_extra=extension.read,
         before_fits=afford,
     )
     check_threshold(threshold, subject.loss)
-    added = None
-    if cvc is not None:
-        added = AuditCorrection(
-            model=model, subject=subject, budget=budget, refit_options=refit_options, given=world
-        )
-    budget = budget if added is None else added.rest
+    rest = extension.rest(subject, budget)
     plan = plan_audit(
         subject,
         claim,
         read_evidence(linkage, subject.table, row_id),
         folds=folds,
         repeats=repeats,
-        budget=budget,
+        budget=rest,
         fragments=sizes,
         method=chosen_method,
         scheme=scheme,
@@ -363,7 +351,7 @@ def audit(
         n_train=plan.n_train,
         seed=int(seed),
         fragments=plan.fragments,
-        budget=budget,
+        budget=rest,
         distribution=distribution,
         means=means,
         test=test,
@@ -373,21 +361,19 @@ def audit(
     )
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
-        correction = None if added is None else added.plan(campaign)
+        added = extension.plan(model, subject, campaign, budget=budget, refit_options=refit_options)
         kept = None
         if journal is not None:
-            own = identify_in_audit(correction)
-            kept = _opened(stack, journal, lambda: identify(plan, levels, test) | own)
-        with share_explained(added):
+            kept = _opened(stack, journal, lambda: identify(plan, levels, test) | added.identity)
+        with added.budget_explained():
             measured, counts = campaign.measure(kept)
         report = _conclude(plan, measured, settings, threshold, test)
-        if correction is not None:
-            report = corrected(report, correction, kept, counts)
+        report = added.run(report, kept, counts)
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     settings = replace(settings, fits=counts.done, measured_at=ended)
     report = replace(report, refits=counts.summary(), settings=settings)
     findings = [*plan.findings, *audit_findings(report, counts)]
-    findings += correction_findings(report, taken_as_right=taken_as_right)
+    findings += extension.findings(report, taken_as_right=taken_as_right)
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))

@@ -7,21 +7,18 @@ from typing import Any
 
 from mlflow_b3.auditing.comparability import (
     Crossing,
-    chosen_score,
-    common_axis,
+    Score,
+    choose_score,
     comparison_notes,
-    cvc_of,
     few_clusters,
-    find_crossing,
-    is_bound,
     is_comparable,
     is_paired,
-    known_cvc,
     known_e0,
     leakage_words,
     require_comparable,
     score_gap,
 )
+from mlflow_b3.auditing.extension import EXTENSIONS, extension_score
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.results import Result
 
@@ -220,57 +217,47 @@ def compare_reports(
     world varies is left out.
     """
     require_comparable(reports)
-    by, compared = _compared(reports, chosen_score(by, reports))
-    contenders = _ranked(reports, by, compared, audit_runs or {})
-    axis = common_axis(by, list(reports.values()))
+    score, compared = choose_score(by, reports)
+    contenders = _ranked(reports, score, compared, audit_runs or {})
+    audits = list(reports.values())
+    axis = score.axis(audits)
     pairs = list(combinations([c.name for c in contenders if c.name in compared], 2))
     found = {
-        (a, b): find_crossing(reports[a], reports[b], axis)
+        (a, b): score.crossing(reports[a], reports[b], axis)
         for a, b in pairs
-        if is_comparable(by, reports[a], reports[b])
+        if is_comparable(score, reports[a], reports[b])
     }
     differences = tuple(
-        _difference(by, (a, reports[a]), (b, reports[b]), len(pairs), found.get((a, b)))
+        _difference(score, (a, reports[a]), (b, reports[b]), len(pairs), found.get((a, b)))
         for a, b in pairs
     )
     return Comparison(
         loss=next(iter(reports.values())).settings.loss,
-        by=by,
+        by=score.name,
         axis=axis,
         contenders=contenders,
         differences=differences,
-        notes=(*comparison_notes(reports, by, compared), *_unknown_crossings(found)),
-        new=_new_in_all(list(reports.values())) if by == "cvc" else (),
+        notes=(*comparison_notes(reports, score, compared), *_unknown_crossings(found)),
+        **score.of_comparison(audits),
     )
-
-
-def _compared(reports: Mapping[str, AuditReport], by: str) -> tuple[str, list[str]]:
-    """Return the score that is compared, and the models that have it."""
-    read = known_cvc if by == "cvc" else known_e0
-    known = [name for name, report in reports.items() if read(report) is not None]
-    if by == "cvc" or len(known) > 1:
-        return by, known
-    return "loco", [name for name, report in reports.items() if not is_bound(report)]
-
-
-def _new_in_all(reports: list[AuditReport]) -> tuple[str, ...]:
-    first, *others = (cvc_of(report).new for report in reports)
-    return tuple(name for name in first if all(name in other for other in others))
 
 
 def _ranked(
     reports: Mapping[str, AuditReport],
-    by: str,
+    score: Score,
     compared: list[str],
     audit_runs: Mapping[str, str],
 ) -> tuple[Contender, ...]:
     """Return those that are compared, the best first, and then all others."""
     among = {name: reports[name] for name in compared}
-    iid = _places({name: report.iid for name, report in among.items()})
-    loco = _places({name: report.loco for name, report in among.items()})
-    e0 = _places({name: report.e0 or 0.0 for name, report in among.items()} if by == "e0" else {})
-    cvc = _places({n: known_cvc(r) or 0.0 for n, r in among.items()} if by == "cvc" else {})
-    first = cvc or e0 or loco
+    first = _places({name: score.known(report) or 0.0 for name, report in among.items()})
+    places: dict[str, dict[str, int]] = {
+        "rank_iid": _places({name: report.iid for name, report in among.items()}),
+        "rank_loco": _places({name: report.loco for name, report in among.items()}),
+        "rank_e0": {},
+        f"rank_{score.name}": first,
+    }
+    extensions = [extension_score(method) for method in EXTENSIONS]
     return tuple(
         Contender(
             name=name,
@@ -282,12 +269,9 @@ def _ranked(
             loco_interval=report.loco_interval,
             e0=known_e0(report),
             e0_interval=report.e0_interval,
-            rank_iid=iid.get(name),
-            rank_loco=loco.get(name),
-            rank_e0=e0.get(name),
             leakage=leakage_words(report),
-            rank_cvc=cvc.get(name),
-            **_corrected(report),
+            **_places_of(name, places),
+            **{k: v for other in extensions for k, v in other.of_contender(report).items()},
         )
         for name, report in sorted(
             reports.items(), key=lambda item: (first.get(item[0], len(reports) + 1), item[1].loco)
@@ -295,13 +279,9 @@ def _ranked(
     )
 
 
-def _corrected(report: AuditReport) -> dict[str, Any]:
-    """Return what a contender shows of CV_c."""
-    if report.cvc is None:
-        return {}
-    known = known_cvc(report)
-    interval = None if known is None else report.cvc.interval
-    return {"cvc": known, "cvc_interval": interval, "grouped": report.cvc.grouped}
+def _places_of(name: str, places: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the fields that say which place a contender has, by each score."""
+    return {rank: by_name.get(name) for rank, by_name in places.items()}
 
 
 def _places(losses: Mapping[str, float]) -> dict[str, int]:
@@ -312,7 +292,7 @@ def _places(losses: Mapping[str, float]) -> dict[str, int]:
 
 
 def _difference(
-    by: str,
+    score: Score,
     first: tuple[str, AuditReport],
     second: tuple[str, AuditReport],
     pairs: int,
@@ -320,8 +300,8 @@ def _difference(
 ) -> Difference:
     (better, a), (worse, b) = first, second
     comparable = crossing is not None
-    paired = is_paired(by, a, b)
-    value, interval = score_gap(by, a, b, paired, pairs)
+    paired = is_paired(score, a, b)
+    value, interval = score_gap(score, a, b, paired, pairs)
     noise_known = not (few_clusters(a) or few_clusters(b))
     return Difference(
         better=better,

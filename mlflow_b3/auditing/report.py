@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
-from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.auditing.extension import ExtensionReport, extension_report
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.estimate import LossDistribution
@@ -18,6 +18,9 @@ from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
 from mlflow_b3.measurement.refits import Refits
 from mlflow_b3.results import KEPT_APART, Finding, Result
+
+if TYPE_CHECKING:
+    from mlflow_b3.correlated.report import CvcReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +303,7 @@ class AuditReport(Result):
     accurate: bool = True
     sketch_error: float | None = None
     distribution: LossDistribution | None = None
-    cvc: CvcReport | None = None
+    cvc: "CvcReport | None" = None
     p0_bound: P0Bound | None = None
     linkage: LeakEstimate | None = None
     suspicious: tuple[SuspiciousRow, ...] = ()
@@ -333,6 +336,16 @@ class AuditReport(Result):
         if isinstance(values, dict) and "e0_guaranteed" in values:
             values = {"e0_secant": None, **values}
         return super().from_dict(values)
+
+    @classmethod
+    def types(cls) -> dict[str, Any]:
+        """Return the types of the fields, those of extensions included."""
+        return get_type_hints(cls, localns={"CvcReport": extension_report("cvc")})
+
+    @property
+    def extensions(self) -> tuple[ExtensionReport, ...]:
+        """What methods have added to e0."""
+        return () if self.cvc is None else (self.cvc,)
 
     @property
     def partial(self) -> bool:

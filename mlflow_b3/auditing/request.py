@@ -27,7 +27,6 @@ def check_settings(
     distribution: bool,
     *,
     n_train: Any = None,
-    corrected: bool = False,
 ) -> None:
     """Refuse arguments that no model and no table could make right."""
     if distribution and claim.pattern != "rows":
@@ -36,7 +35,7 @@ def check_settings(
         )
     choose("scheme", scheme, SCHEMES)
     if n_train is not None:
-        _check_n_train(n_train, scheme, corrected)
+        _check_n_train(n_train, scheme)
     choose("test", test, TESTS)
     check_seed(seed)
     number = isinstance(threshold, Real) and not isinstance(threshold, bool)
@@ -70,7 +69,7 @@ def check_threshold(threshold: float | None, loss: Loss | None) -> None:
     )
 
 
-def _check_n_train(n_train: Any, scheme: str, corrected: bool) -> None:
+def _check_n_train(n_train: Any, scheme: str) -> None:
     whole = isinstance(n_train, Integral) and not isinstance(n_train, bool)
     if not whole or n_train < LEAST_TRAINING_ROWS:
         raise InputError(
@@ -81,11 +80,6 @@ def _check_n_train(n_train: Any, scheme: str, corrected: bool) -> None:
         raise InputError(
             f"n_train={n_train} needs scheme='replace': without replacement training sets are as "
             "large as the fold allows. Give both, or neither."
-        )
-    if corrected:
-        raise InputError(
-            f"n_train={n_train} cannot be combined with method='cvc', which corrects the score of "
-            "models trained on all rows of a fold. Leave one of them out."
         )
 
 

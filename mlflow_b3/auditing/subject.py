@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlflow_b3.correlated.structure import CvcOptions, Structure, read_structure
+from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.data.losses import Loss, infer_task, loss_ceiling, resolve_loss
 from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
 from mlflow_b3.errors import InputError, ModelError
@@ -56,10 +56,8 @@ class Subject:
         The file that the table was read from.
     training_digest : str or None
         MLflow's digest of the table, where the model's run logged a dataset of this size.
-    structure : Structure or None
-        What correlates the rows, where cross-validation is to be corrected for it.
-    cvc : CvcOptions or None
-        How that is done.
+    extra : object
+        What an extension read of the table; None without one.
     """
 
     audited: AuditedModel
@@ -73,8 +71,7 @@ class Subject:
     agreement: Agreement
     source: str | None = None
     training_digest: str | None = None
-    structure: Structure | None = None
-    cvc: CvcOptions | None = None
+    extra: Any = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -149,23 +146,21 @@ def load_subject(
     sample_weight: str | None = None,
     row_id: str | None = None,
     match_probability: str | None = None,
-    cvc: Mapping[str, Any] | None = None,
+    read_extra: Callable[[Any, str], ExtraColumns] = lambda frame, _: ExtraColumns(frame=frame),
     before_fits: Callable[[AuditData, bool], None] = lambda table, stochastic: None,  # noqa: ARG005
 ) -> Subject:
     """Load a model and a table, and settle what is predicted and how it is scored.
 
-    See `mlflow_b3.audit` for the parameters; `cvc` holds the options of the method of that name.
-    `before_fits` is called with the table, and whether the learner is known to draw at random, before
-    anything is fitted, and again when that was tried out.
+    See `mlflow_b3.audit` for the parameters. `read_extra` is `Extension.read`. `before_fits` is
+    called with the table, and whether the learner is known to draw at random, before anything is
+    fitted, and again when that was tried out.
     """
     require_names(target=target, sample_weight=sample_weight, row_id=row_id)
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     frame, cluster = label_clusters(read_table(data, audited.inputs.texts), cluster)
     training_digest = digest_like_training(frame, audited.run_id)
-    options = None if cvc is None else CvcOptions.from_mapping(cvc, cluster)
-    for name in () if options is None else options.groups:
-        frame, _ = label_clusters(frame, name)
-    structure = None if options is None else read_structure(frame, options)
+    own = read_extra(frame, cluster)
+    frame = own.frame
     learner = audited.learner
     if learner.task is None and target in frame.columns:
         learner = learner.with_task(infer_task(loss, frame[target]))
@@ -181,7 +176,7 @@ def load_subject(
         sample_weight=sample_weight,
         row_id=row_id,
         match_probability=match_probability,
-        others=() if options is None else (*options.groups, *options.coordinates),
+        others=own.names,
         used=learner.used,
     )
     before_fits(table, learner.stochastic and not learner.seed_untried)
@@ -204,8 +199,7 @@ def load_subject(
         agreement=_agreement(learner, rows),
         source=str(data) if isinstance(data, (str, Path)) else None,
         training_digest=training_digest,
-        structure=structure,
-        cvc=options,
+        extra=own.content,
     )
 
 

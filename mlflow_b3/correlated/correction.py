@@ -1,7 +1,7 @@
 """From a subject and its folds to a `CvcReport`: refits, working model, bias, interval."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.correlated.engines import Engine, find_engine, is_linear_in_few, unused_groups
 from mlflow_b3.correlated.field import regional_field
@@ -19,10 +20,12 @@ from mlflow_b3.correlated.report import WITHHELD, CvcReport, GroupLevel, Spatial
 from mlflow_b3.correlated.structure import (
     LOWER_QUALITY,
     Array,
+    CvcOptions,
     Level,
     Structure,
     WorkingModel,
     is_within,
+    read_structure,
 )
 from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.correlated.working import (
@@ -36,7 +39,7 @@ from mlflow_b3.correlated.working import (
     structure_problems,
 )
 from mlflow_b3.data.folds import Fold, digest_folds, make_folds
-from mlflow_b3.data.table import AuditData
+from mlflow_b3.data.table import AuditData, label_clusters
 from mlflow_b3.errors import FitError, InputError, ModelError, PredictionError
 from mlflow_b3.measurement.design import exposures
 from mlflow_b3.measurement.journal import Journal
@@ -52,6 +55,35 @@ from mlflow_b3.measurement.refits import (
 from mlflow_b3.measurement.runner import Means, Session, interrupted, open_session
 from mlflow_b3.refit.learner import Learner, Rows
 from mlflow_b3.results import Finding, number, percent
+
+# --- What correlates the audited rows, read from their table
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Correlation:
+    """What correlates the rows of a subject, and how the correction is computed."""
+
+    options: CvcOptions
+    structure: Structure
+
+
+def read_correlation(
+    given: Mapping[str, Any], frame: pd.DataFrame, cluster: str | None = None
+) -> ExtraColumns:
+    """Read groups and coordinates from a table, by options as users give them."""
+    options: CvcOptions = CvcOptions.from_mapping(given, cluster)
+    for name in options.groups:
+        frame, _ = label_clusters(frame, name)
+    content = Correlation(options=options, structure=read_structure(frame, options))
+    names = (*options.groups, *options.coordinates)
+    return ExtraColumns(frame=frame, names=names, content=content)
+
+
+def correlation_of(subject: Subject) -> Correlation:
+    """Return what correlates the rows of a subject that was loaded with `read_correlation`."""
+    assert isinstance(subject.extra, Correlation)
+    return subject.extra
+
 
 # --- How uncertain the bias is, by what is not known of the variance between groups
 
@@ -325,8 +357,7 @@ def folds_for_scores(subject: Subject, target: Array, seed: int) -> tuple[Fold, 
     That is its group of the level with most of the variance, and its group of every level that the
     model has as a feature.
     """
-    structure, table = subject.structure, subject.table
-    assert structure is not None
+    structure, table = correlation_of(subject).structure, subject.table
     if len(structure.grouping) == 1:
         return folds_by(table, structure.grouping[0], seed)
     most = structure.levels[int(np.argmax(fit_null_model(subject.task, target, structure)))]
@@ -481,7 +512,6 @@ def summarize(
     counts: FitCounts,
 ) -> CvcReport:
     """Return the report; the correction is withheld where anything speaks against it."""
-    assert subject.cvc is not None
     told = [*problems, *_one_class(real, len(folds), simulated)]
     if model is not None:
         told += [*model.problems, *model.warnings]
@@ -508,7 +538,7 @@ def summarize(
         task=subject.task,
         engine=engine,
         lower_quality=lower,
-        working=subject.cvc.working if model is None else model.source,
+        working=correlation_of(subject).options.working if model is None else model.source,
         slope=_slope(model),
         folds=len(folds),
         draws=0 if simulated is None else simulated.bias.draws,
@@ -585,11 +615,10 @@ def _field(
 ) -> SpatialField | None:
     if structure.field is None or model is None or model.problems:
         return None
-    assert subject.cvc is not None
     assert model.reach is not None
     split = regional_field(structure.field, model.sd[0], model.reach)
     return SpatialField(
-        coordinates=subject.cvc.coordinates,
+        coordinates=correlation_of(subject).options.coordinates,
         sd=model.sd[0],
         reach=model.reach,
         interval=(model.sd_low[0], model.sd_high[0]),
@@ -606,12 +635,11 @@ def _slope(model: WorkingModel | None) -> float | None:
 def _settings(
     subject: Subject, folds: Sequence[Fold], model: WorkingModel | None
 ) -> dict[str, Any]:
-    assert subject.cvc is not None
-    described = subject.describe()
+    described, options = subject.describe(), correlation_of(subject).options
     kept = ("model", "uri", "run_id", "model_id", "refit", "target", "rows_digest", "data_digest")
     chosen = {name: described[name] for name in kept} | {"version": described["version"]}
     chosen["folds_digest"] = digest_folds(list(folds))
-    return chosen | subject.cvc.to_dict() | {"working_digest": digest_working_model(model)}
+    return chosen | options.to_dict() | {"working_digest": digest_working_model(model)}
 
 
 def digest_working_model(model: WorkingModel | None) -> str | None:
@@ -719,7 +747,7 @@ class Correction:
     Attributes
     ----------
     subject : Subject
-        With a structure.
+        Loaded with `read_correlation`.
     folds : sequence of Fold
         Those of the cross-validation.
     seed : int
@@ -854,9 +882,11 @@ class Correction:
 
     @property
     def _structure(self) -> Structure:
-        structure = self.subject.structure
-        assert structure is not None
-        return structure
+        return correlation_of(self.subject).structure
+
+    @property
+    def _options(self) -> CvcOptions:
+        return correlation_of(self.subject).options
 
     @property
     def classes(self) -> Any:
@@ -872,8 +902,7 @@ class Correction:
 
     @property
     def _engine_name(self) -> str:
-        assert self.subject.cvc is not None
-        engine = self.subject.cvc.engine
+        engine = self._options.engine
         return "full" if engine == "auto" else engine
 
     def _refitter(
@@ -901,11 +930,10 @@ class Correction:
         if self.given is not None:
             return matched_world(self.given, self._target, self._structure)
         subject, structure = self.subject, self._structure
-        assert subject.cvc is not None
-        if subject.cvc.working == "auto" and is_linear_in_few(engine, subject.task):
+        if self._options.working == "auto" and is_linear_in_few(engine, subject.task):
             assert engine is not None
             return fit_covariate_model(subject.task, self._target, engine.features, structure)
-        if subject.cvc.working == "glmm":
+        if self._options.working == "glmm":
             return fit_covariate_model(
                 subject.task, self._target, subject.table.features, structure
             )
@@ -913,23 +941,21 @@ class Correction:
 
     def _engine(self) -> Engine | None:
         subject = self.subject
-        assert subject.cvc is not None
         return find_engine(
-            subject.cvc.engine,
+            self._options.engine,
             subject.learner,
             subject.rows,
             self._structure,
             self.folds,
             subject.loss,
-            draws=subject.cvc.draws,
+            draws=self._options.draws,
             seed=self.seed,
         )
 
     def _draws(self, done: int, engine: Engine | None) -> int:
         """Return how many samples are refitted, after so many other refits."""
-        assert self.subject.cvc is not None
         if self.refits is None:
-            return 0 if engine is not None else self.subject.cvc.draws
+            return 0 if engine is not None else self._options.draws
         left, least = self.refits - done, 0 if engine is not None else 2 * len(self.folds)
         if left < least:
             raise InputError(

@@ -2,11 +2,12 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import stats
 
+from mlflow_b3.auditing.extension import LimitedScore, NamedCurve
 from mlflow_b3.correlated.structure import Array, Codes, Level, WorkingModel
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.measurement.collecting import by_unit, robust_covariance
@@ -143,6 +144,8 @@ class CvcReport(Result):
     (80, 10, ['patient_id'])
     """
 
+    METRICS: ClassVar[tuple[str, ...]] = ("cvc", "cvc_low", "cvc_high", "cvc_bias", "cvc_grouped")
+
     cv: float
     cv_interval: Interval
     cvc: float | None
@@ -187,6 +190,59 @@ class CvcReport(Result):
         from mlflow_b3.reporting.cvc import cvc_text
 
         return cvc_text(self)
+
+    # --- as a part of an audit's report: an `ExtensionReport`
+
+    def is_approximate(self, strength: str) -> bool:
+        """Whether CV_c may miss part of the bias, by its engine or by how the model is refitted."""
+        return self.lower_quality or strength != "full"
+
+    def metrics(self, strength: str) -> dict[str, float | None]:
+        """Return the metrics to record, in the order of `METRICS`."""
+        scores = (self.cvc, *(self.interval or (None, None)))
+        if self.is_approximate(strength):
+            # what misses part of the bias must not pass for CV_c where a threshold is set on it
+            scores = (None, None, None)
+        return dict(zip(self.METRICS, (*scores, self.bias, self.grouped), strict=True))
+
+    def parameters(self) -> dict[str, str]:
+        """Return how cross-validation was corrected."""
+        return {
+            "cvc_groups": ", ".join(group.name for group in self.groups),
+            "cvc_new": ", ".join(self.new) or "none",
+            "cvc_coordinates": "" if self.field is None else ", ".join(self.field.coordinates),
+            "cvc_engine": self.engine,
+            "cvc_working": self.working,
+            "cvc_draws": str(self.draws),
+        }
+
+    def curve(self) -> NamedCurve:
+        """Return CV_c at multiples of the standard deviations."""
+        return NamedCurve(name="cvc", axis="sd_multiplier", x=self.multipliers, y=self.sensitivity)
+
+    def limited(self, strength: str) -> LimitedScore:
+        """Return CV_c for the limit of a gate: it sees other leaks than e0."""
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        why = f"; the findings say why: {codes}" if codes else ""
+        approximate = (
+            f"CV_c by the engine {self.engine!r} is an approximation that may miss part of the bias"
+        )
+        return LimitedScore(
+            name="CV_c",
+            checks=("cvc_high", "cvc_constant"),
+            value=self.cvc,
+            interval=self.interval,
+            withheld=f"CV_c, or its interval, is withheld{why}",
+            approximate=approximate if self.is_approximate(strength) else "",
+        )
+
+    def sums(self) -> dict[str, tuple[float | None, float | None]]:
+        """Return CV_c beside the sum that it is."""
+        return {"cvc": (self.cvc, None if self.cvc is None else self.cv + (self.bias or 0))}
+
+    def options_to_share(self, report: Any) -> dict[str, Any]:
+        """Return the option by which another audit shares the simulated world of this one."""
+        return {} if self.cvc is None else {"working": report}
 
 
 # --- How uncertain a mean loss is, when rows of one group rise and fall together

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mlflow_b3.auditing.comparison import compare_reports
+from mlflow_b3.auditing.extension import LimitedScore
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.errors import InputError
 from mlflow_b3.evidence.document import Evidence, key_id, trusted_keys
 from mlflow_b3.evidence.policy import (
@@ -61,34 +61,19 @@ def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
     return PASS if PASS in outcomes else FAIL  # nothing was asked: nothing was shown
 
 
-# --- Holds corrected cross-validation against the limit of a policy
-
-CVC_CHECK, CVC_CONSTANT_CHECK = "cvc_high", "cvc_constant"
+# --- Holds scores against the limit of a policy
 
 
-def _judge(
-    check: str, report: AuditReport, cvc: CvcReport, limit: float | None, words: str
-) -> Reason:
-    if limit is None or not is_known(limit):
-        return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
-    found = (cvc.cvc, *(cvc.interval or ()))
+def _judge(check: str, score: LimitedScore, limit: float, words: str) -> Reason:
+    found = (score.value, *(score.interval or ()))
     if not all(value is None or is_known(value) for value in found):
-        return Reason(check=check, outcome=FAIL, text="CV_c or an end of its interval is no number")
-    if cvc.cvc is None or cvc.interval is None:
-        return Reason(check=check, outcome=INCONCLUSIVE, text=_withheld(cvc))
-    if cvc.lower_quality or report.settings.refit_strength != "full":
-        text = (
-            f"CV_c by the engine {cvc.engine!r} is an approximation that may miss part of the bias"
-        )
-        return Reason(check=check, outcome=INCONCLUSIVE, text=text)
-    return _judge_interval(check, "CV_c", cvc.interval, limit, words)
-
-
-def _withheld(cvc: CvcReport) -> str:
-    codes = ", ".join(dict.fromkeys(finding.code for finding in cvc.findings))
-    return "CV_c, or its interval, is withheld" + (
-        f"; the findings say why: {codes}" if codes else ""
-    )
+        text = f"{score.name} or an end of its interval is no number"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if score.value is None or score.interval is None:
+        return Reason(check=check, outcome=INCONCLUSIVE, text=score.withheld)
+    if score.approximate:
+        return Reason(check=check, outcome=INCONCLUSIVE, text=score.approximate)
+    return _judge_interval(check, score.name, score.interval, limit, words)
 
 
 def _judge_interval(
@@ -460,18 +445,21 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
     return _judge_interval(check, "e0", report.e0_interval, limit, words)
 
 
-def _corrected(results: Results) -> Iterator[Reason]:
-    """Yield what a policy says about CV_c, where the audit has it: the limit is that of e0.
+def _extensions(results: Results) -> Iterator[Reason]:
+    """Yield what a policy says about the scores beside e0: their limit is that of e0.
 
-    The two see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so
-    that both must stay below.
+    They see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so all
+    must stay below.
     """
     policy, report = results.policy, results.report
-    if report.cvc is None:
-        return
-    for is_constant, limit, words in limits_of(policy, report):
-        check = CVC_CONSTANT_CHECK if is_constant else CVC_CHECK
-        yield _judge(check, report, report.cvc, limit, words)
+    for part in report.extensions:
+        score = part.limited(report.settings.refit_strength)
+        for is_constant, limit, words in limits_of(policy, report):
+            check = score.checks[is_constant]
+            if limit is None or not is_known(limit):
+                yield Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
+            else:
+                yield _judge(check, score, limit, words)
 
 
 def _inflation(results: Results) -> Iterator[Reason]:
@@ -533,7 +521,7 @@ RESULT_CHECKS = (
     _sources,
     _refits,
     _e0_high,
-    _corrected,
+    _extensions,
     _inflation,
     _tipping,
 )

@@ -491,9 +491,8 @@ def conclusions(record: _Attested) -> str:
         for name, value in report.to_dict().items()
         if name not in NOT_RECOMPUTED and not _alike(value, again.to_dict()[name])
     ]
-    cvc = report.cvc
-    if cvc is not None and cvc.cvc is not None and not _alike(cvc.cvc, cvc.cv + (cvc.bias or 0)):
-        wrong.append("cvc")
+    for part in report.extensions:
+        wrong += [name for name, equal in part.sums().items() if not _alike(*equal)]
     if wrong:
         raise EvidenceError(f"these do not follow from the measurements: {', '.join(wrong)}")
     return "e0, its interval, all curves, tipping points and the test follow from the measurements"

@@ -258,7 +258,7 @@ def _audit_together(
             report = audit(model, data, **arguments)
         require_whole(report)
         arguments.setdefault("repeats", report.settings.repeats)
-        arguments |= _shared_world(report, arguments.get("method_options"))
+        arguments |= _shared_options(report, arguments.get("method_options"))
         given = models[place]
         name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name
         done[place] = (name, report, run_id)
@@ -276,12 +276,12 @@ def _turn(model: AuditedModel) -> tuple[bool, int]:
     return not model.learner.stochastic, -features
 
 
-def _shared_world(report: AuditReport, options: Any) -> dict[str, Any]:
-    """Return the option by which the next audit shares the simulated world of this one."""
-    given = dict(options or {})
-    if report.cvc is None or report.cvc.cvc is None or "working" in given:
-        return {}
-    return {"method_options": {**given, "working": report}}
+def _shared_options(report: AuditReport, options: Any) -> dict[str, Any]:
+    """Return options by which the next audit shares with this one what its extension can share."""
+    shared: dict[str, Any] = {}
+    for part in report.extensions:
+        shared |= part.options_to_share(report)
+    return {"method_options": {**shared, **(options or {})}} if shared else {}
 
 
 def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str | None]:

@@ -17,14 +17,11 @@ import numpy as np
 import pandas as pd
 
 from mlflow_b3.auditing.audit import audit
+from mlflow_b3.auditing.extension import find_extension
 from mlflow_b3.auditing.leakage import TABLES
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.correlated.correction import digest_working_model
-from mlflow_b3.correlated.cvc import METHOD, take_world
-from mlflow_b3.correlated.structure import CvcOptions
 from mlflow_b3.data.table import digest_table, label_clusters, read_table
 from mlflow_b3.errors import EvidenceError, InputError, ModelError, closest
-from mlflow_b3.estimation.estimate import as_method
 from mlflow_b3.evidence.document import (
     canonical,
     digest,
@@ -111,7 +108,7 @@ class _NoContentError(Exception):
 def _alike(values: dict[str, Any]) -> dict[str, Any]:
     """Write in one way what can be written in several."""
     options = values.pop("method_options") or {}
-    method = _method(values.pop("method"), options, values.pop("cluster"))
+    method = find_extension(values.pop("method"), options).describe(values.pop("cluster"))
     fragments, p0 = values["fragments"], read_share(values["p0"])
     return {
         **values,
@@ -126,17 +123,6 @@ def _alike(values: dict[str, Any]) -> dict[str, Any]:
         "p0": None if isinstance(p0, str) and p0 == "grid" else p0,
         "refit_options": values["refit_options"] or None,
     }
-
-
-def _method(method: Any, options: Mapping[str, Any], cluster: str) -> dict[str, Any]:
-    """Return a method by its name and its options, with the defaults of those not given."""
-    if isinstance(method, str) and method == METHOD:
-        own = dict(options)
-        world = digest_working_model(take_world(own))
-        chosen = CvcOptions.from_mapping(own, cluster).to_dict()
-        return {"name": METHOD, **chosen, **({} if world is None else {"working": world})}
-    made = as_method(method, **options)
-    return {"name": made.name, **made.options}
 
 
 def _contents(name: str, value: Any) -> Any:

@@ -17,8 +17,8 @@ from os import PathLike, environ
 from pathlib import Path
 from typing import Any
 
+from mlflow_b3.auditing.extension import EXTENSIONS, extension_report
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.data.folds import Fold, fold_table, read_fold_table
 from mlflow_b3.errors import EvidenceError, InputError
 from mlflow_b3.estimation.influence import Influence
@@ -32,8 +32,6 @@ from mlflow_b3.results import number
 # --- What an audit writes to MLflow as numbers and texts: metrics, curves, parameters and tags
 
 LONGEST_PARAMETER = 500
-#: The metrics that only audits by the method "cvc" have.
-OF_CVC = tuple(f"b3/{name}" for name in ("cvc", "cvc_low", "cvc_high", "cvc_bias", "cvc_grouped"))
 
 
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
@@ -66,19 +64,14 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "refit_full": float(report.settings.refit_strength == "full"),
         "refit_agreement": report.settings.refit_agreement,
     }
-    found = {f"b3/{name}": value for name, value in values.items()}
-    if report.cvc is not None:
-        found |= zip(OF_CVC, _corrected(report.cvc, report.settings.refit_strength), strict=True)
-    return {name: None if value is None else float(value) for name, value in found.items()}
+    for part in report.extensions:
+        values |= part.metrics(report.settings.refit_strength)
+    return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
 
 
-def _corrected(cvc: CvcReport, strength: str) -> tuple[float | None, ...]:
-    """Return CV_c and what belongs to it, in the order of `OF_CVC`."""
-    low, high = cvc.interval or (None, None)
-    if cvc.lower_quality or strength != "full":
-        # what misses part of the bias must not pass for CV_c where a threshold is set on it
-        return None, None, None, cvc.bias, cvc.grouped
-    return cvc.cvc, low, high, cvc.bias, cvc.grouped
+def extension_metrics() -> tuple[str, ...]:
+    """Return the metrics that only audits by some methods have."""
+    return tuple(f"b3/{name}" for key in EXTENSIONS for name in extension_report(key).METRICS)
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
@@ -97,8 +90,8 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
     split = report.fragment_sensitivity
     if split is not None and split.error is not None:
         series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
-    if report.cvc is not None:
-        series["cvc"] = zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True)
+    for curve in (part.curve() for part in report.extensions):
+        series[curve.name] = zip(curve.x, curve.y, strict=True)
     return {
         f"b3_curve/{name}": [(round(1000 * x), float(y)) for x, y in points]
         for name, points in series.items()
@@ -131,24 +124,12 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         "sample_weight": s.sample_weight,
         "seed": s.seed,
     }
-    if report.cvc is not None:
-        values |= _of_correction(report.cvc)
+    for part in report.extensions:
+        values |= part.parameters()
     return {
         f"b3/{name}": str(value)[:LONGEST_PARAMETER]
         for name, value in values.items()
         if value not in (None, "")
-    }
-
-
-def _of_correction(cvc: CvcReport) -> dict[str, str]:
-    """Return how cross-validation was corrected."""
-    return {
-        "cvc_groups": ", ".join(group.name for group in cvc.groups),
-        "cvc_new": ", ".join(cvc.new) or "none",
-        "cvc_coordinates": "" if cvc.field is None else ", ".join(cvc.field.coordinates),
-        "cvc_engine": cvc.engine,
-        "cvc_working": cvc.working,
-        "cvc_draws": str(cvc.draws),
     }
 
 
@@ -220,9 +201,9 @@ def curves_table(report: AuditReport) -> str:
             axis = "p0" if curve.error is None else error
             for row in zip(x, curve.e0, curve.low, curve.high, strict=True):
                 writer.writerow([f"sensitivity_{curve.pattern}", axis, *row])
-    if report.cvc is not None:
-        for times, y in zip(report.cvc.multipliers, report.cvc.sensitivity, strict=True):
-            writer.writerow(["cvc", "sd_multiplier", times, y, "", ""])
+    for added in (part.curve() for part in report.extensions):
+        for at, y in zip(added.x, added.y, strict=True):
+            writer.writerow([added.name, added.axis, at, y, "", ""])
     return file.getvalue()
 
 
@@ -335,8 +316,8 @@ def log_scalars(
         before = client.get_metric_history(run_id, ALWAYS)
         now = max(now, *(metric.timestamp + 1 for metric in before))
     metrics = []
-    # an older audit of the run may have had CV_c, where this one has none
-    for name, value in (dict.fromkeys(OF_CVC) | metrics_of(report)).items():
+    # an older audit of the run may have had an extension, where this one has none
+    for name, value in (dict.fromkeys(extension_metrics()) | metrics_of(report)).items():
         if value is None:
             if name not in earlier:
                 continue

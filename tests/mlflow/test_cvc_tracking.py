@@ -20,15 +20,16 @@ from mlflow_b3.correlated.report import SpatialField
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.tracking.writing import (
-    OF_CVC,
     curves_of,
     curves_table,
+    extension_metrics,
     metrics_of,
     parameters_of,
     tags_of,
 )
 
 CORRECTED = with_cvc(REPORT)
+OF_CVC = extension_metrics()
 
 
 # --- numbers and texts ----------------------------------------------------------------------------

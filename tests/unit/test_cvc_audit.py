@@ -9,7 +9,14 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from mlflow_b3 import AuditReport, InputError, audit
+from mlflow_b3 import AuditReport, CvcReport, InputError, audit
+from mlflow_b3.auditing.extension import (
+    EXTENSIONS,
+    extension_report,
+    extension_score,
+    find_extension,
+)
+from mlflow_b3.estimation.estimate import as_method
 
 sys.path.insert(0, str(Path(__file__).parent / "correlated"))
 from wards import make_wards
@@ -139,3 +146,22 @@ def test_a_target_of_three_classes_is_refused_before_the_first_refit(table):
 def test_a_budget_that_is_too_small_says_where_the_rest_of_it_goes(table):
     with pytest.raises(InputError, match=r"budget=100 is too little, because .*; give 167 or more"):
         audit(GaussianNB(), table, **WARD, budget=100)
+
+
+# --- how an audit finds it ------------------------------------------------------------------------
+
+
+def test_the_method_is_found_by_its_name():
+    assert [*EXTENSIONS] == ["cvc"]
+    assert extension_report("cvc") is CvcReport
+    assert extension_score("cvc").name == "cvc"
+    assert find_extension("cvc", {"engine": "full"}).describe("id")["engine"] == "full"
+
+
+@pytest.mark.parametrize("method", ["auto", "power", as_method("basis", order=3)], ids=str)
+def test_other_methods_add_nothing(method):
+    plain = find_extension(method, None)
+    assert plain.estimator() == as_method(method)
+    assert plain.rest(None, 480) == 480
+    assert plain.plan().identity == {}
+    assert not plain.takes_ids_as_right

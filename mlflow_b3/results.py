@@ -44,7 +44,7 @@ class Result:
         """Build a result from the output of `to_dict`. Unknown keys raise an error."""
         if not isinstance(values, dict):
             raise TypeError(f"{cls.__name__} is a dictionary, not {values!r}.")
-        hints = cls.types()
+        hints = cls._field_types()
         names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(values) - names)
         if unknown:
@@ -52,7 +52,7 @@ class Result:
         return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
 
     @classmethod
-    def types(cls) -> dict[str, Any]:
+    def _field_types(cls) -> dict[str, Any]:
         """Return the types of the fields."""
         return typing.get_type_hints(cls)
 

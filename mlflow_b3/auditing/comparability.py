@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mlflow_b3.auditing.extension import EXTENSIONS, extension_score
+from mlflow_b3.auditing.leakage import CLUSTER_ERROR, SPLIT_RATE
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.estimation.influence import (
@@ -275,7 +276,7 @@ def _listed(names: Sequence[str]) -> str:
 
 # --- Where two audited models change places: where curves cross
 
-SPLIT_RATE, CLUSTER_ERROR, LEAKED_SHARE = "split rate", "cluster error", "leaked share p0"
+LEAKED_SHARE = "leaked share p0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +417,7 @@ class NoisyScore:
 
     def axis(self, reports: Sequence[AuditReport]) -> str:
         """Return the rate of wrong ids that all audits know."""
-        if all(report.settings.pattern == "fragments" for report in reports):
+        if all(report.leakage.axis == SPLIT_RATE for report in reports):
             return SPLIT_RATE
         # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
         if all(report.sensitivity.error is None for report in reports):
@@ -460,7 +461,7 @@ class NewClusterScore(NoisyScore):
             back = "" if s.p0_validation is None else f", p0_validation {s.p0_validation:.3g}"
             return leakage_words(report) + most_likely + back
         if aspect == "methods":
-            if s.pattern == "fragments":
+            if not report.leakage.misplaces:
                 return f"fragments {s.fragments}"
             options = "".join(f" {name}={value}" for name, value in s.method_options.items())
             size = "" if s.n_train is None else f", n_train {s.n_train}"
@@ -488,7 +489,7 @@ def unknown_e0(reports: Reports) -> list[str]:
     notes = []
     bounds = [name for name, report in reports.items() if is_bound(report)]
     unknown = [n for n, r in reports.items() if r.e0 is None and not is_bound(r)]
-    silent = [name for name in unknown if reports[name].p0_source == "none"]
+    silent = [name for name in unknown if not reports[name].leakage.is_known]
     vacuous = [name for name in unknown if name not in silent]
     if silent:
         notes.append(f"e0 of {_listed(silent)} is not known: nothing says how much leaks.")
@@ -511,7 +512,7 @@ def _claim(report: AuditReport) -> object:
 
 
 def _law(report: AuditReport) -> object:
-    return _fragments(report) if report.settings.pattern == "fragments" else _method(report)
+    return _method(report) if report.leakage.misplaces else _fragments(report)
 
 
 def _method(report: AuditReport) -> object:

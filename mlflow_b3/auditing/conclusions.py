@@ -1,6 +1,5 @@
 """What follows from the measured losses: the numbers of a report."""
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,160 +11,50 @@ from scipy import stats
 from scipy.special import logit
 
 from mlflow_b3.auditing.leakage import (
-    Claim,
+    Case,
     Evidence,
+    Folds,
+    Leakage,
+    Solution,
+    extrapolation_of,
     mean_shares,
     mean_validation_share,
     shares_by_fold,
 )
 from mlflow_b3.auditing.report import AuditReport, Settings
-from mlflow_b3.data.folds import Fold, FoldSummary, cross_validates
+from mlflow_b3.data.folds import Fold, cross_validates
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import CONFIDENCE, ShapeCheck, check_shape
 from mlflow_b3.estimation.estimate import (
-    Estimate,
-    LossDistribution,
     Method,
     as_method,
-    distribution_of,
-    estimate_range,
     solve,
     solves_in_full,
 )
 from mlflow_b3.estimation.fragments import (
-    FragmentEstimate,
     estimate_fragments,
-    mixture_error,
-    mixture_weights,
     seen_share,
     tipping_split_rate,
-    weigh_fragments,
 )
 from mlflow_b3.estimation.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.estimation.influence import (
-    Array,
     Influence,
     Reading,
-    curve_gradient,
-    curve_influence,
 )
 from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, search_p0
-from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
+from mlflow_b3.estimation.problem import LeakShares
 from mlflow_b3.estimation.sensitivity import (
     MOST_NODES,
-    ExtrapolationPath,
     Sensitivity,
     trace,
-    trace_extrapolation,
 )
 from mlflow_b3.linkage.calibrate import FEWEST_DRAWS, leak_from_recalibrated_pairs, recalibrate
 from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
 from mlflow_b3.linkage.sources import row_leak_probability
-from mlflow_b3.measurement.collecting import Measurement, Tail, TestLosses, robust_covariance
-from mlflow_b3.measurement.curve import FragmentLosses
+from mlflow_b3.measurement.collecting import Measurement, TestLosses
 from mlflow_b3.results import number
-
-# --- e_0 at the ends and in the middle of what is known about the leakage, cluster by cluster
-
-Read = tuple[Reading, Array]
-#: How many equally likely shares stand for what evidence says about the leaked share.
-PRIOR_NODES = 400
-
-
-def solve_fragments(
-    losses: FragmentLosses,
-    claim: Claim,
-    *,
-    folds: Sequence[FoldSummary],
-    bound: float | None,
-) -> FragmentEstimate:
-    """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
-    prior = None if claim.leak is None else claim.leak.to_prior()
-    if prior is None or prior.law == "range":
-        ends = claim.seen(claim.low, folds), claim.seen(claim.high, folds)
-        return estimate_fragments(losses, seen_share=ends, bound=bound)
-    chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
-    return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=bound)
-
-
-def take_readings(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    method: Method,
-    bound: float | None,
-) -> tuple[tuple[Reading, ...], Influence]:
-    """Return e_0 over the range of a claim, and how far each cluster moves it.
-
-    Without a claim there is no reading, and the influence is that on the score by noisy ids alone.
-    """
-    values = sorted({claim.low, claim.middle, claim.high})
-    read: list[Read] = []
-    if claim.pattern == "rows":
-        read = [_read_rows(measured, claim, folds, method, bound, value) for value in values]
-    elif claim.pattern == "fragments" and not claim.vacuous:
-        read = [_read_fragments(measured, claim, folds, bound, value) for value in values]
-    units = measured.units
-    columns = [influence for _, influence in read]
-    influence = Influence(
-        unit=units.unit,
-        ids=units.ids,
-        share=units.share,
-        loco=units.curve[:, 0],
-        e0=np.column_stack(columns) if columns else np.zeros((len(units.ids), 0)),
-    )
-    return tuple(reading for reading, _ in read), influence
-
-
-def _read_rows(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    method: Method,
-    bound: float | None,
-    value: float,
-) -> Read:
-    shares = claim.shares(value, folds)
-    problem = unmix(
-        measured.curve, shares, fold_curves=measured.fold_curves, weights=measured.weights
-    )
-    mean = mean_shares(shares, measured.weights)
-    result = solve(problem, mean, method=method, bound=bound)
-    gradient = curve_gradient(problem, method)
-    influence = curve_influence(problem, gradient, measured.units.curve)
-    total = float(gradient @ problem.covariance @ gradient)
-    return _reading(value, result.e0, result.interval, total, influence), influence
-
-
-def _read_fragments(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    bound: float | None,
-    value: float,
-) -> Read:
-    losses = measured.fragments
-    assert losses is not None
-    share = claim.seen(value, folds).share
-    result = estimate_fragments(losses, seen_share=share, bound=bound)
-    units = measured.units.fragments
-    influence = np.asarray(units @ mixture_weights(losses, share)[: units.shape[1]])
-    total = mixture_error(losses, share) ** 2
-    return _reading(value, result.e0, result.interval, total, influence), influence
-
-
-def _reading(
-    value: float, e0: float, ends: tuple[float, float], total: float, influence: Array
-) -> Reading:
-    noise = math.sqrt(max(0.0, total - _variance(influence)))
-    return Reading(leakage=value, e0=e0, low=ends[0], high=ends[1], noise=noise)
-
-
-def _variance(influence: Array) -> float:
-    return float(robust_covariance(influence[:, None])[0, 0])
-
 
 # --- What follows from the measured losses: the numbers of an audit's report
 
@@ -180,20 +69,10 @@ SEARCHED = tuple(np.linspace(0, LARGEST_SHARE, 51).round(4).tolist())
 _Point = tuple[float, tuple[float, float]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Headline:
-    e0: float | None
-    interval: tuple[float, float]
-    p0: float | None
-    secant: float | None = None
-    estimate: Estimate | None = None
-    path: ExtrapolationPath | None = None
-
-
 def conclude(
     measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
+    claim: Leakage,
+    folds: Folds,
     settings: Settings,
     threshold: float | None,
     test: LeakageTest,
@@ -202,20 +81,17 @@ def conclude(
     """Draw every conclusion of an audit from what was measured; findings are left to be added."""
     method = as_method(settings.method, **settings.method_options)
     settings = _with_ceiling(settings, measured)
-    by_rows = _rows_sensitivity(measured, claim, folds, settings, method)
+    by_rows = _rows_sensitivity(measured, folds, settings, method)
     by_fragments = _fragment_sensitivity(measured, folds, settings)
-    headline = _headline(measured, claim, folds, settings, method, by_rows, by_fragments)
-    if claim.source == "mixture" and p0_bound is not None and p0_bound.vacuous:
-        ends = (*headline.interval, *_whole_range([by_rows]))
-        headline = _Headline(e0=None, interval=(min(ends), max(ends)), p0=None)
-    if claim.vacuous:
-        headline = _Headline(e0=None, interval=headline.interval, p0=None)
+    curves = [by_rows, *([by_fragments] if by_fragments else [])]
+    case = Case(measured=measured, folds=folds, method=method, bound=settings.loss_bound)
+    headline = claim.conclude(case, curves)
     e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, settings)[0]
     estimate = headline.estimate
     # each candidate of a method that solves for all losses costs as much as an estimate
     candidates = SEARCHED[:: 3 if solves_in_full(method) else 1]
     search = search_p0(measured.curve, method, p0=candidates, bound=settings.loss_bound)
-    readings, influence = take_readings(measured, claim, folds, method, settings.loss_bound)
+    readings, influence = _read(claim, case)
     return AuditReport(
         e0=e0,
         e0_interval=_headline_interval(headline, claim, settings, measured),
@@ -247,7 +123,7 @@ def conclude(
         settings=settings,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
-        distribution=_distribution(measured, claim, folds, method) if estimate else None,
+        distribution=claim.distribution(case) if estimate else None,
         p0_bound=p0_bound,
         linkage=claim.leak and replace(claim.leak, row_probability=None),
         path=headline.path,
@@ -282,41 +158,51 @@ def recompute(report: AuditReport) -> AuditReport:
             "report: it has no measurements or folds to draw conclusions from; audits of this version "
             "record them as measurements.json and folds.csv."
         )
-    low, high = settings.claim or (0.0, 0.0)
-    claim = Claim(
-        pattern=settings.pattern,
-        source=report.p0_source,
-        low=low,
-        high=high,
-        centre=settings.claim_centre,
-        p0_validation=settings.p0_validation,
-        leak=report.linkage,
-    )
     tested = conclude_test(measured.test_losses, report.test.method, splits=splits)
     return conclude(
-        measured, claim, report.folds, settings, report.threshold, tested, report.p0_bound
+        measured,
+        report.leakage,
+        report.folds,
+        settings,
+        report.threshold,
+        tested,
+        report.p0_bound,
     )
 
 
-def preview(
-    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], settings: Settings
-) -> str:
+def preview(measured: Measurement, claim: Leakage, folds: Folds, settings: Settings) -> str:
     """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
-    if claim.pattern == "unknown" or (claim.pattern == "fragments" and not measured.fragments):
+    method = as_method(settings.method, **settings.method_options)
+    found = claim.solve(
+        Case(measured=measured, folds=folds, method=method, bound=settings.loss_bound)
+    )
+    if found is None:
         score, value, interval = "loco", measured.loco, _loco_interval(measured, settings)
-    elif claim.pattern == "fragments":
-        assert measured.fragments is not None
-        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
-        score, value, interval = "e0", mixture.e0, mixture.interval
     else:
-        method = as_method(settings.method, **settings.method_options)
-        result = _estimate(measured, claim, folds, method, settings.loss_bound)
-        score, value, interval = "e0", result.e0, result.interval
+        score, value, interval = "e0", found.e0, found.interval
     low, high = _possible(interval, _with_ceiling(settings, measured))
     return f"{score} {number(_floored(value, settings))} ({number(low)} to {number(high)})"
 
 
-def _with_losses(folds: tuple[FoldSummary, ...], measured: Measurement) -> tuple[FoldSummary, ...]:
+def _read(claim: Leakage, case: Case) -> tuple[tuple[Reading, ...], Influence]:
+    """Return e_0 over the range of what is known, and how far each cluster moves it.
+
+    Where nothing is known there is no reading, and the influence is that on the score by noisy ids
+    alone.
+    """
+    read, units = claim.read(case), case.measured.units
+    columns = [influence for _, influence in read]
+    influence = Influence(
+        unit=units.unit,
+        ids=units.ids,
+        share=units.share,
+        loco=units.curve[:, 0],
+        e0=np.column_stack(columns) if columns else np.zeros((len(units.ids), 0)),
+    )
+    return tuple(reading for reading, _ in read), influence
+
+
+def _with_losses(folds: Folds, measured: Measurement) -> Folds:
     return tuple(
         replace(fold, loss=float(losses.mean()))
         for fold, losses in zip(folds, measured.row_losses, strict=True)
@@ -365,63 +251,23 @@ def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None
     return made if len(rows) == length and (made >= 0).all() else None
 
 
-def _problem(
-    measured: Measurement, shares: Sequence[LeakShares], tail: Tail | None = None
-) -> Extrapolation:
-    curves = measured if tail is None else tail
-    return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
-
-
-def _estimate(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    method: Method,
-    bound: float | None,
-    tail: Tail | None = None,
-) -> Estimate:
-    """Estimate the loss, or the share of rows in one of its tails, over the range of a claim."""
-
-    def problem(value: float) -> Extrapolation:
-        return _problem(measured, claim.shares(value, folds), tail)
-
-    shares = mean_shares(claim.shares(claim.middle, folds), measured.weights)
-    return estimate_range(
-        problem, claim.low, claim.high, shares, method=method, bound=bound, centre=claim.middle
-    )
-
-
-def _distribution(
-    measured: Measurement, claim: Claim, folds: tuple[FoldSummary, ...], method: Method
-) -> LossDistribution | None:
-    """Return the distribution of the loss, threshold by threshold (pattern `rows`)."""
-    if not measured.tails:
-        return None
-    results = [_estimate(measured, claim, folds, method, 1.0, tail) for tail in measured.tails]
-    return distribution_of(
-        [tail.threshold for tail in measured.tails],
-        results,
-        [tail.curve.loss[0] for tail in measured.tails],
-    )
-
-
 def _rows_sensitivity(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    settings: Settings,
-    method: Method,
+    measured: Measurement, folds: Folds, settings: Settings, method: Method
 ) -> Sensitivity:
-    back = claim.p0_validation
+    back = settings.p0_validation
     accurate: list[bool] = []
 
     def by_fold(value: float) -> list[LeakShares]:
-        return shares_by_fold(value, folds) if back is None else claim.shares(value, folds)
+        if back is None:
+            return shares_by_fold(value, folds)
+        return [LeakShares(p0=value, p0_validation=back)] * len(folds)
 
     def point(p0: float) -> _Point:
         at = by_fold(values[shares.index(p0)])
         mean = mean_shares(at, measured.weights)
-        result = solve(_problem(measured, at), mean, method=method, bound=settings.loss_bound)
+        result = solve(
+            extrapolation_of(measured, at), mean, method=method, bound=settings.loss_bound
+        )
         accurate.append(result.accurate)
         return _point(result.e0, result.interval, settings)
 
@@ -446,17 +292,17 @@ def _loco_interval(measured: Measurement, settings: Settings) -> tuple[float, fl
     return _possible((measured.loco - reach, measured.loco + reach), settings)
 
 
-def _shape(measured: Measurement, folds: tuple[FoldSummary, ...]) -> ShapeCheck:
-    return check_shape(_problem(measured, shares_by_fold(0.0, folds)))
+def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
+    return check_shape(extrapolation_of(measured, shares_by_fold(0.0, folds)))
 
 
 def _headline_interval(
-    headline: _Headline, claim: Claim, settings: Settings, measured: Measurement
+    headline: Solution, claim: Leakage, settings: Settings, measured: Measurement
 ) -> tuple[float, float | None]:
     low, high = _possible(headline.interval, settings)
     if settings.refit_strength != "full":
         return low, None
-    if claim.vacuous:
+    if claim.is_vacuous:
         # where all rows may have been seen, only the largest possible loss limits that on new ones
         return low, settings.loss_bound
     limit = FARTHEST_END * max(measured.loco, *measured.curve.loss)
@@ -500,7 +346,7 @@ def _point(e0: float, interval: tuple[float, float], settings: Settings) -> _Poi
 
 
 def _fragment_sensitivity(
-    measured: Measurement, folds: tuple[FoldSummary, ...], settings: Settings
+    measured: Measurement, folds: Folds, settings: Settings
 ) -> Sensitivity | None:
     losses = measured.fragments
     if losses is None:
@@ -512,45 +358,6 @@ def _fragment_sensitivity(
 
     shares = [seen_share(rate, folds).share for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)
-
-
-def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
-    return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
-
-
-def _headline(
-    measured: Measurement,
-    claim: Claim,
-    folds: tuple[FoldSummary, ...],
-    settings: Settings,
-    method: Method,
-    by_rows: Sensitivity,
-    by_fragments: Sensitivity | None,
-) -> _Headline:
-    if claim.pattern == "unknown":
-        both = [by_rows, *([by_fragments] if by_fragments else [])]
-        return _Headline(e0=None, interval=_whole_range(both), p0=None)
-    if claim.pattern == "fragments":
-        if measured.fragments is None:
-            raise InputError(f"{claim.source} needs clusters with two rows or more; none has.")
-        mixture = solve_fragments(measured.fragments, claim, folds=folds, bound=settings.loss_bound)
-        share = mixture.seen_share if claim.leak is None else claim.middle
-        return _Headline(e0=mixture.e0, interval=mixture.interval, p0=share)
-
-    result = _estimate(measured, claim, folds, method, settings.loss_bound)
-    return _Headline(
-        e0=result.e0,
-        interval=result.interval,
-        p0=result.shares.p0,
-        secant=result.secant,
-        estimate=result,
-        path=trace_extrapolation(
-            _problem(measured, claim.shares(claim.middle, folds)),
-            result.shares,
-            method=method,
-            bound=settings.loss_bound,
-        ),
-    )
 
 
 # --- What the leak probability of single rows says beside p0: which to review, and whether e0 fits

@@ -41,7 +41,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         )
     if report.p0_bound is not None and report.p0_bound.vacuous:
         found.append(("B318", report.p0_bound.statement))
-    if report.e0 is None and report.p0_source == "none":
+    if report.e0 is None and not report.leakage.is_known:
         found.append(
             (
                 "B307",
@@ -86,7 +86,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
 def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     found = []
     shape, settings = report.shape, report.settings
-    by_rows = settings.pattern != "fragments"  # split clusters are not read from the curve
+    by_rows = report.leakage.misplaces  # split clusters are not read from the curve
     instead = (
         " The interval does not rest on the shape: it is spread over the estimate and a parabola."
         if settings.method == "power"
@@ -118,7 +118,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
     low, high = report.e0_interval
-    if report.e0 is not None and high is not None and report.settings.pattern == "rows":
+    if report.e0 is not None and high is not None and by_rows:
         width = high - low
         noise = report.loco_interval[1] - report.loco_interval[0]
         if noise < MOSTLY * width:
@@ -281,7 +281,7 @@ def linkage_findings(
 
 def _about_evidence(report: AuditReport) -> list[tuple[str, str]]:
     leak = report.linkage
-    if report.p0_source == "match_column" or (leak is not None and leak.kind == "uncalibrated"):
+    if report.leakage.is_unchecked:
         return [
             (
                 "B325",
@@ -334,7 +334,7 @@ def _about_folds(report: AuditReport) -> list[tuple[str, str]]:
         "leak, but the same scores cannot say how much still does: pairs that they rate low are "
         "where hidden mates are. Rows that were resolved by hand can."
     )
-    if report.p0_source in ("split_rate", "linkage_quality"):
+    if report.leakage.assumes_random_folds:
         message += (
             f" The share by {report.p0_source} takes the parts of a cluster to fall into folds at "
             "random; in these folds fewer do, so the correction is too large."

@@ -1,12 +1,13 @@
-"""What is known about the leakage: claims of the user, and linkage evidence for the folds."""
+"""What is known about the leakage, by the user or linkage evidence, and what follows for e0."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,34 @@ from numpy.typing import NDArray
 from mlflow_b3.data.folds import Fold, FoldSummary, summarize_folds
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, choose
-from mlflow_b3.estimation.estimate import as_range, one_share
-from mlflow_b3.estimation.fragments import seen_share
-from mlflow_b3.estimation.p0 import P0Bound
-from mlflow_b3.estimation.problem import LeakShares, SeenShare, shares_of_cluster_error
+from mlflow_b3.estimation.estimate import (
+    Estimate,
+    LossDistribution,
+    Method,
+    as_range,
+    distribution_of,
+    estimate_range,
+    one_share,
+    solve,
+)
+from mlflow_b3.estimation.fragments import (
+    FragmentEstimate,
+    estimate_fragments,
+    mixture_error,
+    mixture_weights,
+    seen_share,
+    weigh_fragments,
+)
+from mlflow_b3.estimation.influence import Array, Reading, curve_gradient, curve_influence
+from mlflow_b3.estimation.p0 import P0Bound, largest_share
+from mlflow_b3.estimation.problem import (
+    Extrapolation,
+    LeakShares,
+    SeenShare,
+    shares_of_cluster_error,
+    unmix,
+)
+from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity, trace_extrapolation
 from mlflow_b3.linkage.folds import LeakSafeFolds, SafeGroups, purge_mask, safe_groups
 from mlflow_b3.linkage.leak import LARGEST, LeakEstimate, Splits, uncalibrated_prior
 from mlflow_b3.linkage.pairs import PairTable, read_pairs
@@ -29,24 +54,82 @@ from mlflow_b3.linkage.sources import (
     leak_from_quality,
     read_partition_samples,
 )
-from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes
-from mlflow_b3.results import not_percentage, read_number, read_share
+from mlflow_b3.measurement.collecting import Measurement, Tail, robust_covariance
+from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes, breakable
+from mlflow_b3.results import not_percentage, percent, read_number, read_share
 
-# --- What the user says about the leakage, with its pattern and its source
+# --- What is known about the leakage: misplaced rows, split clusters, or nothing
 
 #: A column with the probability of each row that its cluster id is right.
 MATCH_COLUMN = "match_column"
 #: Linkage evidence that gives the leak shares of the actual folds, by the audit's arguments.
 EVIDENCE = ("resolved_rows", "partition_samples", "linkage_quality", "match_probability")
+#: Evidence of match probabilities, which nobody has checked.
+UNCHECKED = (MATCH_COLUMN, "match_probability")
+#: How many equally likely shares stand for what evidence says about the leaked share.
+PRIOR_NODES = 400
+
+SPLIT_RATE, CLUSTER_ERROR = "split rate", "cluster error"
+Folds = tuple[FoldSummary, ...]
+Read = tuple[Reading, Array]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A range of leakage of one pattern.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """What the loss on new clusters is solved from.
 
     Attributes
     ----------
-    pattern : {"rows", "fragments", "unknown"}
+    measured : Measurement
+    folds : tuple of FoldSummary
+    method : Method
+        By which a loss curve is extrapolated.
+    bound : float or None
+        The largest possible loss.
+    """
+
+    measured: Measurement
+    folds: Folds
+    method: Method
+    bound: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """The loss on new clusters under one kind of leakage.
+
+    Attributes
+    ----------
+    e0 : float or None
+        None where nothing is known, or what is known excludes nothing.
+    interval : tuple of float
+    p0 : float or None
+        The leaked share that e0 is given for.
+    secant : float or None
+        Lower limit of e0 that holds if the loss curve is convex.
+    estimate : Estimate or None
+        Where e0 is read from the loss curve.
+    path : ExtrapolationPath or None
+        The curve between its first level and e0.
+    """
+
+    e0: float | None
+    interval: tuple[float, float]
+    p0: float | None = None
+    secant: float | None = None
+    estimate: Estimate | None = None
+    path: ExtrapolationPath | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leakage(ABC):
+    """What is known about the leakage, and what follows for the loss on new clusters.
+
+    All else asks this class for what differs between kinds of leakage, and does not look at the kind:
+    another kind is another subclass.
+
+    Attributes
+    ----------
     source : {"p0", "cluster_error", "split_rate", "mixture", "none"} or one of `EVIDENCE`
         The argument it was given by, or `mixture` for p0="mixture".
     low, high : float
@@ -55,20 +138,25 @@ class Claim:
         column of match probabilities.
     centre : float or None
         The value that is most likely, where it is not the middle.
-    p0_validation : float or None
-        With source `p0` or `mixture`: the share of V̂ that belongs to the training side, the same in every
-        fold; None means as many rows as leaked the other way.
-    leak : LeakEstimate or None
-        What linkage evidence says about the leak shares of the folds.
     """
 
-    pattern: str
+    #: As it is recorded.
+    pattern: ClassVar[str]
+    #: What tipping points are given in.
+    axis: ClassVar[str]
+    #: Whether ids may be wrong row by row, so that e0 is read from the loss curve.
+    misplaces: ClassVar[bool]
+    #: Whether clusters may be split.
+    splits: ClassVar[bool]
+    #: What ids do, behind "where cluster identifiers".
+    damage: ClassVar[str]
+    #: What remains open about it.
+    open_question: ClassVar[str]
+
     source: str
     low: float = 0.0
     high: float = 0.0
     centre: float | None = None
-    p0_validation: float | None = None
-    leak: LeakEstimate | None = None
 
     @property
     def middle(self) -> float:
@@ -76,30 +164,208 @@ class Claim:
         return (self.low + self.high) / 2 if self.centre is None else self.centre
 
     @property
-    def fragment_sizes(self) -> FragmentSizes:
-        """How the evidence says that clusters split; uniformly when it does not."""
-        known = None if self.leak is None else self.leak.fragments
-        return UNIFORM if known is None else FragmentSizes(law="shares", values=known)
+    def is_known(self) -> bool:
+        """Whether anything is known."""
+        return True
 
     @property
-    def vacuous(self) -> bool:
+    def leak(self) -> LeakEstimate | None:
+        """What linkage evidence says about the leak shares of the folds."""
+        return None
+
+    @property
+    def fragment_sizes(self) -> FragmentSizes:
+        """How clusters are split; uniformly where no evidence says it."""
+        return UNIFORM
+
+    @property
+    def is_vacuous(self) -> bool:
         """Whether evidence leaves open that all validation rows were seen, or says that they were."""
-        if self.leak is None:
-            return False
-        share = self.leak.validation
-        return (share.high if share.point is None else share.point) >= LARGEST
+        return False
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether it rests on match probabilities that nobody checked."""
+        return self.source in UNCHECKED
+
+    @property
+    def asks_rows(self) -> bool:
+        """Whether the rows themselves are to bound the leaked share."""
+        return False
+
+    @property
+    def is_bounded_by_rows(self) -> bool:
+        """Whether the range is the bound that the rows themselves give."""
+        return False
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether its values are rates, as on the axis of sensitivity curves, and not shares."""
+        return self.source in ("cluster_error", "split_rate", MATCH_COLUMN)
+
+    @property
+    def assumes_random_folds(self) -> bool:
+        """Whether its share takes the parts of a cluster to fall into folds at random."""
+        return self.source in ("split_rate", "linkage_quality")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of a report that say what is known."""
+        return {
+            "pattern": self.pattern,
+            "claim": (self.low, self.high),
+            "claim_centre": self.centre,
+            "p0_validation": None,
+        }
+
+    def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Leakage":  # noqa: ARG002
+        """Return it with the range that a bound by the rows gives, where it is to have that."""
+        return self
+
+    @abstractmethod
+    def check(
+        self, folds: Folds, table: AuditData, sizes: FragmentSizes, n_train: int | None
+    ) -> None:
+        """Refuse what would otherwise show after hours of refits."""
+
+    @abstractmethod
+    def solve(self, case: Case) -> Estimate | FragmentEstimate | None:
+        """Estimate the loss on new clusters over the range; None where that cannot be done."""
+
+    @abstractmethod
+    def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:
+        """Return the loss on new clusters.
+
+        `curves` are the sensitivity curves for misplaced rows and, where there is one, for split
+        clusters.
+        """
+
+    @abstractmethod
+    def read(self, case: Case) -> list[Read]:
+        """Return e0 at the ends and in the middle of the range, and how far each cluster moves it."""
+
+    def distribution(self, case: Case) -> LossDistribution | None:  # noqa: ARG002
+        """Return the distribution of the losses of rows of new clusters, where it can be estimated."""
+        return None
+
+    @abstractmethod
+    def premise(self, cluster: str, *, excludes: bool) -> str:
+        """Return it as the condition of everything that follows, in words.
+
+        `excludes` is False where what was given excludes nothing.
+        """
+
+    def _rate(self) -> str:
+        low, high = percent(self.low), percent(self.high)
+        return low if self.low == self.high else f"{low} to {high}"
+
+    def _values(self) -> list[float]:
+        return sorted({self.low, self.middle, self.high})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown(Leakage):
+    """Nothing is known: e0 could be anything up to where sensitivity curves end."""
+
+    pattern = "unknown"
+    axis = CLUSTER_ERROR
+    misplaces = True
+    splits = True
+    damage = "are wrong"
+    open_question = "Whether ids go wrong row by row, or by splitting clusters; both are shown."
+
+    source: str = "none"
+
+    @property
+    def is_known(self) -> bool:
+        """Nothing is."""
+        return False
+
+    @property
+    def asks_rows(self) -> bool:
+        """The bound is shown, but not used."""
+        return True
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of a report, without a claim."""
+        return super().settings() | {"claim": None}
+
+    def check(self, *_: Any) -> None:
+        """Refuse nothing."""
+
+    def solve(self, *_: Any) -> None:
+        """Estimate nothing."""
+
+    def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:  # noqa: ARG002
+        """Return the range of all sensitivity curves."""
+        return Solution(e0=None, interval=_whole_range(curves))
+
+    def read(self, *_: Any) -> list[Read]:
+        """Return no readings."""
+        return []
+
+    def premise(self, cluster: str, *, excludes: bool) -> str:  # noqa: ARG002
+        """Return up to where sensitivity curves go."""
+        return f"If at most half of the rows carry a wrong {cluster!r} or belong to split clusters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misplaced(Leakage):
+    """Single rows have a wrong cluster id.
+
+    Attributes
+    ----------
+    p0_validation : float or None
+        With source `p0` or `mixture`: the share of V̂ that belongs to the training side, the same in
+        every fold; None means as many rows as leaked the other way.
+    bound : P0Bound or None
+        With source `mixture`: what the rows themselves say.
+    """
+
+    pattern = "rows"
+    axis = CLUSTER_ERROR
+    misplaces = True
+    splits = False
+    damage = "are wrong for single rows"
+    open_question = (
+        "Whether ids go wrong row by row, as is assumed here. Where clusters are split, the same "
+        "share of rows means something else."
+    )
+
+    p0_validation: float | None = None
+    bound: P0Bound | None = None
+
+    @property
+    def asks_rows(self) -> bool:
+        """Where p0="mixture" was given."""
+        return self.is_bounded_by_rows
+
+    @property
+    def is_bounded_by_rows(self) -> bool:
+        """Where p0="mixture" was given."""
+        return self.source == "mixture"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of a report that say what is known."""
+        return super().settings() | {"p0_validation": self.p0_validation}
+
+    def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Misplaced":
+        """Return it with the range from 0 to the bound.
+
+        A vacuous bound leaves all that an audit looks at.
+        """
+        largest = largest_share(folds, self.p0_validation)
+        high = largest if bound.vacuous else bound.p0_upper
+        return replace(self, high=high, bound=bound)
 
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
-        """Return the leak shares of every fold at a value in the claim's units (rows only).
+        """Return the leak shares of every fold at a value in the units of the source.
 
         A p0 without p0_validation stands for the cluster error that leaks as many rows into
         training on average over the folds.
         """
-        if self.pattern == "fragments":
-            raise InputError("a claim about split clusters has no shares of misplaced rows.")
         if self.p0_validation is not None:
             return [LeakShares(p0=value, p0_validation=self.p0_validation)] * len(folds)
-        if self.source in ("cluster_error", MATCH_COLUMN):
+        if self.is_rate:
             return shares_by_fold(value, folds)
         error = value / mean_validation_share(folds)
         if error >= 1:
@@ -111,15 +377,148 @@ class Claim:
             )
         return shares_by_fold(error, folds)
 
-    def bounded(self, bound: P0Bound, largest: float) -> "Claim":
-        """Return a claim of source `mixture` with its range: from 0 to the bound.
+    def check(
+        self,
+        folds: Folds,
+        table: AuditData,  # noqa: ARG002
+        sizes: FragmentSizes,  # noqa: ARG002
+        n_train: int | None,  # noqa: ARG002
+    ) -> None:
+        """Refuse shares that are impossible in these folds."""
+        self.shares(self.high, folds)
 
-        A vacuous bound leaves all that an audit looks at, up to `largest`.
-        """
-        return replace(self, high=largest if bound.vacuous else bound.p0_upper)
+    def solve(self, case: Case, tail: Tail | None = None) -> Estimate:
+        """Estimate the loss, or the share of rows in one of its tails, over the range."""
 
-    def linked(self, leak: LeakEstimate) -> "Claim":
-        """Return a claim of linkage evidence with the leak shares of the actual folds."""
+        def problem(value: float) -> Extrapolation:
+            return extrapolation_of(case.measured, self.shares(value, case.folds), tail)
+
+        return estimate_range(
+            problem,
+            self.low,
+            self.high,
+            mean_shares(self.shares(self.middle, case.folds), case.measured.weights),
+            method=case.method,
+            bound=case.bound if tail is None else 1.0,
+            centre=self.middle,
+        )
+
+    def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:
+        """Read e0 from the loss curve, extrapolated to the point without leakage."""
+        result = self.solve(case)
+        if self.is_bounded_by_rows and self.bound is not None and self.bound.vacuous:
+            ends = (*result.interval, *_whole_range(curves[:1]))
+            return Solution(e0=None, interval=(min(ends), max(ends)))
+        path = trace_extrapolation(
+            extrapolation_of(case.measured, self.shares(self.middle, case.folds)),
+            result.shares,
+            method=case.method,
+            bound=case.bound,
+        )
+        return Solution(
+            e0=result.e0,
+            interval=result.interval,
+            p0=result.shares.p0,
+            secant=result.secant,
+            estimate=result,
+            path=path,
+        )
+
+    def read(self, case: Case) -> list[Read]:
+        """Return e0 at each value by the loss curve."""
+        return [self._read(case, value) for value in self._values()]
+
+    def _read(self, case: Case, value: float) -> Read:
+        shares = self.shares(value, case.folds)
+        problem = extrapolation_of(case.measured, shares)
+        mean = mean_shares(shares, case.measured.weights)
+        result = solve(problem, mean, method=case.method, bound=case.bound)
+        gradient = curve_gradient(problem, case.method)
+        influence = curve_influence(problem, gradient, case.measured.units.curve)
+        total = float(gradient @ problem.covariance @ gradient)
+        return _reading(value, result.e0, result.interval, total, influence), influence
+
+    def distribution(self, case: Case) -> LossDistribution | None:
+        """Return the distribution of the loss, threshold by threshold."""
+        tails = case.measured.tails
+        if not tails:
+            return None
+        return distribution_of(
+            [tail.threshold for tail in tails],
+            [self.solve(case, tail) for tail in tails],
+            [tail.curve.loss[0] for tail in tails],
+        )
+
+    def premise(self, cluster: str, *, excludes: bool) -> str:
+        """Return how many rows have a wrong id, or leaked."""
+        wrong, rate = f"carry a wrong {cluster!r}", self._rate()
+        if self.source == MATCH_COLUMN:
+            return (
+                f"By match probabilities of the rows that nobody checked, {percent(self.middle)} of "
+                f"them {wrong}, or anything from {rate}. If so"
+            )
+        if self.source == "cluster_error":
+            return f"If {rate} of the rows {wrong}"
+        known = "If"
+        if self.is_bounded_by_rows:
+            rate = f"at most {percent(self.high)}"
+            if not excludes:
+                known = "The rows do not tell how many of them leaked. If"
+                if self.p0_validation is None:
+                    return f"{known} at most half of them {wrong} and no cluster was split"
+        back = "as many rows leaked back"
+        if self.p0_validation is not None:
+            back = f"{percent(self.p0_validation)} of the validation rows to its training clusters"
+        return (
+            f"{known} {rate} of the training rows of a fold belong to its validation clusters, and "
+            f"{back}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Leakage):
+    """True clusters are split in several ids.
+
+    Attributes
+    ----------
+    leak : LeakEstimate or None
+        What linkage evidence says about the leak shares of the folds.
+    """
+
+    pattern = "fragments"
+    axis = SPLIT_RATE
+    misplaces = False
+    splits = True
+    damage = "split some true clusters"
+    open_question = (
+        "Whether clusters were split by the linkage as they were broken here; and ids that "
+        "are wrong for single rows are not corrected for."
+    )
+
+    leak: LeakEstimate | None = None
+
+    @property
+    def fragment_sizes(self) -> FragmentSizes:
+        """How the evidence says that clusters split; uniformly when it does not."""
+        known = None if self.leak is None else self.leak.fragments
+        return UNIFORM if known is None else FragmentSizes(law="shares", values=known)
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether evidence leaves open that all validation rows were seen, or says that they were."""
+        if self.leak is None:
+            return False
+        share = self.leak.validation
+        return (share.high if share.point is None else share.point) >= LARGEST
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether it rests on match probabilities that nobody checked."""
+        scores = self.leak is not None and self.leak.kind == "uncalibrated"
+        return scores or super().is_unchecked
+
+    def linked(self, leak: LeakEstimate) -> "Split":
+        """Return it with the leak shares of the actual folds by linkage evidence."""
         # ends of unchecked scores are no interval; what they are off by is
         ends = leak.to_prior() if leak.kind == "uncalibrated" else leak.validation
         high = min(ends.high, LARGEST)
@@ -133,10 +532,135 @@ class Claim:
         )
 
     def seen(self, value: float, folds: Sequence[FoldSummary]) -> SeenShare:
-        """Return the share of seen validation rows at a value in the claim's units (fragments)."""
-        if self.pattern != "fragments":
-            raise InputError("a claim about misplaced rows has no share of seen rows.")
+        """Return the share of seen validation rows at a value in the units of the source."""
         return seen_share(value, folds) if self.leak is None else SeenShare(share=value)
+
+    def check(
+        self,
+        folds: Folds,  # noqa: ARG002
+        table: AuditData,
+        sizes: FragmentSizes,
+        n_train: int | None,
+    ) -> None:
+        """Refuse training sets of another size, and clusters that cannot be broken."""
+        if n_train is not None:
+            raise InputError(
+                f"n_train={n_train} is for misplaced rows (p0 or cluster_error): what split clusters "
+                "do is measured in training sets of full size. Leave n_train out."
+            )
+        if not len(breakable(table.clusters, sizes)):
+            largest = int(np.bincount(table.clusters).max())
+            raise InputError(
+                "split clusters can only be measured with clusters of at least two rows; there are "
+                "none."
+                if largest == 1
+                else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
+                "smaller sizes."
+            )
+
+    def solve(self, case: Case) -> FragmentEstimate | None:
+        """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
+        losses = case.measured.fragments
+        if losses is None:
+            return None
+        prior = None if self.leak is None else self.leak.to_prior()
+        if prior is None or prior.law == "range":
+            ends = self.seen(self.low, case.folds), self.seen(self.high, case.folds)
+            return estimate_fragments(losses, seen_share=ends, bound=case.bound)
+        chances = (np.arange(PRIOR_NODES) + 0.5) / PRIOR_NODES
+        return weigh_fragments(losses, prior.quantiles(chances).tolist(), bound=case.bound)
+
+    def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:  # noqa: ARG002
+        """Solve e0 from the mixture of rows with and without mates in training."""
+        mixture = self.solve(case)
+        if mixture is None:
+            raise InputError(f"{self.source} needs clusters with two rows or more; none has.")
+        if self.is_vacuous:
+            return Solution(e0=None, interval=mixture.interval)
+        share = mixture.seen_share if self.leak is None else self.middle
+        return Solution(e0=mixture.e0, interval=mixture.interval, p0=share)
+
+    def read(self, case: Case) -> list[Read]:
+        """Return e0 at each value by the mixture; nothing where evidence excludes nothing."""
+        return [] if self.is_vacuous else [self._read(case, value) for value in self._values()]
+
+    def _read(self, case: Case, value: float) -> Read:
+        losses, units = case.measured.fragments, case.measured.units.fragments
+        assert losses is not None
+        share = self.seen(value, case.folds).share
+        result = estimate_fragments(losses, seen_share=share, bound=case.bound)
+        influence = np.asarray(units @ mixture_weights(losses, share)[: units.shape[1]])
+        total = mixture_error(losses, share) ** 2
+        return _reading(value, result.e0, result.interval, total, influence), influence
+
+    def premise(self, cluster: str, *, excludes: bool) -> str:  # noqa: ARG002
+        """Return how many rows are of split clusters, or have mates in training."""
+        if self.leak is None:
+            return f"If {self._rate()} of the rows belong to a cluster that was split in two ids"
+        return f"{self._evidence(self.leak)}, {self._found(self.leak, excludes)}. If so"
+
+    def _evidence(self, leak: LeakEstimate) -> str:
+        checked = "" if leak.n_labels is None else f"{leak.n_labels} "
+        return {
+            "resolved_rows": f"By the {checked}rows that were resolved by hand",
+            "partition_samples": "By the posterior samples of the linkage",
+            "linkage_quality": "By the recall of the linkage",
+            "match_probability": "By match probabilities that nobody checked, as an order of magnitude",
+        }[self.source]
+
+    def _found(self, leak: LeakEstimate, excludes: bool) -> str:
+        mates = "have records of the same true cluster in training"
+        if not excludes:
+            return f"all validation rows may {mates}, or so many that the others cannot be told"
+        seen, point = f"of the validation rows {mates}", leak.validation.point
+        if point is None:
+            return f"at most {percent(self.high)} {seen}"
+        return f"{percent(point)} ({percent(self.low)} to {percent(self.high)}) {seen}"
+
+
+def recorded_leakage(
+    *,
+    pattern: str,
+    source: str,
+    claim: tuple[float, float] | None,
+    centre: float | None,
+    p0_validation: float | None,
+    leak: LeakEstimate | None,
+    bound: P0Bound | None,
+) -> Leakage:
+    """Return what was known about the leakage by the settings of a report."""
+    if claim is None:
+        return Unknown(source=source)
+    low, high = claim
+    known: dict[str, Any] = {"source": source, "low": low, "high": high, "centre": centre}
+    if pattern == Misplaced.pattern:
+        return Misplaced(**known, p0_validation=p0_validation, bound=bound)
+    if pattern == Split.pattern:
+        return Split(**known, leak=leak)
+    return Unknown(source=source)
+
+
+def extrapolation_of(
+    measured: Measurement, shares: Sequence[LeakShares], tail: Tail | None = None
+) -> Extrapolation:
+    """Return the problem of extrapolating the loss curve, or one of its tails, at given shares."""
+    curves = measured if tail is None else tail
+    return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
+
+
+def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
+    return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
+
+
+def _reading(
+    value: float, e0: float, ends: tuple[float, float], total: float, influence: Array
+) -> Reading:
+    variance = float(robust_covariance(influence[:, None])[0, 0])
+    noise = math.sqrt(max(0.0, total - variance))
+    return Reading(leakage=value, e0=e0, low=ends[0], high=ends[1], noise=noise)
+
+
+# --- What the user says about the leakage
 
 
 def make_claim(
@@ -146,8 +670,8 @@ def make_claim(
     cluster_error: Any = None,
     split_rate: Any = None,
     evidence: str | None = None,
-) -> Claim:
-    """Turn the audit's arguments into one claim; several of them are an error.
+) -> Leakage:
+    """Turn the audit's arguments into what is known; several of them are an error.
 
     `evidence` is the source among `EVIDENCE`, if there is one; its range follows later.
 
@@ -177,10 +701,10 @@ def make_claim(
             raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
         p0_validation = one_share("p0_validation", read_number(p0_validation))
     if not given:
-        return Claim(pattern="unknown", source="none")
+        return Unknown()
     ((source, value),) = given.items()
     if source == evidence:
-        return Claim(pattern="rows" if source == MATCH_COLUMN else "fragments", source=source)
+        return Misplaced(source=source) if source == MATCH_COLUMN else Split(source=source)
     mixture = source == "p0" and isinstance(value, str) and value == "mixture"
     given_as, value = value, read_share(value)
     if isinstance(given_as, str) and (value is given_as or _has_text(value)) and not mixture:
@@ -193,10 +717,11 @@ def make_claim(
             )
         )
     if mixture:
-        return Claim(pattern="rows", source="mixture", p0_validation=p0_validation)
+        return Misplaced(source="mixture", p0_validation=p0_validation)
     low, high = as_range(source, value)
-    pattern = "fragments" if source == "split_rate" else "rows"
-    return Claim(pattern=pattern, source=source, low=low, high=high, p0_validation=p0_validation)
+    if source == "split_rate":
+        return Split(source=source, low=low, high=high)
+    return Misplaced(source=source, low=low, high=high, p0_validation=p0_validation)
 
 
 def _has_text(value: Any) -> bool:
@@ -398,8 +923,8 @@ class Evidence:
             )
         return kept
 
-    def settle(self, claim: Claim, folds: Sequence[Fold], table: AuditData) -> Claim:
-        """Return a claim with the range that the evidence gives for these folds."""
+    def settle(self, claim: Leakage, folds: Sequence[Fold], table: AuditData) -> Leakage:
+        """Return what is known, with the range that the evidence gives for these folds."""
         if claim.source == MATCH_COLUMN:
             assert table.match_probability is not None
             error = float(np.mean(1 - table.match_probability))
@@ -410,7 +935,7 @@ class Evidence:
             prior = uncalibrated_prior(error)
             high = min(prior.high, MOST_ERROR)
             return replace(claim, low=min(prior.low, high), high=high, centre=min(error, high))
-        if claim.source not in EVIDENCE:
+        if not isinstance(claim, Split) or claim.source not in EVIDENCE:
             return claim
         leak = self.leak(claim.source, folds, table)
         if leak.kind == "uncalibrated" and not leak.validation.point:

@@ -15,10 +15,9 @@ from typing import Any
 
 import cloudpickle
 import joblib
-import numpy as np
 import pandas as pd
 
-from mlflow_b3.auditing.leakage import Claim, Evidence
+from mlflow_b3.auditing.leakage import Evidence, Leakage
 from mlflow_b3.auditing.report import Settings
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.data.folds import (
@@ -35,7 +34,7 @@ from mlflow_b3.data.folds import (
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimate import Method, check_size
-from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, bound_folds, largest_share
+from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, bound_folds
 from mlflow_b3.estimation.published import LARGEST_IN_AUDIT
 from mlflow_b3.measurement.design import (
     choose_repeats,
@@ -44,7 +43,7 @@ from mlflow_b3.measurement.design import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.refits import FragmentSizes, breakable
+from mlflow_b3.measurement.refits import FragmentSizes
 from mlflow_b3.refit.loading import without_autologging
 from mlflow_b3.refit.trainer import StoredCode
 from mlflow_b3.results import Finding
@@ -61,7 +60,7 @@ class Plan:
     ----------
     subject : Subject
     evidence : Evidence
-    claim : Claim
+    claim : Leakage
         With the range that the evidence gives for these folds.
     bound : P0Bound or None
         Of the rows themselves, where nothing else is known about the leaked share.
@@ -80,7 +79,7 @@ class Plan:
 
     subject: Subject
     evidence: Evidence
-    claim: Claim
+    claim: Leakage
     bound: P0Bound | None
     folds: tuple[Fold, ...]
     summaries: tuple[FoldSummary, ...]
@@ -106,11 +105,8 @@ class Plan:
             method_options=self.method.options,
             scheme=self.scheme,
             n_train=self.n_train,
-            pattern=claim.pattern,
             fragments=str(self.fragments),
-            claim=None if claim.pattern == "unknown" else (claim.low, claim.high),
-            claim_centre=claim.centre,
-            p0_validation=claim.p0_validation,
+            **claim.settings(),
             folds_given=False,
             repeats=self.repeats,
             threshold_given=False,
@@ -137,7 +133,7 @@ def check_budget(
 
 def plan_audit(
     subject: Subject,
-    claim: Claim,
+    claim: Leakage,
     evidence: Evidence,
     *,
     folds: Any,
@@ -179,20 +175,19 @@ def plan_audit(
 
 
 def _bound(
-    claim: Claim, table: AuditData, folds: Sequence[Fold], seed: int
-) -> tuple[Claim, P0Bound | None]:
+    claim: Leakage, table: AuditData, folds: Sequence[Fold], seed: int
+) -> tuple[Leakage, P0Bound | None]:
     """Bound p0 by the rows themselves where nothing else is known about it."""
-    if claim.source not in ("none", "mixture"):
+    if not claim.asks_rows:
         return claim, None
+    back = claim.settings()["p0_validation"]
     with without_autologging():
-        bound = bound_folds(table, folds, p0_validation=claim.p0_validation, seed=seed)
-    if claim.source == "mixture":
-        claim = claim.bounded(bound, largest_share(folds, claim.p0_validation))
-    return claim, bound
+        bound = bound_folds(table, folds, p0_validation=back, seed=seed)
+    return claim.bounded(bound, folds), bound
 
 
 def _check_before_refits(
-    claim: Claim,
+    claim: Leakage,
     table: AuditData,
     folds: tuple[FoldSummary, ...],
     sizes: FragmentSizes,
@@ -202,15 +197,7 @@ def _check_before_refits(
     n_train: int | None,
 ) -> None:
     """Refuse what would otherwise show after hours of refits."""
-    if claim.pattern == "rows":
-        claim.shares(claim.high, folds)  # impossible shares
-    if claim.pattern == "fragments":
-        if n_train is not None:
-            raise InputError(
-                f"n_train={n_train} is for misplaced rows (p0 or cluster_error): what split clusters "
-                "do is measured in training sets of full size. Leave n_train out."
-            )
-        _require_breakable(table, sizes)
+    claim.check(folds, table, sizes, n_train)
     for fold in folds:  # a method that would be too large or needs more levels
         if n_train is not None and n_train > fold.n_training:
             raise InputError(
@@ -255,17 +242,6 @@ def _repeats(
         levels=levels,
         from_zero=scheme == "replace",
     )
-
-
-def _require_breakable(table: AuditData, sizes: FragmentSizes) -> None:
-    if not len(breakable(table.clusters, sizes)):
-        largest = int(np.bincount(table.clusters).max())
-        raise InputError(
-            "split clusters can only be measured with clusters of at least two rows; there are none."
-            if largest == 1
-            else f"fragments='{sizes}' breaks no cluster: the largest has {largest} rows. Give "
-            "smaller sizes."
-        )
 
 
 # --- What the refits of an audit follow from, in words: two audits with the same have the same refits

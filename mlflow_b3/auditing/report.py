@@ -1,10 +1,12 @@
 """`AuditReport`: everything one audit found, as plain numbers."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from mlflow_b3.auditing.extension import ExtensionReport, extension_report
+from mlflow_b3.auditing.leakage import Leakage, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.estimate import LossDistribution
@@ -338,9 +340,23 @@ class AuditReport(Result):
         return super().from_dict(values)
 
     @classmethod
-    def types(cls) -> dict[str, Any]:
+    def _field_types(cls) -> dict[str, Any]:
         """Return the types of the fields, those of extensions included."""
         return get_type_hints(cls, localns={"CvcReport": extension_report("cvc")})
+
+    @cached_property
+    def leakage(self) -> Leakage:
+        """What was known about the leakage."""
+        settings = self.settings
+        return recorded_leakage(
+            pattern=settings.pattern,
+            source=self.p0_source,
+            claim=settings.claim,
+            centre=settings.claim_centre,
+            p0_validation=settings.p0_validation,
+            leak=self.linkage,
+            bound=self.p0_bound,
+        )
 
     @property
     def extensions(self) -> tuple[ExtensionReport, ...]:

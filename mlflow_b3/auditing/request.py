@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlflow_b3.auditing.leakage import Claim
+from mlflow_b3.auditing.leakage import Leakage
 from mlflow_b3.data.losses import Loss
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.hypothesis import TESTS
@@ -19,7 +19,7 @@ LEAST_TRAINING_ROWS = 2
 
 
 def check_settings(
-    claim: Claim,
+    claim: Leakage,
     scheme: str,
     test: str,
     seed: Any,
@@ -29,7 +29,7 @@ def check_settings(
     n_train: Any = None,
 ) -> None:
     """Refuse arguments that no model and no table could make right."""
-    if distribution and claim.pattern != "rows":
+    if distribution and not (claim.is_known and claim.misplaces):
         raise InputError(
             "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
         )

@@ -9,33 +9,11 @@ from mlflow_b3.auditing.report import AuditReport, Settings
 from mlflow_b3.correlated.report import FEW_GROUPS, WITHHELD, CvcReport, GroupLevel
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import seen_share
-from mlflow_b3.linkage.leak import LeakEstimate, LeakShare
+from mlflow_b3.linkage.leak import LeakShare
 from mlflow_b3.refit.learner import CLASSES_READ
 from mlflow_b3.results import Result, loss_words, number, percent, shortened, visible
 
 # --- What linkage evidence says, in sentences
-
-
-def describe_evidence(report: AuditReport, leak: LeakEstimate) -> str:
-    """Return what linkage evidence says about the rows, as the premise of the answer."""
-    low, high = report.settings.claim or (0.0, 1.0)
-    share = leak.validation
-    mates = "have records of the same true cluster in training"
-    seen = f"of the validation rows {mates}"
-    if report.e0 is None:
-        found = f"all validation rows may {mates}, or so many that the others cannot be told"
-    elif share.point is None:
-        found = f"at most {percent(high)} {seen}"
-    else:
-        found = f"{percent(share.point)} ({percent(low)} to {percent(high)}) {seen}"
-    checked = "" if leak.n_labels is None else f"{leak.n_labels} "
-    by = {
-        "resolved_rows": f"By the {checked}rows that were resolved by hand",
-        "partition_samples": "By the posterior samples of the linkage",
-        "linkage_quality": "By the recall of the linkage",
-        "match_probability": "By match probabilities that nobody checked, as an order of magnitude",
-    }
-    return f"{by[report.p0_source]}, {found}. If so"
 
 
 def explain_linkage(report: AuditReport) -> list[str]:
@@ -124,34 +102,7 @@ def is_finite(report: AuditReport) -> bool:
 
 def premise_of(report: AuditReport) -> str:
     """Return what is known about the ids, as the condition of everything that follows."""
-    settings = report.settings
-    wrong = f"carry a wrong {settings.cluster!r}"
-    if settings.claim is None:
-        return f"If at most half of the rows {wrong} or belong to split clusters"
-    low, high = settings.claim
-    rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
-    if report.linkage is not None:
-        return describe_evidence(report, report.linkage)
-    if report.p0_source == "match_column":
-        return (
-            f"By match probabilities of the rows that nobody checked, {percent(settings.middle)} of "
-            f"them {wrong}, or anything from {rate}. If so"
-        )
-    if report.p0_source == "cluster_error":
-        return f"If {rate} of the rows {wrong}"
-    if report.p0_source == "split_rate":
-        return f"If {rate} of the rows belong to a cluster that was split in two ids"
-    known = "If"
-    if report.p0_source == "mixture":
-        rate = f"at most {percent(high)}"
-        if report.e0 is None:
-            known = "The rows do not tell how many of them leaked. If"
-            if settings.p0_validation is None:
-                return f"{known} at most half of them {wrong} and no cluster was split"
-    back = "as many rows leaked back"
-    if settings.p0_validation is not None:
-        back = f"{percent(settings.p0_validation)} of the validation rows to its training clusters"
-    return f"{known} {rate} of the training rows of a fold belong to its validation clusters, and {back}"
+    return report.leakage.premise(report.settings.cluster, excludes=report.e0 is not None)
 
 
 def folds_words(report: AuditReport) -> str:
@@ -172,13 +123,13 @@ def shares_clusters(report: AuditReport) -> bool:
 def is_half(report: AuditReport) -> bool:
     """Return whether e0 is the value for half of an upper limit on the leakage."""
     upper = report.linkage is not None and report.linkage.kind == "upper"
-    return report.e0 is not None and (upper or report.p0_source == "mixture")
+    return report.e0 is not None and (upper or report.leakage.is_bounded_by_rows)
 
 
 def is_mixture(report: AuditReport) -> bool:
     """Return whether e0 is solved from a mixture of seen and new rows, not read from the curve."""
     known = report.e0 is not None and report.fragments is not None
-    return report.settings.pattern == "fragments" and known
+    return not report.leakage.misplaces and known
 
 
 def confidence_of(report: AuditReport) -> str:
@@ -187,7 +138,7 @@ def confidence_of(report: AuditReport) -> str:
     Where it is over all leakage up to a limit that itself may fail, both may.
     """
     limit = 1.0
-    if is_half(report) and report.p0_source == "mixture":
+    if is_half(report) and report.leakage.is_bounded_by_rows:
         limit = 0.95 if report.p0_bound is None else report.p0_bound.confidence
     elif is_half(report) and report.linkage is not None and report.linkage.n_labels is not None:
         limit = report.linkage.level
@@ -572,7 +523,7 @@ def _classes_read(settings: Settings) -> bool:
 def estimator_words(report: AuditReport) -> str:
     """Return the estimator of the loss on new clusters, with its options."""
     s = report.settings
-    if s.pattern == "fragments":
+    if not report.leakage.misplaces:
         return "mixture"
     options = [f"{name} {value}" for name, value in s.method_options.items()]
     if report.sketch_error is not None:

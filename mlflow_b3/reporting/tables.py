@@ -96,10 +96,10 @@ def sensitivity_rows(
 
     There is no high where the refits give lower bounds only.
     """
-    pattern, full = report.settings.pattern, report.settings.refit_strength == "full"
+    leakage, full = report.leakage, report.settings.refit_strength == "full"
     curves = {
-        "rows": None if pattern == "fragments" else report.sensitivity,
-        "fragments": None if pattern == "rows" else report.fragment_sensitivity,
+        "rows": report.sensitivity if leakage.misplaces else None,
+        "fragments": report.fragment_sensitivity if leakage.splits else None,
     }
     tables = []
     for kind, curve in curves.items():

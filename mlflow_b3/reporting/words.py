@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 
 from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
-from mlflow_b3.auditing.leakage import MATCH_COLUMN
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.estimation.bounds import CONFIDENCE
@@ -129,7 +128,7 @@ def _answer(report: AuditReport) -> Headline:
         details += "" if _unchecked(report) else unsure(report)  # then it is about e0 only
         return Headline(word=INFLATED, sentence=f"{_upper(scores)}. {details}")
     details = f"{_upper(scores)}. {_premise(report)}"
-    if not report.settings.claim and report.e0 is None and report.p0_source == "none":
+    if report.e0 is None and not report.leakage.is_known:
         return Headline(word=CANNOT_TELL, sentence=_without_rate(report, scores))
     compared = compare_with_threshold(report)
     if report.settings.threshold_given and compared == ABOVE:
@@ -181,7 +180,7 @@ def _second(report: AuditReport) -> str:
 
 def _premise(report: AuditReport) -> str:
     """Return e0 with its interval under its condition, held against the threshold or the constant."""
-    if report.e0 is None and report.p0_source == "none":
+    if report.e0 is None and not report.leakage.is_known:
         return f"{_unknown_rate(report)} {explain_tipping(report)}"
     start = f"{premise_of(report)}, the {_loss(report)}"
     if report.threshold is None:
@@ -299,7 +298,7 @@ def _hidden(report: AuditReport) -> str:
         return "the evidence leaves open that all validation rows were seen"
     if report.e0 is None and settings.claim is not None:
         return "the rows do not tell how many of them leaked"
-    if settings.pattern == "unknown" and report.fragment_sensitivity is None:
+    if not report.leakage.is_known and report.fragment_sensitivity is None:
         return "what split clusters would do could not be measured"
     return "nothing limits it from above" if report.e0_interval[1] is None else ""
 
@@ -313,7 +312,7 @@ def _doubt(report: AuditReport) -> str:
         return f"{settings.n_validated} clusters are too few to speak of others"
     if settings.refit_agreement is not None and not settings.refit_agreement >= LEAST_AGREEMENT:
         return f"the refits are unlike {original_words(settings)}"
-    if not report.accurate and settings.pattern != "fragments":
+    if not report.accurate and report.leakage.misplaces:
         return "the solver was not sure of its numbers"
     return ""
 
@@ -369,9 +368,7 @@ def at_least(report: AuditReport) -> str:
 
 
 def _unchecked(report: AuditReport) -> bool:
-    leak = report.linkage
-    scores = leak is not None and leak.kind == "uncalibrated"
-    return scores or report.p0_source in (MATCH_COLUMN, "match_probability")
+    return report.leakage.is_unchecked
 
 
 def explain_tipping(report: AuditReport) -> str:
@@ -454,7 +451,7 @@ def explain_answer(report: AuditReport) -> str:
             f"How well this model does on new clusters is not known. {premise_of(report)}, its {word} there "
             f"{ends}. The tables below say what each rate would mean. "
             + _search(report)
-            + (_doses(report) if settings.pattern == "unknown" else "")
+            + ("" if report.leakage.is_known else _doses(report))
         )
     value = f"about {number(report.e0)} ({sure} interval {number(low)} to {number(high)})"
     if high is None:
@@ -463,7 +460,7 @@ def explain_answer(report: AuditReport) -> str:
         f"{premise_of(report)}, this model's {word} on clusters it has never seen is {value}. "
         "This value is "
         "corrected for bias; it is less certain than the uncorrected one, not more."
-        + (_doses(report) if settings.pattern == "fragments" else "")
+        + ("" if report.leakage.misplaces else _doses(report))
         + _half(report)
     )
 
@@ -626,7 +623,7 @@ def curve_caption(report: AuditReport) -> str:
             f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
             f"{middle}"
         )
-    if report.settings.pattern == "fragments":
+    if not report.leakage.misplaces:
         return f"{text} So many rows may have been seen that e0 cannot be solved for."
     return (
         f"{text} The point without leakage lies to the left of it; how far is not known, because "
@@ -702,20 +699,13 @@ SOURCES = {
     "match_probability": UNCHECKED,
     "match_column": UNCHECKED,
 }
-PATTERNS = {
-    "rows": "Whether ids go wrong row by row, as is assumed here. Where clusters are split, the same "
-    "share of rows means something else.",
-    "fragments": "Whether clusters were split by the linkage as they were broken here; and ids that "
-    "are wrong for single rows are not corrected for.",
-    "unknown": "Whether ids go wrong row by row, or by splitting clusters; both are shown.",
-}
 
 
 def open_questions(report: AuditReport) -> list[str]:
     """Return what is not known after this audit, in sentences."""
     settings, test = report.settings, report.test
     excluded = report.e0 is not None or settings.claim is None
-    found = [SOURCES[report.p0_source] if excluded else VACUOUS, PATTERNS[settings.pattern]]
+    found = [SOURCES[report.p0_source] if excluded else VACUOUS, report.leakage.open_question]
     if settings.refit_strength != "full":
         found.append(
             "How much larger the loss on new clusters is than what is shown: part of the model was "
@@ -736,7 +726,7 @@ def open_questions(report: AuditReport) -> list[str]:
             "Whether this model profits from leaked rows at all. The test did not show it; an effect "
             f"below {number(test.detectable)} would often be missed."
         )
-    if report.e0_secant is None and report.e0 is not None and settings.pattern == "rows":
+    if report.e0_secant is None and report.e0 is not None and report.leakage.misplaces:
         found.append(
             "A lower limit by a secant of the loss curve: the measured curve does not show that it "
             "is convex."
@@ -845,13 +835,8 @@ def _validation(report: AuditReport) -> str:
 
 
 def _problem(report: AuditReport) -> str:
-    wrong = {
-        "rows": "are wrong for single rows",
-        "fragments": "split some true clusters",
-        "unknown": "are wrong",
-    }[report.settings.pattern]
     return (
-        f"Where cluster identifiers {wrong}, rows of one true cluster can be in training and in "
+        f"Where cluster identifiers {report.leakage.damage}, rows of one true cluster can be in training and in "
         "validation data and make the performance look too good."
     )
 
@@ -893,7 +878,7 @@ def _evidence(report: AuditReport) -> str:
         "match_column": "By match probabilities of the rows that nobody checked, about "
         f"{percent(s.middle)} of them carry a wrong identifier; {rate} was allowed for.",
     }
-    if report.e0 is None and source == "mixture":
+    if report.e0 is None and report.leakage.is_bounded_by_rows:
         return (
             "How many training rows belong to validation clusters was not known; how many of them "
             "look like validation rows excluded nothing."
@@ -910,7 +895,7 @@ def _estimation(report: AuditReport) -> str:
     s = report.settings
     route = ROUTE_WORDS.get(s.refit, "the model was trained again")
     refits = f"{s.fits} refits in all, for each of which {route}"
-    if s.pattern == "fragments":
+    if not report.leakage.misplaces:
         text = (
             "The performance on new clusters was estimated from the mixture of validation rows with "
             "and without rows of their true cluster in training; the performance on the former was "
@@ -928,7 +913,7 @@ def _estimation(report: AuditReport) -> str:
             "measured, and the curve was extrapolated to the point without leakage (estimator "
             f"{estimator_words(report)}; {refits})."
         )
-    if s.pattern == "unknown" and report.fragments is not None:
+    if not report.leakage.is_known and report.fragments is not None:
         text += (
             " For every share of rows in split clusters up to 50 % it was estimated from the "
             f"performance on rows whose clusters were split, measured by {BREAKING}."

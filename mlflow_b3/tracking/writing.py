@@ -37,7 +37,7 @@ LONGEST_PARAMETER = 500
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
     """Return the scalar metrics of a report; None where there is no value."""
     low, high = report.e0_interval
-    split = report.settings.pattern == "fragments"
+    split = not report.leakage.misplaces
     seen = report.settings.claim if report.linkage is not None else None
     values = {
         # a lower bound must not pass for the loss itself where a threshold is set on this metric
@@ -110,7 +110,7 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         "p0_source": report.p0_source,
         "claim": s.claim and " to ".join(dict.fromkeys(f"{end:.6g}" for end in s.claim)),
         "pattern": s.pattern,
-        "fragments": s.fragments if s.pattern != "rows" else None,
+        "fragments": s.fragments if report.leakage.splits else None,
         "folds": str(len(report.folds) // s.repeats),
         "repeats": str(s.repeats),
         "folds_digest": s.folds_digest,

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from mlflow_b3.auditing.leakage import Claim, make_claim, mean_shares, shares_by_fold
+from mlflow_b3.auditing.leakage import (
+    Unknown,
+    make_claim,
+    mean_shares,
+    recorded_leakage,
+    shares_by_fold,
+)
 from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.problem import LeakShares
@@ -26,9 +32,36 @@ FOLDS = [fold(80, 20), fold(60, 40)]
 # ---------------------------------------------------------------- making a claim
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"p0": (0.1, 0.2), "p0_validation": 0.05},
+        {"cluster_error": 0.1},
+        {"split_rate": 0.1},
+        {"evidence": "match_column"},
+        {"evidence": "resolved_rows"},
+    ],
+    ids=str,
+)
+def test_what_is_known_can_be_read_back_from_a_report(arguments):
+    known = make_claim(**arguments)
+    settings = known.settings()
+    again = recorded_leakage(
+        pattern=settings["pattern"],
+        source=known.source,
+        claim=settings["claim"],
+        centre=settings["claim_centre"],
+        p0_validation=settings["p0_validation"],
+        leak=None,
+        bound=None,
+    )
+    assert again == known
+
+
 @pytest.mark.parametrize("arguments", [{}, {"p0": None}, {"p0": "grid"}])
 def test_without_numbers_nothing_is_claimed(arguments):
-    assert make_claim(**arguments) == Claim(pattern="unknown", source="none")
+    assert make_claim(**arguments) == Unknown()
 
 
 @pytest.mark.parametrize(

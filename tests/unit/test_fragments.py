@@ -531,10 +531,8 @@ def test_shares_of_misplaced_rows_are_refused_by_the_mixture():
 
 
 def test_claims_of_one_pattern_have_no_shares_of_the_other():
-    with pytest.raises(InputError, match="split clusters has no shares of misplaced rows"):
-        make_claim(split_rate=0.1).shares(0.1, FOLDS)
-    with pytest.raises(InputError, match="misplaced rows has no share of seen rows"):
-        make_claim(cluster_error=0.1).seen(0.1, FOLDS)
+    assert not hasattr(make_claim(split_rate=0.1), "shares")
+    assert not hasattr(make_claim(cluster_error=0.1), "seen")
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), "0.2", (0.3, 0.2), (0.1, 0.2, 0.3)])

@@ -11,8 +11,8 @@ from scipy import stats
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
-from mlflow_b3.auditing.leakage import Claim, make_claim
-from mlflow_b3.data.folds import make_folds
+from mlflow_b3.auditing.leakage import Misplaced, make_claim
+from mlflow_b3.data.folds import Fold, make_folds
 from mlflow_b3.data.table import ModelInputs, prepare
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation import p0 as p0_module
@@ -387,7 +387,7 @@ def test_an_audit_considers_wrong_ids_on_half_of_all_rows_or_half_of_the_trainin
 
 def test_mixture_is_a_claim_about_rows_whose_range_follows_from_the_rows():
     claim = make_claim(p0="mixture")
-    assert claim == Claim(pattern="rows", source="mixture")
+    assert claim == Misplaced(source="mixture")
     bound = b3.P0Bound(
         p0_upper=0.04,
         confidence=0.95,
@@ -397,8 +397,9 @@ def test_mixture_is_a_claim_about_rows_whose_range_follows_from_the_rows():
         design_effect=1.0,
         vacuous=False,
     )
-    assert claim.bounded(bound, 0.1).high == 0.04
-    assert claim.bounded(replace(bound, p0_upper=0.5, vacuous=True), 0.1).high == 0.1
+    folds = [Fold(training=np.arange(20, 100), validation=np.arange(20))]
+    assert claim.bounded(bound, folds).high == 0.04
+    assert claim.bounded(replace(bound, p0_upper=0.5, vacuous=True), folds).high == 0.1
     assert make_claim(p0="mixture", p0_validation=0).p0_validation == 0
     with pytest.raises(InputError, match="cluster_error cannot be given together"):
         make_claim(p0="mixture", cluster_error=0.1)

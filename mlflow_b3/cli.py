@@ -17,16 +17,20 @@ import click
 from mlflow_b3.errors import B3Error, InputError, InterruptedAudit, TrackingError, choose, closest
 from mlflow_b3.evidence.document import SIGNING_KEY, signing_key
 from mlflow_b3.options import (
-    LINKAGE_NAMES,
+    FILE,
+    IDS,
+    LINKAGE,
     NUMBER,
+    OPTIONS,
+    REFITS,
     TEXT,
     WHOLE,
-    announce_code,
-    audit_options,
+    Choice,
+    GroupedCommand,
+    command_option,
+    command_options,
     given_options,
-    kept_journal,
-    require_options,
-    subject_options,
+    in_groups,
 )
 from mlflow_b3.version import __version__
 
@@ -84,13 +88,54 @@ def shown_if_not_recorded() -> Iterator[None]:
         raise
 
 
+# --- What the commands share that audit
+
+NO_JOURNAL = "none"
+
+
+@contextmanager
+def kept_journal(given: dict[str, Any]) -> Iterator[None]:
+    """Let audits keep journals where they are told to, else in the cache until they are done."""
+    if "journal" in given:
+        if given["journal"] == NO_JOURNAL:
+            del given["journal"]
+        yield
+        return
+    from mlflow_b3.measurement.journal import JournalFolder, usual_folder
+
+    folder = given["journal"] = JournalFolder(usual_folder())
+    folder.forget_old()
+    yield
+    folder.clear()
+
+
+def announce_code(model_uri: str, given: dict[str, Any]) -> None:
+    """Say what code of the model's own the audit will run."""
+    from mlflow_b3.refit.safety import loading_notice
+
+    refit = given.get("refit", OPTIONS["refit"].default)
+    notice = loading_notice(model_uri, trainer=given.get("trainer"), refit=refit)
+    if notice:
+        click.echo(notice, err=True)
+
+
+def require_options(subject: dict[str, Any]) -> None:
+    """Refuse a call without what every audit needs."""
+    missing = [name for name, value in subject.items() if not value]
+    if missing:
+        raise InputError(
+            f"{', '.join(missing)} missing: an audit needs a model, its data, and the names of the "
+            "target and cluster columns."
+        )
+
+
 # --- The command that compares audited models
 
 #: A comma between models, after which a URI or an id begins: names of models have commas too.
 BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|$)|$))")
 
 
-@click.command(name="compare")
+@click.command(name="compare", cls=GroupedCommand)
 @click.argument("models", nargs=-1)
 @click.option("--experiment", type=TEXT, help="Compare the newest audits of this experiment.")
 @click.option(
@@ -98,16 +143,14 @@ BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|
 )
 @click.option(
     "--by",
-    type=TEXT,
+    type=Choice("auto", "e0", "cvc"),
     default="auto",
     show_default=True,
     help="Rank by e0, or by cvc, cross-validation corrected for correlation; auto takes cvc where all "
     "audits have it and take their cluster ids as right.",
 )
-@subject_options
-@audit_options
-@click.option("--output", type=TEXT, help="Also write the table and the plot to this folder.")
-@click.option("--record/--no-record", default=True, help="Write to MLflow (the default).")
+@command_options("compare")
+@command_option("output", help="Also write the table and the plot to this folder.")
 def compare_command(
     *,
     models: tuple[str, ...],
@@ -480,12 +523,8 @@ def init_policy_command(*, model: str, output: str | None) -> None:
 # --- The command that commits the settings of an audit before it runs
 
 
-@click.command(name="preregister")
-@click.option(
-    "--model-uri", type=TEXT, help="MLflow model that will be audited, such as models:/name/3."
-)
-@subject_options
-@audit_options
+@click.command(name="preregister", cls=GroupedCommand)
+@command_options("preregister")
 def preregister_command(**options: Any) -> None:
     """Commit the settings of an audit before it runs; mlflow-b3 audit with the same options finds them.
 
@@ -512,12 +551,12 @@ ROWS = 300
 
 
 @click.command(name="review")
-@click.option("--data", type=TEXT, help="Table with the rows: a .csv or .parquet file.")
-@click.option("--cluster", type=TEXT, help="Column with the (noisy) cluster id.")
-@click.option("--row-id", type=TEXT, help="Column with the ids of rows; by default their numbers.")
-@click.option(
-    "--match-probability",
-    type=TEXT,
+@command_option("data")
+@command_option("cluster")
+@command_option("row_id", help="Column with the ids of rows; by default their numbers.")
+@command_option(
+    "match_probability",
+    type=FILE,
     help="Table of scored pairs (.csv or .parquet): suspected rows are drawn more often, and likely "
     "mates are shown.",
 )
@@ -530,8 +569,8 @@ ROWS = 300
     help="Say how many rows are needed if this share of rows belongs to split clusters.",
 )
 @click.option("--columns", type=TEXT, help="Columns to show, with commas between; by default all.")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed.")
-@click.option("--output", type=TEXT, help="The sheet to write: a .csv file.")
+@command_option("seed")
+@command_option("output", help="The sheet to write: a .csv file.")
 def review_command(**options: Any) -> None:
     """Write a sheet with a random sample of rows whose mates a person is to look up.
 
@@ -651,24 +690,12 @@ class _Group(click.Group):
         return name, command, rest
 
 
-class _Command(click.Command):
+class _Command(GroupedCommand):
     """A command that remembers what it was given, to be run elsewhere with the same."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[GIVEN] = list(args)
         return super().parse_args(ctx, args)
-
-
-MODEL_OPTION = click.option(
-    "--model-uri", type=TEXT, help="MLflow model to audit, such as models:/name/3."
-)
-ENVIRONMENT_OPTION = click.option(
-    "--env-manager",
-    type=TEXT,
-    default="local",
-    show_default=True,
-    help="Audit here (local), or in the model's own environment: uv, virtualenv or conda.",
-)
 
 
 @click.group(cls=_Group)
@@ -694,14 +721,7 @@ main.add_command(verify_command)
 
 
 @main.command(name="audit", cls=_Command)
-@MODEL_OPTION
-@subject_options
-@ENVIRONMENT_OPTION
-@audit_options
-@click.option(
-    "--output", type=TEXT, help="Also write the report to this .html, .json, .md or .txt file."
-)
-@click.option("--record/--no-record", default=True, help="Write the audit to MLflow (the default).")
+@command_options("audit")
 def audit_command(
     *, record: bool, output: str | None, env_manager: str | None, **options: Any
 ) -> None:
@@ -746,17 +766,8 @@ def audit_command(
 
 
 @main.command(name="test", cls=_Command)
-@MODEL_OPTION
-@subject_options
-@ENVIRONMENT_OPTION
-@click.option(
-    "--method",
-    "test",
-    type=TEXT,
-    default="paired",
-    show_default=True,
-    help="Form of the test: paired, welch (the published one) or permutation.",
-)
+@command_options("test")
+@command_option("test", "--method", "test")
 def test_command(*, env_manager: str | None, **options: Any) -> None:
     """Run the leakage test alone: does the learner profit from leaked rows?"""
     with input_errors():
@@ -780,10 +791,8 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
     show_default=True,
     help="Misplace single records, or split patients in two.",
 )
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
-)
+@command_option("seed")
+@command_option("n_jobs")
 def demo_command(**options: Any) -> None:
     """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
     with input_errors():
@@ -863,10 +872,7 @@ def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that the demonstration takes; others would silently do nothing."""
-    fixed = [
-        *("p0", "p0_validation", "cluster_error", "split_rate", "fragments", "loss", "folds"),
-        *("refit", "refit_options", "trainer", "sample_weight", "journal", *LINKAGE_NAMES),
-    ]
+    fixed = [*in_groups(IDS, LINKAGE, REFITS), "loss", "folds", "journal"]
     refused = [name for name in fixed if name in given]
     if refused:
         raise InputError(

@@ -1,17 +1,18 @@
-"""The options of the command line, defined once for all commands."""
+"""The registry of options: every option of an audit once, for Python, commands, MLproject and the evaluator."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from mlflow_b3.errors import InputError
+from mlflow_b3.errors import InputError, closest
 from mlflow_b3.results import read_number
 
-# --- The types of the command line's options, for which an empty text is nothing
+# --- Types of options: they parse a text of the command line, and take an empty one for nothing
 
 
 class Share(click.ParamType):  # type: ignore[type-arg]
@@ -43,17 +44,16 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"{value!r} is not a number such as 0.1 or 10%, or LOW,HIGH", param, ctx)
 
 
-def _number(text: str) -> float:
-    """Parse a number, which may be a percentage such as 10%."""
-    return float(read_number(text))
-
-
 class Optional(click.ParamType):  # type: ignore[type-arg]
     """Another type, where an empty text is nothing: MLproject parameters cannot be left out."""
 
     def __init__(self, inner: Callable[[str], Any], name: str) -> None:
         self.inner = inner
         self.name = name
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
+        """Return the name as it is: words in it must be typed in small letters."""
+        return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse the text."""
@@ -65,6 +65,19 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
             return self.inner(value)
         except ValueError:
             return self.fail(f"{value!r} is not of type {self.name}", param, ctx)
+
+
+class Choice(Optional):
+    """One of some words. Others pass: the audit refuses them as it does in Python."""
+
+    def __init__(self, *choices: str) -> None:
+        super().__init__(str, f"[{'|'.join(choices)}]")
+        self.choices = choices
+
+
+def _number(text: str) -> float:
+    """Parse a number, which may be a percentage such as 10%."""
+    return float(read_number(text))
 
 
 #: A comma after which the next NAME=VALUE begins; other commas are between the items of a list.
@@ -115,6 +128,8 @@ def _folds(text: str) -> int | str:
 
 
 TEXT = Optional(str, "TEXT")
+FILE = Optional(str, "FILE")
+COLUMN = Optional(str, "COLUMN")
 YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
 FOLDS = Optional(_folds, "NUMBER|balanced|FILE")
 NUMBER = Optional(_number, "NUMBER")
@@ -122,260 +137,500 @@ WHOLE = Optional(int, "INTEGER")
 NAMED_VALUES = Optional(_named_values, "NAME=VALUE")
 
 
-# --- The options of the command line that say what is known about the linkage
+# --- The registry
 
-_OPTIONS = [
-    click.option(
-        "--match-probability",
+REQUIRED = "Required"
+IDS = "What you know about the cluster ids"
+LINKAGE = "Evidence of record linkage"
+SCORE = "How the model is scored"
+REFITS = "How it is refitted"
+COST = "Cost"
+EXPERT = "For experts"
+OUTPUT = "Output"
+GROUPS = (REQUIRED, IDS, LINKAGE, SCORE, REFITS, COST, EXPERT, OUTPUT)
+
+#: Where an option applies, beside the names of commands.
+PYTHON, EVALUATOR, PROJECT = "python", "evaluator", "project"
+AUDITS = frozenset({PYTHON, EVALUATOR, PROJECT, "audit", "compare", "preregister"})
+AUDITS_AND_TESTS = AUDITS | {"test"}
+
+
+class _Same:
+    """The default of the command line is that of Python."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of an audit.
+
+    Attributes
+    ----------
+    name : str
+        In Python and in the evaluator's configuration.
+    type : click.ParamType
+        How the command line reads it.
+    help : str
+        What it is, in a sentence.
+    group : str
+        One of `GROUPS`.
+    default : object
+        In Python.
+    command_default : object
+        On the command line and in MLproject, where it differs.
+    changes_numbers : bool
+        Whether an audit may say something else with another value. Those that do are committed by
+        `mlflow_b3.preregister`.
+    where : frozenset of str
+        `PYTHON`, `EVALUATOR`, `PROJECT`, and the names of commands.
+    flag : str
+        The name on the command line, if it is another one. `NAME/no-NAME` is a switch.
+    repeated : bool
+        Whether the command line takes it several times.
+    """
+
+    name: str
+    type: click.ParamType  # type: ignore[type-arg]
+    help: str
+    group: str
+    default: Any = None
+    command_default: Any = _Same
+    changes_numbers: bool = True
+    where: frozenset[str] = AUDITS
+    flag: str = ""
+    repeated: bool = False
+
+    @property
+    def parameter(self) -> str:
+        """Its name in MLproject, and of the value that a command is given."""
+        return (self.flag or self.name).partition("/")[0]
+
+    @property
+    def flags(self) -> str:
+        """How it is written on the command line."""
+        names = (self.flag or self.name).replace("_", "-").split("/")
+        return "/".join(f"--{name}" for name in names)
+
+    @property
+    def command_line_default(self) -> Any:
+        """The default of commands and of MLproject."""
+        return self.default if self.command_default is _Same else self.command_default
+
+
+_ENTRIES = (
+    Option(
+        name="model",
+        flag="model_uri",
         type=TEXT,
-        help="Table of scored pairs (.csv or .parquet, from Splink or others), or a column with the "
-        "probability that a row's cluster id is right.",
+        group=REQUIRED,
+        help="MLflow model to audit, such as models:/name/3.",
+        where=frozenset({PYTHON, PROJECT, "audit", "preregister", "test"}),
     ),
-    click.option(
-        "--resolved-rows",
-        type=TEXT,
-        help="Filled-in review sheet (.csv) made by mlflow-b3 review.",
+    Option(
+        name="data",
+        type=FILE,
+        group=REQUIRED,
+        help="Table with the rows: a .csv or .parquet file.",
+        where=AUDITS_AND_TESTS - {EVALUATOR},
     ),
-    click.option(
-        "--reviewer",
-        type=Share(),
-        help="With --resolved-rows: the reviewer's SENSITIVITY,SPECIFICITY.",
+    Option(
+        name="target",
+        type=COLUMN,
+        group=REQUIRED,
+        help="Column that the model predicts.",
+        where=AUDITS_AND_TESTS - {EVALUATOR},
     ),
-    click.option(
-        "--linkage-quality",
-        type=NAMED_VALUES,
-        help="What is known of the linkage: recall=0.9,precision=0.95,recall_pairs=300.",
+    Option(
+        name="cluster",
+        type=COLUMN,
+        group=REQUIRED,
+        help="Column with the (noisy) cluster id.",
+        where=AUDITS_AND_TESTS,
     ),
-    click.option(
-        "--partition-samples",
-        type=TEXT,
-        help="Posterior samples of a Bayesian linkage (.csv or .parquet).",
-    ),
-    click.option(
-        "--fold-threshold",
-        type=NUMBER,
-        help="With a table of pairs: keep rows with this match probability in one fold.",
-    ),
-    click.option(
-        "--purge-threshold",
-        type=NUMBER,
-        help="With a table of pairs: leave out training rows whose cluster has this match "
-        "probability with the validation rows.",
-    ),
-]
-LINKAGE_NAMES = (
-    *("match_probability", "resolved_rows", "reviewer", "linkage_quality", "partition_samples"),
-    *("fold_threshold", "purge_threshold"),
-)
-
-
-def linkage_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-# --- Options of the command line that several commands have
-
-Decorated = Callable[..., Any]
-NO_JOURNAL = "none"
-
-SHARED_OPTIONS = [
-    click.option("--data", type=TEXT, help="Table with the rows: a .csv or .parquet file."),
-    click.option("--target", type=TEXT, help="Column that the model predicts."),
-    click.option("--cluster", type=TEXT, help="Column with the (noisy) cluster id."),
-    click.option(
-        "--loss",
-        type=TEXT,
-        help="zero_one, log, brier or hinge for classifiers; squared or absolute for regressors.",
-    ),
-    click.option(
-        "--folds",
-        type=FOLDS,
-        help="Number of folds of whole clusters, balanced, or the folds.csv of another audit.",
-    ),
-    click.option("--budget", type=TEXT, help="Number of refits, or a time such as 10m."),
-    click.option(
-        "--refit",
-        type=TEXT,
-        help="clone, parameters, trainer, fresh, hot-start, last-layer or head; by default the "
-        "first of them that the model allows.",
-    ),
-    click.option(
-        "--refit-option",
-        type=NAMED_VALUES,
-        multiple=True,
-        help="An option of the refits, such as search_again=true or epochs=20; may be repeated.",
-    ),
-    click.option("--trainer", type=TEXT, help="Function that trains the model: module:function."),
-    click.option("--sample-weight", type=TEXT, help="Column with the weights of training rows."),
-    click.option("--row-id", type=TEXT, help="Column with the ids of rows; it is no feature."),
-    click.option("--seed", type=WHOLE, default=0, show_default=True, help="Random seed."),
-    click.option(
-        "--n-jobs", type=WHOLE, default=-1, show_default=True, help="Workers; -1 for all cores."
-    ),
-    click.option(
-        "--backend",
-        type=TEXT,
-        help="Where refits run: loky, threading or sequential on this machine, or on a cluster: "
-        "dask, ray or spark.",
-    ),
-    click.option(
-        "--address",
-        type=TEXT,
-        help="Of the cluster: tcp://scheduler:8786 for dask, auto or ray://… for ray, a master such "
-        "as spark://… for spark.",
-    ),
-    click.option(
-        "--fit-timeout", type=TEXT, help="Time that one refit may take, such as 90s or 5m."
-    ),
-]
-
-LEAKAGE_OPTIONS = [
-    click.option(
-        "--p0",
+    Option(
+        name="p0",
         type=Share("mixture"),
+        group=IDS,
         help="Share of training rows from validation clusters; mixture for a bound from the rows.",
     ),
-    click.option(
-        "--p0-validation",
+    Option(
+        name="p0_validation",
         type=NUMBER,
+        group=IDS,
         help="With --p0: share of validation rows from training clusters; 0 for one direction.",
     ),
-    click.option("--cluster-error", type=Share(), help="Share of rows with a wrong cluster id."),
-    click.option("--split-rate", type=Share(), help="Share of rows whose true cluster was split."),
-    click.option(
-        "--fragments",
-        type=TEXT,
+    Option(
+        name="cluster_error",
+        type=Share(),
+        group=IDS,
+        help="Share of rows with a wrong cluster id.",
+    ),
+    Option(
+        name="split_rate",
+        type=Share(),
+        group=IDS,
+        help="Share of rows whose true cluster was split.",
+    ),
+    Option(
+        name="fragments",
+        type=Optional(str, "uniform|halves|singles|SIZES"),
+        group=IDS,
         help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4; by "
         "default as the linkage evidence says, or uniform.",
     ),
-]
-
-AUDIT_OPTIONS = [
-    click.option(
-        "--method",
-        type=TEXT,
-        default="auto",
-        show_default=True,
-        help="auto, power, least-squares, mono, trend2-4, trend2+mono-trend4+mono, basis or sketch; cvc for "
-        "auto with cross-validation that is corrected for correlation beside it.",
+    Option(
+        name="match_probability",
+        type=Optional(str, "FILE|COLUMN"),
+        group=LINKAGE,
+        help="Table of scored pairs (.csv or .parquet, from Splink or others), or a column with the "
+        "probability that a row's cluster id is right.",
     ),
-    click.option(
-        "--method-option",
+    Option(
+        name="resolved_rows",
+        type=FILE,
+        group=LINKAGE,
+        help="Filled-in review sheet (.csv) made by mlflow-b3 review.",
+    ),
+    Option(
+        name="reviewer",
+        type=Share(),
+        group=LINKAGE,
+        help="With --resolved-rows: the reviewer's SENSITIVITY,SPECIFICITY.",
+    ),
+    Option(
+        name="linkage_quality",
         type=NAMED_VALUES,
-        multiple=True,
+        group=LINKAGE,
+        help="What is known of the linkage: recall=0.9,precision=0.95,recall_pairs=300.",
+    ),
+    Option(
+        name="partition_samples",
+        type=FILE,
+        group=LINKAGE,
+        help="Posterior samples of a Bayesian linkage (.csv or .parquet).",
+    ),
+    Option(
+        name="fold_threshold",
+        type=NUMBER,
+        group=LINKAGE,
+        help="With a table of pairs: keep rows with this match probability in one fold.",
+    ),
+    Option(
+        name="purge_threshold",
+        type=NUMBER,
+        group=LINKAGE,
+        help="With a table of pairs: leave out training rows whose cluster has this match "
+        "probability with the validation rows.",
+    ),
+    Option(
+        name="row_id",
+        type=COLUMN,
+        group=LINKAGE,
+        help="Column with the ids of rows; it is no feature.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="loss",
+        type=Choice("zero_one", "log", "brier", "hinge", "squared", "absolute"),
+        group=SCORE,
+        help="The first four are for classifiers, the last two for regressors; by default zero_one "
+        "and squared.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="threshold",
+        type=NUMBER,
+        group=SCORE,
+        help="Loss at which the model fails; by default that of the best constant prediction.",
+    ),
+    Option(
+        name="folds",
+        type=FOLDS,
+        group=SCORE,
+        help="Number of folds of whole clusters, balanced, or the folds.csv of another audit.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="repeats",
+        type=WHOLE,
+        group=SCORE,
+        help="How many times clusters are assigned to folds anew.",
+    ),
+    Option(
+        name="trainer",
+        type=Optional(str, "MODULE:FUNCTION"),
+        group=REFITS,
+        help="Function that trains the model, for models that cannot be refitted by themselves.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="refit",
+        type=Choice(
+            *("auto", "clone", "parameters", "trainer", "fresh", "hot-start", "last-layer", "head")
+        ),
+        default="auto",
+        command_default=None,
+        group=REFITS,
+        help="How the model is trained again; by default the first of these that it allows.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="refit_options",
+        flag="refit_option",
+        type=NAMED_VALUES,
+        repeated=True,
+        group=REFITS,
+        help="An option of the refits, such as search_again=true or epochs=20; may be repeated.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="sample_weight",
+        type=COLUMN,
+        group=REFITS,
+        help="Column with the weights of training rows.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="env_manager",
+        type=Choice("local", "uv", "virtualenv", "conda"),
+        default="local",
+        changes_numbers=False,
+        group=REFITS,
+        help="Audit here (local), or in the model's own environment.",
+        where=frozenset({PROJECT, "audit", "test"}),
+    ),
+    Option(
+        name="budget",
+        type=Optional(str, "NUMBER|TIME"),
+        group=COST,
+        help="Number of refits, or a time such as 10m.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="n_jobs",
+        type=WHOLE,
+        command_default=-1,
+        changes_numbers=False,
+        group=COST,
+        help="Workers; -1 for all cores.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="backend",
+        type=Choice("loky", "threading", "sequential", "dask", "ray", "spark"),
+        changes_numbers=False,
+        group=COST,
+        help="Where refits run: on this machine, or on a cluster (the last three).",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="address",
+        type=TEXT,
+        changes_numbers=False,
+        group=COST,
+        help="Of the cluster: tcp://scheduler:8786 for dask, auto or ray://… for ray, a master such "
+        "as spark://… for spark.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="fit_timeout",
+        type=Optional(str, "TIME"),
+        group=COST,
+        help="Time that one refit may take, such as 90s or 5m.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="journal",
+        type=Optional(str, "PATH|none"),
+        changes_numbers=False,
+        group=COST,
+        help="File, or folder of files, that remembers finished refits: the same audit started again "
+        "goes on from there. Commands keep one in the user's cache by default until the audit is "
+        "done; none for none.",
+    ),
+    Option(
+        name="method",
+        type=Choice(
+            *("auto", "cvc", "power", "least-squares", "mono", "trend2", "trend3", "trend4"),
+            *("trend2+mono", "trend3+mono", "trend4+mono", "basis", "sketch"),
+        ),
+        default="auto",
+        group=EXPERT,
+        help="The estimator; cvc is auto with cross-validation corrected for correlation beside it.",
+    ),
+    Option(
+        name="method_options",
+        flag="method_option",
+        type=NAMED_VALUES,
+        repeated=True,
+        group=EXPERT,
         help="An option of the method, such as order=3, or groups=patient,day of cvc; may be repeated.",
     ),
-    click.option(
-        "--scheme",
-        type=TEXT,
+    Option(
+        name="scheme",
+        type=Choice("subset", "replace"),
         default="subset",
-        show_default=True,
+        group=EXPERT,
         help="Resample without replacement (subset) or with it (replace).",
     ),
-    click.option(
-        "--levels",
-        type=TEXT,
+    Option(
+        name="levels",
+        type=Optional(str, "optimal|uniform|NUMBER"),
         default="optimal",
-        show_default=True,
+        group=EXPERT,
         help="Injected shares near none (optimal), eleven at equal distances (uniform), or a number "
         "of shares at equal distances.",
     ),
-    click.option(
-        "--n-train",
+    Option(
+        name="n_train",
         type=WHOLE,
+        group=EXPERT,
         help="With --scheme replace: rows of a resampled training set; by default as many as a fold "
         "has.",
     ),
-    click.option(
-        "--test",
-        type=TEXT,
+    Option(
+        name="test",
+        type=Choice("paired", "welch", "permutation"),
         default="paired",
-        show_default=True,
-        help="Form of the leakage test: paired, welch or permutation.",
+        group=EXPERT,
+        help="Form of the leakage test; welch is the published one.",
     ),
-    click.option(
-        "--repeats", type=WHOLE, help="How many times clusters are assigned to folds anew."
-    ),
-    click.option("--threshold", type=NUMBER, help="Loss at which the model fails."),
-    click.option(
-        "--journal",
-        type=TEXT,
-        help="File, or folder of files, that remembers finished refits: the same audit started again "
-        "goes on from there. By default one in the user's cache until the audit is done; none for "
-        "none.",
-    ),
-    click.option(
-        "--distribution",
+    Option(
+        name="distribution",
         type=YES_NO,
         default=False,
-        show_default=True,
+        group=EXPERT,
         help="Also estimate how the losses of single rows are distributed.",
     ),
-]
+    Option(
+        name="seed",
+        type=WHOLE,
+        default=0,
+        group=EXPERT,
+        help="Random seed.",
+        where=AUDITS_AND_TESTS,
+    ),
+    Option(
+        name="output",
+        type=FILE,
+        changes_numbers=False,
+        group=OUTPUT,
+        help="Also write the report to this .html, .json, .md or .txt file.",
+        where=frozenset({PROJECT, "audit"}),
+    ),
+    Option(
+        name="record",
+        flag="record/no_record",
+        type=click.BOOL,
+        default=True,
+        changes_numbers=False,
+        group=OUTPUT,
+        help="Write to MLflow (the default).",
+        where=frozenset({"audit", "compare"}),
+    ),
+    Option(
+        name="progress",
+        type=YES_NO,
+        changes_numbers=False,
+        group=OUTPUT,
+        help="Show a progress bar; by default on a terminal only.",
+        where=frozenset({PYTHON}),
+    ),
+)
+#: All options by name, in the order of `GROUPS`.
+OPTIONS: Mapping[str, Option] = {option.name: option for option in _ENTRIES}
 
 
-def _decorate(
-    function: Decorated, options: Sequence[Callable[[Decorated], Decorated]]
-) -> Decorated:
-    for option in reversed(options):
-        function = option(function)
-    return function
+def options_of(place: str) -> list[Option]:
+    """Return the options that apply in Python, in MLproject, for the evaluator, or to a command."""
+    return [option for option in OPTIONS.values() if place in option.where]
 
 
-def subject_options(function: Decorated) -> Decorated:
-    """Add what every command that trains models needs."""
-    return _decorate(function, SHARED_OPTIONS)
+def in_groups(*groups: str) -> list[str]:
+    """Return the names of the options of some groups."""
+    return [option.name for option in OPTIONS.values() if option.group in groups]
 
 
-def audit_options(function: Decorated) -> Decorated:
-    """Add what audits need: where the leaked share comes from, and how they are done."""
-    return _decorate(linkage_options(_decorate(function, AUDIT_OPTIONS)), LEAKAGE_OPTIONS)
+def committed_options() -> list[Option]:
+    """Return the options of `mlflow_b3.audit` that change its numbers."""
+    return [option for option in options_of(PYTHON) if option.changes_numbers]
 
 
-def given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, with those of the form NAME=VALUE put together."""
-    given = {name: value for name, value in options.items() if value is not None}
-    for subject in ("method", "refit"):
-        parts = given.pop(f"{subject}_option", ())
-        if merged := {key: value for part in parts for key, value in (part or {}).items()}:
-            given[f"{subject}_options"] = merged
-    return given
-
-
-@contextmanager
-def kept_journal(given: dict[str, Any]) -> Iterator[None]:
-    """Let audits keep journals where they are told to, else in the cache until they are done."""
-    if "journal" in given:
-        if given["journal"] == NO_JOURNAL:
-            del given["journal"]
-        yield
-        return
-    from mlflow_b3.measurement.journal import JournalFolder, usual_folder
-
-    folder = given["journal"] = JournalFolder(usual_folder())
-    folder.forget_old()
-    yield
-    folder.clear()
-
-
-def announce_code(model_uri: str, given: dict[str, Any]) -> None:
-    """Say what code of the model's own the audit will run."""
-    from mlflow_b3.refit.safety import loading_notice
-
-    refit = given.get("refit", "auto")
-    notice = loading_notice(model_uri, trainer=given.get("trainer"), refit=refit)
-    if notice:
-        click.echo(notice, err=True)
-
-
-def require_options(subject: dict[str, Any]) -> None:
-    """Refuse a call without what every audit needs."""
-    missing = [name for name, value in subject.items() if not value]
-    if missing:
+def check_names(names: Mapping[str, Any], place: str = PYTHON) -> None:
+    """Raise an `InputError` for names that no option has."""
+    known = [option.name for option in options_of(place)]
+    unknown = [name for name in names if name not in known]
+    if unknown:
         raise InputError(
-            f"{', '.join(missing)} missing: an audit needs a model, its data, and the names of the "
-            "target and cluster columns."
+            f"{', '.join(unknown)}: an audit has no such argument.{closest(unknown[0], known)}"
         )
+
+
+# --- The options of commands, made of the registry
+
+
+class GroupedOption(click.Option):
+    """An option that `--help` shows under the title of its group."""
+
+    def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose options `--help` shows in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group, and then those that belong to none."""
+        records: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Options")}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                records[getattr(parameter, "group", "Options")].append(record)
+        for group, rows in records.items():
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+
+def command_option(name: str, *flags: str, **changes: Any) -> Callable[[Any], Any]:
+    """Return the decorator that gives an option of the registry to a command.
+
+    Parameters
+    ----------
+    name : str
+    *flags : str
+        Its names there, if they are others.
+    **changes
+        Attributes of `click.Option` that differ from the registry.
+    """
+    option = OPTIONS[name]
+    default = option.command_line_default
+    attributes: dict[str, Any] = {"type": option.type, "help": option.help, "group": option.group}
+    if option.repeated:
+        attributes["multiple"] = True
+    elif default is not None:
+        attributes |= {"default": default, "show_default": option.type is not click.BOOL}
+    declared = flags or (option.flags,)
+    return click.option(*declared, cls=GroupedOption, **{**attributes, **changes})
+
+
+def command_options(command: str) -> Callable[[Any], Any]:
+    """Return the decorator that gives a command all of its options in the registry."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options_of(command)):
+            function = command_option(option.name)(function)
+        return function
+
+    return decorate
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a command was given, by their names in Python."""
+    given = {name: value for name, value in values.items() if value is not None}
+    for option in OPTIONS.values():
+        if option.repeated:
+            parts = given.pop(option.parameter, ())
+            if merged := {key: value for part in parts for key, value in (part or {}).items()}:
+                given[option.name] = merged
+    return given

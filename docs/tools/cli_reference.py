@@ -11,7 +11,8 @@ INTRODUCTION = """# The command line
 
 <!-- Written by docs/tools/cli_reference.py from the commands themselves; do not edit. -->
 
-Options that take a SHARE want a number between 0 and 1, or a range as LOW,HIGH. An empty text counts as
+[The options of an audit](options.md) are also those of Python, of MLproject and of the evaluator. Options that
+take a SHARE want a number between 0 and 1, or a range as LOW,HIGH. An empty text counts as
 nothing given. `mlflow-b3 --version` prints the version.
 """
 

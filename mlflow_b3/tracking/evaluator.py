@@ -4,7 +4,6 @@ MLflow imports this module, by an entry point, in everybody's evaluations: what 
 imported when there is one.
 """
 
-import inspect
 import logging
 import math
 from collections.abc import Mapping
@@ -14,26 +13,16 @@ from typing import Any
 from mlflow.models.evaluation import EvaluationResult, ModelEvaluator, list_evaluators
 
 from mlflow_b3.errors import InputError, closest
+from mlflow_b3.options import EVALUATOR, IDS, LINKAGE, in_groups, options_of
 from mlflow_b3.tracking.errors import mlflow_errors
 
 NAME = "b3"
+#: Words that others may use too.
+ANYONES = ("fragments", "reviewer", "row_id")
 #: Keys that no other evaluator is likely to have: a configuration with one of them is meant for us.
-OWN = (
-    "cluster",
-    "cluster_error",
-    "split_rate",
-    "p0",
-    "p0_validation",
-    "match_probability",
-    "resolved_rows",
-    "linkage_quality",
-    "partition_samples",
-    "fold_threshold",
-    "purge_threshold",
-)
+OWN = ("cluster", *(name for name in in_groups(IDS, LINKAGE) if name not in ANYONES))
 #: Arguments of an audit that `mlflow.models.evaluate` has an argument of its own for.
 ELSEWHERE = {"model": "model", "data": "data", "target": "targets"}
-NOT_OURS = (*ELSEWHERE, "progress")
 #: The losses that an audit takes for the model types by itself, if the model does not contradict.
 LOSSES = {"classifier": "zero_one", "regressor": "squared"}
 #: Findings that the audited model may not be the logged one, which a threshold does not see.
@@ -164,9 +153,7 @@ def _nearly_ours(key: object) -> bool:
 
 def _arguments(config: Any, problems: list[str]) -> dict[str, Any]:
     """Return the arguments of an audit in a configuration; note what is wrong with it."""
-    from mlflow_b3.auditing.audit import audit
-
-    keys = [name for name in inspect.signature(audit).parameters if name not in NOT_OURS]
+    keys = [option.name for option in options_of(EVALUATOR)]
     if isinstance(config, Mapping) and NAME in config:  # MLflow unpacks it only for several names
         beside = set(config) - set(list_evaluators())
         config = config[NAME]

@@ -1,7 +1,6 @@
 """`preregister`: the settings of an audit, committed before it runs."""
 
 import dataclasses
-import inspect
 import logging
 import math
 import sys
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.auditing.audit import audit
 from mlflow_b3.auditing.extension import find_extension
 from mlflow_b3.auditing.leakage import TABLES
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.data.table import digest_table, label_clusters, read_table
-from mlflow_b3.errors import EvidenceError, InputError, ModelError, closest
+from mlflow_b3.errors import EvidenceError, InputError, ModelError
 from mlflow_b3.evidence.document import (
     canonical,
     digest,
@@ -34,6 +32,7 @@ from mlflow_b3.evidence.document import (
 from mlflow_b3.evidence.policy import load_policy
 from mlflow_b3.measurement.design import parse_budget, parse_levels
 from mlflow_b3.measurement.refits import parse_fragments
+from mlflow_b3.options import check_names, committed_options
 from mlflow_b3.refit.learner import AuditedModel
 from mlflow_b3.refit.loading import (
     URI_FORMS,
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 
 # --- The arguments of an audit as plain values, equal where the audits would be the same
 
-#: They change how an audit runs, not what it finds.
-INDIFFERENT = ("n_jobs", "backend", "address", "journal", "progress")
 #: What is committed apart: the model and the table, by their digests.
 APART = ("model", "data")
 #: Longer lists are committed by their digest.
@@ -80,16 +77,9 @@ def commit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     InputError
         For what has no content that could be compared later, such as a function; all at once.
     """
-    known = inspect.signature(audit).parameters
-    unknown = [name for name in arguments if name not in known]
-    if unknown:
-        raise InputError(
-            f"{', '.join(unknown)}: an audit has no such argument.{closest(unknown[0], known)}"
-        )
-    values = {name: arguments.get(name, known[name].default) for name in known}
-    for name in (*INDIFFERENT, *APART):
-        del values[name]
-    values = _alike(values)
+    check_names(arguments)
+    options = [option for option in committed_options() if option.name not in APART]
+    values = _alike({option.name: arguments.get(option.name, option.default) for option in options})
     committed, problems = {}, []
     for name, value in values.items():
         try:

@@ -75,6 +75,17 @@ def test_the_reference_of_the_command_line_is_in_step():
     assert text_of(DOCS / "reference" / "cli.md") == tool("cli_reference").cli_reference(), told
 
 
+def test_the_table_of_options_is_in_step():
+    told = "run python docs/tools/options_reference.py"
+    page = text_of(DOCS / "reference" / "options.md")
+    assert page == tool("options_reference").options_reference(), told
+
+
+def test_the_mlflow_project_is_in_step():
+    told = "run python docs/tools/mlproject.py"
+    assert text_of(ROOT / "MLproject") == tool("mlproject").mlproject(), told
+
+
 @pytest.mark.parametrize("command", sorted(main.commands))
 def test_every_option_of_a_command_is_documented(command):
     page = text_of(DOCS / "reference" / "cli.md")

@@ -1,6 +1,5 @@
 """The evaluator b3: `mlflow.models.evaluate` audits, and nobody else's evaluation notices."""
 
-import inspect
 import json
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3
 from mlflow_b3 import AuditReport, FitError, InputError, ModelError, SolverError, TrackingError
 from mlflow_b3.demo import FEATURES
+from mlflow_b3.options import EVALUATOR, options_of
 from mlflow_b3.tracking.errors import mlflow_errors
 from mlflow_b3.tracking.evaluation import model_to_audit, table_to_audit
 from mlflow_b3.tracking.evaluator import OWN, B3Evaluator
@@ -119,6 +119,8 @@ print(*sorted(set(sys.modules) - before))
     assert {name for name in done.stdout.split() if not name.startswith("_")} == {
         "mlflow_b3",
         "mlflow_b3.errors",
+        "mlflow_b3.options",
+        "mlflow_b3.results",
         "mlflow_b3.tracking",
         "mlflow_b3.tracking.errors",
         "mlflow_b3.tracking.evaluator",
@@ -153,7 +155,7 @@ def test_it_says_yes_to_its_own_configuration_for_any_type_of_model(config, mode
 
 
 def test_the_words_that_are_ours_alone_are_arguments_of_an_audit():
-    assert set(OWN) <= set(inspect.signature(mlflow_b3.audit).parameters)
+    assert set(OWN) <= {option.name for option in options_of(EVALUATOR)}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_key_that_is_almost_ours_is_an_error_that_lists_the_valid_ones(key, me
         lambda: B3Evaluator.can_evaluate(model_type="", evaluator_config={key: "patient_id"})
     )
     assert f"{key!r} is not a key of its configuration." in text
-    assert "the keys there are: cluster, loss, p0," in text
+    assert "the keys there are: cluster, p0," in text
     assert "nest them under its name in evaluator_config" in text
     if meant:
         assert f"Did you mean {meant!r}?" in text
@@ -268,9 +270,7 @@ def test_unknown_keys_are_errors_that_name_the_closest_and_all_valid_ones(logged
     )
     assert "'buget' is not a key of its configuration. Did you mean 'budget'?" in text
     assert "'target' is given to mlflow.models.evaluate as targets=." in text
-    valid = inspect.signature(mlflow_b3.audit).parameters.keys() - {
-        *("model", "data", "target", "progress")
-    }
+    valid = {option.name for option in options_of(EVALUATOR)}
     listed = text.split("the keys there are: ")[1].rstrip(".").split(", ")
     assert set(listed) == valid
 

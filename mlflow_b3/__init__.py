@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mlflow_b3.measurement.curve import DoseLoss, FragmentLosses, LossCurve
     from mlflow_b3.measurement.design import LevelPlan, plan_levels
     from mlflow_b3.measurement.refits import Refits
+    from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running
     from mlflow_b3.refit.trainer import log_trainer
     from mlflow_b3.results import Finding
     from mlflow_b3.tracking.comparing import compare
@@ -60,6 +61,7 @@ __all__ = [
     "Clinic",
     "Comparison",
     "CvcReport",
+    "Design",
     "DoseEstimate",
     "DoseLoss",
     "Estimate",
@@ -72,6 +74,7 @@ __all__ = [
     "InterruptedAudit",
     "LeakageTest",
     "LevelPlan",
+    "LinkageEvidence",
     "LossCurve",
     "LossDistribution",
     "Method",
@@ -79,7 +82,9 @@ __all__ = [
     "P0Bound",
     "P0Search",
     "Policy",
+    "RefitOptions",
     "Refits",
+    "Running",
     "SeenShare",
     "Sensitivity",
     "SolverError",
@@ -117,6 +122,7 @@ _HOMES = {
     "Clinic": "demo",
     "Comparison": "auditing.comparison",
     "CvcReport": "correlated.report",
+    "Design": "options",
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimate",
@@ -129,6 +135,7 @@ _HOMES = {
     "InterruptedAudit": "errors",
     "LeakageTest": "estimation.hypothesis",
     "LevelPlan": "measurement.design",
+    "LinkageEvidence": "options",
     "LossCurve": "measurement.curve",
     "LossDistribution": "estimation.estimate",
     "Method": "estimation.estimate",
@@ -136,7 +143,9 @@ _HOMES = {
     "P0Bound": "estimation.p0",
     "P0Search": "estimation.p0",
     "Policy": "evidence.policy",
+    "RefitOptions": "options",
     "Refits": "measurement.refits",
+    "Running": "options",
     "SeenShare": "estimation.problem",
     "Sensitivity": "estimation.sensitivity",
     "SolverError": "errors",

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import click
@@ -182,6 +182,8 @@ class Option:
         `mlflow_b3.preregister`.
     where : frozenset of str
         `PYTHON`, `EVALUATOR`, `PROJECT`, and the names of commands.
+    inside : str
+        Its place in Python, if it is a field of one of the `VALUE_OBJECTS`: "design.scheme".
     flag : str
         The name on the command line, if it is another one. `NAME/no-NAME` is a switch.
     repeated : bool
@@ -196,6 +198,7 @@ class Option:
     command_default: Any = _Same
     changes_numbers: bool = True
     where: frozenset[str] = AUDITS
+    inside: str = ""
     flag: str = ""
     repeated: bool = False
 
@@ -272,6 +275,7 @@ _ENTRIES = (
     ),
     Option(
         name="fragments",
+        inside="design.fragments",
         type=Optional(str, "uniform|halves|singles|SIZES"),
         group=IDS,
         help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4; by "
@@ -286,36 +290,42 @@ _ENTRIES = (
     ),
     Option(
         name="resolved_rows",
+        inside="linkage.resolved_rows",
         type=FILE,
         group=LINKAGE,
         help="Filled-in review sheet (.csv) made by mlflow-b3 review.",
     ),
     Option(
         name="reviewer",
+        inside="linkage.reviewer",
         type=Share(),
         group=LINKAGE,
         help="With --resolved-rows: the reviewer's SENSITIVITY,SPECIFICITY.",
     ),
     Option(
         name="linkage_quality",
+        inside="linkage.quality",
         type=NAMED_VALUES,
         group=LINKAGE,
         help="What is known of the linkage: recall=0.9,precision=0.95,recall_pairs=300.",
     ),
     Option(
         name="partition_samples",
+        inside="linkage.partition_samples",
         type=FILE,
         group=LINKAGE,
         help="Posterior samples of a Bayesian linkage (.csv or .parquet).",
     ),
     Option(
         name="fold_threshold",
+        inside="linkage.fold_threshold",
         type=NUMBER,
         group=LINKAGE,
         help="With a table of pairs: keep rows with this match probability in one fold.",
     ),
     Option(
         name="purge_threshold",
+        inside="linkage.purge_threshold",
         type=NUMBER,
         group=LINKAGE,
         help="With a table of pairs: leave out training rows whose cluster has this match "
@@ -323,6 +333,7 @@ _ENTRIES = (
     ),
     Option(
         name="row_id",
+        inside="linkage.row_id",
         type=COLUMN,
         group=LINKAGE,
         help="Column with the ids of rows; it is no feature.",
@@ -351,6 +362,7 @@ _ENTRIES = (
     ),
     Option(
         name="repeats",
+        inside="design.repeats",
         type=WHOLE,
         group=SCORE,
         help="How many times clusters are assigned to folds anew.",
@@ -364,6 +376,7 @@ _ENTRIES = (
     ),
     Option(
         name="refit",
+        inside="refit.route",
         type=Choice(
             *("auto", "clone", "parameters", "trainer", "fresh", "hot-start", "last-layer", "head")
         ),
@@ -375,6 +388,7 @@ _ENTRIES = (
     ),
     Option(
         name="refit_options",
+        inside="refit.options",
         flag="refit_option",
         type=NAMED_VALUES,
         repeated=True,
@@ -384,6 +398,7 @@ _ENTRIES = (
     ),
     Option(
         name="sample_weight",
+        inside="refit.sample_weight",
         type=COLUMN,
         group=REFITS,
         help="Column with the weights of training rows.",
@@ -424,6 +439,7 @@ _ENTRIES = (
     ),
     Option(
         name="address",
+        inside="running.address",
         type=TEXT,
         changes_numbers=False,
         group=COST,
@@ -433,6 +449,7 @@ _ENTRIES = (
     ),
     Option(
         name="fit_timeout",
+        inside="running.fit_timeout",
         type=Optional(str, "TIME"),
         group=COST,
         help="Time that one refit may take, such as 90s or 5m.",
@@ -467,6 +484,7 @@ _ENTRIES = (
     ),
     Option(
         name="scheme",
+        inside="design.scheme",
         type=Choice("subset", "replace"),
         default="subset",
         group=EXPERT,
@@ -474,6 +492,7 @@ _ENTRIES = (
     ),
     Option(
         name="levels",
+        inside="design.levels",
         type=Optional(str, "optimal|uniform|NUMBER"),
         default="optimal",
         group=EXPERT,
@@ -482,6 +501,7 @@ _ENTRIES = (
     ),
     Option(
         name="n_train",
+        inside="design.n_train",
         type=WHOLE,
         group=EXPERT,
         help="With --scheme replace: rows of a resampled training set; by default as many as a fold "
@@ -489,6 +509,7 @@ _ENTRIES = (
     ),
     Option(
         name="test",
+        inside="design.test",
         type=Choice("paired", "welch", "permutation"),
         default="paired",
         group=EXPERT,
@@ -496,6 +517,7 @@ _ENTRIES = (
     ),
     Option(
         name="distribution",
+        inside="design.distribution",
         type=YES_NO,
         default=False,
         group=EXPERT,
@@ -529,6 +551,7 @@ _ENTRIES = (
     ),
     Option(
         name="progress",
+        inside="running.progress",
         type=YES_NO,
         changes_numbers=False,
         group=OUTPUT,
@@ -563,6 +586,187 @@ def check_names(names: Mapping[str, Any], place: str = PYTHON) -> None:
         raise InputError(
             f"{', '.join(unknown)}: an audit has no such argument.{closest(unknown[0], known)}"
         )
+
+
+# --- Values that hold the rarer options of `mlflow_b3.audit`
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinkageEvidence:
+    """What is known about the record linkage that made the cluster ids, beside scored pairs.
+
+    Attributes
+    ----------
+    resolved_rows : path, DataFrame or ResolvedRows, optional
+        A sample of rows for which a person has looked up all other rows of the same true cluster:
+        the filled-in sheet of `mlflow_b3.linkage.review_sheet`. The best evidence there is.
+    reviewer : (sensitivity, specificity), optional
+        With `resolved_rows`: how many leaked rows that person finds, and how many others she leaves
+        alone; 1 and 1 by default.
+    quality : mapping, optional
+        Published figures of the linkage, {"recall": 0.9, "precision": 0.95, "recall_pairs": 300}:
+        an upper limit on the leak shares. By its own name it is `linkage_quality`.
+    partition_samples : path, table or array, optional
+        Posterior samples of a Bayesian linkage: labels of all rows for each sample.
+    fold_threshold : number, optional
+        With a pair table in `match_probability`: keep rows with this match probability in one fold,
+        which leaves less to leak. The same scores then say nothing about what still leaks.
+    purge_threshold : number, optional
+        With a pair table: leave training rows out whose cluster has this match probability with a
+        validation row of the fold.
+    row_id : str, optional
+        Column with the ids of rows that linkage evidence refers to, which is no feature; by default
+        the table's index.
+    """
+
+    resolved_rows: Any = None
+    reviewer: tuple[float, float] | None = None
+    quality: Mapping[str, float] | None = None
+    partition_samples: Any = None
+    fold_threshold: float | None = None
+    purge_threshold: float | None = None
+    row_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RefitOptions:
+    """How the model is trained again.
+
+    Attributes
+    ----------
+    route : str
+        "clone", "parameters", "trainer", "fresh", "hot-start", "last-layer" or "head"; "auto" takes
+        the first of these that the model's flavour allows. By its own name it is `refit`.
+    options : mapping, optional
+        Options of that, such as {"search_again": True} for a grid search; see docs/flavours.md. By
+        its own name it is `refit_options`.
+    sample_weight : str, optional
+        Column with the weights of rows in training; losses are not weighted.
+    """
+
+    route: str = "auto"
+    options: Mapping[str, Any] | None = None
+    sample_weight: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """How training sets are resampled, and what is measured with them.
+
+    Attributes
+    ----------
+    scheme : {"subset", "replace"}
+        Draw resampled training sets without replacement at full size, or with replacement as the
+        papers do.
+    levels : {"optimal", "uniform"} or int
+        Which injected shares are measured, and how often: crowded near none, where the curve is
+        extrapolated from, or eleven at equal distances as in the papers. A number is that many
+        levels at equal distances.
+    n_train : int, optional
+        With scheme "replace": the rows of a resampled training set, the papers' n'. All scores are
+        then those of models trained on that many rows. By default as many as the fold has.
+    repeats : int, optional
+        How many times clusters are assigned to folds anew, for folds that are made here: three
+        times where the budget allows it.
+    fragments : {"uniform", "halves", "singles"} or sequence of numbers, optional
+        How clusters are broken on purpose, which should be how linkage splits them: at a cut
+        drawn uniformly, in halves, a single row off; or the sizes of fragments that are known,
+        as numbers of rows or as shares of the cluster between 0 and 1, drawn with equal chances.
+        A size applies to clusters with more rows; clusters to which none applies stay whole. By
+        default as the linkage evidence says, or "uniform".
+    test : {"paired", "welch", "permutation"}
+        The form of the leakage test. `welch` is the published one; `permutation` is exact for a
+        stronger null hypothesis and needs some 100 times as many refits. With a budget the test has
+        about a fifth of it; without one these two take what they need. A time is kept by `paired`
+        only: with the other two a budget is a number of refits.
+    distribution : bool
+        Also estimate how the losses of single rows are distributed on new clusters, for losses
+        with more than two values and pattern `rows`.
+    """
+
+    scheme: str = "subset"
+    levels: str | int = "optimal"
+    n_train: int | None = None
+    repeats: int | None = None
+    fragments: Any = None
+    test: str = "paired"
+    distribution: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Running:
+    """How refits run, beside their number at a time.
+
+    Attributes
+    ----------
+    address : str, optional
+        Of the cluster: "tcp://scheduler:8786" for Dask, "auto" or "ray://…" for Ray, a master such as
+        "local[4]" or "spark://…" for Spark; by default the one that this process is connected to.
+    fit_timeout : number or str, optional
+        Seconds that one refit may take, or a time such as "5m"; longer ones count as failed. By
+        default a refit may take all of a budget in time, a minute at least; else there is no limit.
+    progress : bool, optional
+        Show a progress bar; by default on a terminal only.
+    """
+
+    address: str | None = None
+    fit_timeout: float | str | None = None
+    progress: bool | None = None
+
+
+#: The arguments of `mlflow_b3.audit` that hold other options.
+VALUE_OBJECTS: Mapping[str, type] = {
+    "linkage": LinkageEvidence,
+    "refit": RefitOptions,
+    "design": Design,
+    "running": Running,
+}
+
+
+def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `mlflow_b3.audit` by the names of options, taken out of value objects.
+
+    Raises
+    ------
+    InputError
+        For names that no option has, for something else in the place of a value object, and for an
+        option that is given by its own name too.
+    """
+    held = {
+        name: value
+        for name, value in given.items()
+        if name in VALUE_OBJECTS and (name != "refit" or isinstance(value, RefitOptions))
+    }  # `refit` may also be the route alone
+    flat = {name: value for name, value in given.items() if name not in held}
+    check_names(flat)
+    for name, value in held.items():
+        if value is None:
+            continue
+        kind = VALUE_OBJECTS[name]
+        if not isinstance(value, kind):
+            raise InputError(
+                f"{name}={value!r} is not usable; give {kind.__name__}({fields(kind)[0].name}=…)."
+            )
+        for option in OPTIONS.values():
+            place, _, field = option.inside.partition(".")
+            if place == name and not _is_default(option, getattr(value, field)):
+                _require_unset(option, flat)
+                flat[option.name] = getattr(value, field)
+    return flat
+
+
+def _require_unset(option: Option, flat: Mapping[str, Any]) -> None:
+    """Refuse an option that is given by its own name too."""
+    if not _is_default(option, flat.get(option.name, option.default)):
+        raise InputError(
+            f"{option.name}={flat[option.name]!r} is given twice: by its own name, and as "
+            f"{option.inside}. Give it once."
+        )
+
+
+def _is_default(option: Option, value: Any) -> bool:
+    plain = isinstance(value, (str, bool, int))  # tables and arrays have no single answer
+    return value is option.default or (plain and value == option.default)
 
 
 # --- The options of commands, made of the registry

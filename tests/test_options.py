@@ -3,15 +3,16 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import fields
 
 import click
 import pytest
 from click.testing import CliRunner
+from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
-from mlflow_b3.auditing.request import SCHEMES
+from mlflow_b3.auditing.request import CVC, SCHEMES
 from mlflow_b3.cli import main
-from mlflow_b3.correlated.cvc import METHOD as CVC
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimate import METHODS
@@ -22,23 +23,113 @@ from mlflow_b3.options import (
     GROUPS,
     OPTIONS,
     PYTHON,
+    VALUE_OBJECTS,
     Choice,
+    Design,
+    LinkageEvidence,
+    RefitOptions,
+    Running,
     check_names,
     committed_options,
+    flat_options,
     options_of,
 )
 from mlflow_b3.refit.environment import MANAGERS
-from mlflow_b3.tracking.preregistration import commit_arguments
+from mlflow_b3.tracking.preregistration import commit_arguments, make_commitment
 
 COMMANDS = ("audit", "compare", "preregister", "test")
 
 
 def test_audit_has_the_options_of_the_registry_with_their_defaults():
+    """Each is a parameter, or a field of a value that a parameter takes."""
     parameters = inspect.signature(mlflow_b3.audit).parameters
-    required = {"model", "data", "target", "cluster"}
-    assert set(parameters) == {option.name for option in options_of(PYTHON)}
-    for name in set(parameters) - required:
-        assert parameters[name].default == OPTIONS[name].default, name
+    assert len(parameters) <= 26
+    places = {}
+    for name, parameter in parameters.items():
+        if name in VALUE_OBJECTS:
+            held = VALUE_OBJECTS[name]()
+            places |= {f"{name}.{field.name}": getattr(held, field.name) for field in fields(held)}
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            places[name] = None if parameter.default is parameter.empty else parameter.default
+    assert places == {
+        (option.inside or option.name): option.default for option in options_of(PYTHON)
+    }
+
+
+VALUES = {
+    "linkage": LinkageEvidence(
+        resolved_rows="sheet.csv", reviewer=(0.9, 1.0), quality={"recall": 0.9}, row_id="id"
+    ),
+    "refit": RefitOptions(route="clone", options={"epochs": 3}, sample_weight="weight"),
+    "design": Design(scheme="replace", levels=5, test="welch", distribution=True),
+    "running": Running(address="auto", fit_timeout="5m", progress=False),
+}
+FLAT = {
+    "resolved_rows": "sheet.csv",
+    "reviewer": (0.9, 1.0),
+    "linkage_quality": {"recall": 0.9},
+    "row_id": "id",
+    "refit": "clone",
+    "refit_options": {"epochs": 3},
+    "sample_weight": "weight",
+    "scheme": "replace",
+    "levels": 5,
+    "test": "welch",
+    "distribution": True,
+    "address": "auto",
+    "fit_timeout": "5m",
+    "progress": False,
+}
+
+
+def test_values_hold_options_that_have_names_of_their_own():
+    assert flat_options(VALUES) == FLAT
+    assert flat_options(FLAT) == FLAT
+    assert flat_options({"budget": 40, "design": Design(), "running": None}) == {"budget": 40}
+
+
+def test_values_and_names_may_be_mixed_but_not_for_one_option():
+    design = Design(scheme="replace")
+    flat = {"scheme": "replace", "n_train": 30}
+    assert flat_options({"design": design, "n_train": 30}) == flat
+    with pytest.raises(InputError, match=r"scheme='subsets' is given twice: .* as design\.scheme"):
+        flat_options({"design": design, "scheme": "subsets"})
+
+
+@pytest.mark.parametrize("name", ["linkage", "design", "running"])
+def test_something_else_in_the_place_of_a_value_is_refused(name):
+    with pytest.raises(InputError, match=rf"{name}=3 is not usable; give \w+\(\w+=…\)"):
+        flat_options({name: 3})
+
+
+def test_an_audit_takes_values():
+    clinic = mlflow_b3.make_clinic(patients=12, records=4)
+    given = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1, "budget": 60}
+    given |= {"folds": 2}
+    one, other = (
+        mlflow_b3.audit(GaussianNB(), clinic.frame, **given, **options).to_dict()
+        for options in (
+            {"design": Design(repeats=1, levels=3), "running": Running(progress=False)},
+            {"repeats": 1, "levels": 3, "progress": False},
+        )
+    )
+    del one["settings"]["measured_at"], other["settings"]["measured_at"]
+    assert one == other
+
+
+def test_an_audit_refuses_names_that_no_option_has():
+    with pytest.raises(InputError, match=r"sceme: .* Did you mean 'scheme'\?"):
+        mlflow_b3.audit(GaussianNB(), None, target="y", cluster="c", sceme="replace")
+
+
+def test_committed_settings_are_the_same_in_values_and_by_name():
+    frame = mlflow_b3.make_clinic(patients=4, records=2).frame
+    columns = {"target": "disease", "cluster": "patient_id"}
+    one, other = (
+        make_commitment("m-1", "digest", None, frame, {**columns, **options})
+        for options in ({"refit": RefitOptions(route="clone")}, {"refit": "clone"})
+    )
+    assert one.hash == other.hash
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,14 @@ One option has one name: it is an argument of [`mlflow_b3.audit`](api.md#mlflow_
 [`mlflow-b3 audit`](cli.md#mlflow-b3-audit), a parameter of the MLflow project's entry point `audit`, and a key of
 [the evaluator `b3`](../howto/evaluate.md). The exceptions are in the last column. Those that *change numbers* are
 committed by [`preregister`](../howto/preregister.md).
+
+In Python the rarer ones have a place in a value: `design.scheme` is the field `scheme` of
+[`Design`](api.md#mlflow_b3.Design), given as `design=b3.Design(scheme="replace")`. The others are
+[`LinkageEvidence`](api.md#mlflow_b3.LinkageEvidence) in `linkage`, [`RefitOptions`](api.md#mlflow_b3.RefitOptions) in
+`refit`, and [`Running`](api.md#mlflow_b3.Running) in `running`. Their own names work too, `scheme="replace"`, and are
+the only ones on the command line and in configurations.
 """
-HEADER = "| option | command line | default | changes numbers | what it is | not in |\n|---|---|---|---|---|---|"
+HEADER = "| option | in Python | command line | default | changes numbers | what it is | not in |\n|---|---|---|---|---|---|---|"
 PLACES = {
     PYTHON: "Python",
     "audit": "`mlflow-b3 audit`",
@@ -36,6 +42,7 @@ def _section(group: str) -> str:
 def _row(option: Option) -> str:
     cells = [
         f"`{option.name}`",
+        f"`{option.inside or option.name}`" if PYTHON in option.where else "",
         _on_the_command_line(option),
         _default(option),
         "yes" if option.changes_numbers else "no",

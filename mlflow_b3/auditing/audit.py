@@ -1,37 +1,33 @@
 """`audit` and the leakage test alone: request → subject → plan → measurement → report."""
 
 import logging
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from mlflow_b3.auditing.conclusions import conclude, conclude_test, examine_rows, preview
-from mlflow_b3.auditing.extension import find_extension
+from mlflow_b3.auditing.extension import PlannedExtension
 from mlflow_b3.auditing.findings import audit_findings, linkage_findings
-from mlflow_b3.auditing.leakage import LinkageArguments, make_claim, read_evidence
-from mlflow_b3.auditing.plan import Plan, check_budget, identify, plan_audit
-from mlflow_b3.auditing.report import AuditReport, Settings
-from mlflow_b3.auditing.request import check_kinds, check_settings, check_threshold
-from mlflow_b3.auditing.subject import load_subject
-from mlflow_b3.data.folds import count_folds, digest_folds, load_folds, make_folds
-from mlflow_b3.data.losses import constant_loss, named_loss
-from mlflow_b3.data.table import AuditData
+from mlflow_b3.auditing.plan import Plan, identify, plan_audit
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.request import Request, check_kinds, check_threshold, make_request
+from mlflow_b3.auditing.subject import Subject, load_subject
+from mlflow_b3.data.folds import load_folds, make_folds
+from mlflow_b3.data.losses import constant_loss
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.hypothesis import TESTS, LeakageTest
 from mlflow_b3.measurement.campaign import Campaign, check_test, check_timed_test, measure_test
 from mlflow_b3.measurement.collecting import Measurement
-from mlflow_b3.measurement.design import parse_levels, parse_seconds
+from mlflow_b3.measurement.design import parse_seconds
 from mlflow_b3.measurement.journal import Journal, JournalFolder, open_journal
-from mlflow_b3.measurement.refits import parse_fragments
+from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.measurement.runner import Means, WorkerSettings
+from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running, flat_options
 from mlflow_b3.refit.loading import without_autologging
-from mlflow_b3.results import Finding, read_number
+from mlflow_b3.results import Finding
 
 # --- `audit`: the whole flow, from a model and a table to a report
 
@@ -50,36 +46,21 @@ def audit(
     cluster_error: Any = None,
     split_rate: Any = None,
     match_probability: Any = None,
-    resolved_rows: Any = None,
-    reviewer: tuple[float, float] | None = None,
-    linkage_quality: Mapping[str, float] | None = None,
-    partition_samples: Any = None,
-    fragments: Any = None,
-    fold_threshold: float | None = None,
-    purge_threshold: float | None = None,
+    linkage: LinkageEvidence | None = None,
     folds: Any = None,
-    repeats: int | None = None,
     method: str | Method = "auto",
     method_options: Mapping[str, Any] | None = None,
-    scheme: str = "subset",
-    levels: str | int = "optimal",
-    n_train: int | None = None,
-    test: str = "paired",
     threshold: Any = None,
-    distribution: bool = False,
     budget: int | str | None = None,
     trainer: Any = None,
-    refit: str = "auto",
-    refit_options: Mapping[str, Any] | None = None,
-    sample_weight: str | None = None,
-    row_id: str | None = None,
+    refit: str | RefitOptions = "auto",
+    design: Design | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     backend: str | None = None,
-    address: str | None = None,
-    fit_timeout: float | str | None = None,
     journal: Any = None,
-    progress: bool | None = None,
+    running: Running | None = None,
+    **rare: Any,
 ) -> AuditReport:
     """Find out whether a model's score is inflated by leaked dependency, and by how much.
 
@@ -113,36 +94,13 @@ def audit(
         two ids and a probability, or such a .csv or .parquet file; see `mlflow_b3.linkage`. They
         give an order of magnitude of the leak shares, the rows to review first, and folds with less
         leakage. Or the column with the probability that a row's cluster id is right.
-    resolved_rows : path, DataFrame or ResolvedRows, optional
-        A sample of rows for which a person has looked up all other rows of the same true cluster:
-        the filled-in sheet of `mlflow_b3.linkage.review_sheet`. The best evidence there is.
-    reviewer : (sensitivity, specificity), optional
-        With `resolved_rows`: how many leaked rows that person finds, and how many others she leaves
-        alone; 1 and 1 by default.
-    linkage_quality : mapping, optional
-        Published figures of the linkage, {"recall": 0.9, "precision": 0.95, "recall_pairs": 300}:
-        an upper limit on the leak shares.
-    partition_samples : path, table or array, optional
-        Posterior samples of a Bayesian linkage: labels of all rows for each sample.
-    fragments : {"uniform", "halves", "singles"} or sequence of numbers, optional
-        How clusters are broken on purpose, which should be how linkage splits them: at a cut
-        drawn uniformly, in halves, a single row off; or the sizes of fragments that are known,
-        as numbers of rows or as shares of the cluster between 0 and 1, drawn with equal chances.
-        A size applies to clusters with more rows; clusters to which none applies stay whole. By
-        default as the linkage evidence says, or "uniform".
-    fold_threshold : number, optional
-        With a pair table: keep rows with this match probability in one fold, which leaves less to
-        leak. The same scores then say nothing about what still leaks.
-    purge_threshold : number, optional
-        With a pair table: leave training rows out whose cluster has this match probability with a
-        validation row of the fold.
+    linkage : LinkageEvidence, optional
+        What else is known about the record linkage: reviewed rows, its recall and precision, or
+        posterior samples; and how folds are made of scored pairs.
     folds : int, "balanced", splitter, list of splits or of the fold of each row, or path, optional
         One cluster left out at a time up to ten clusters, else five folds of whole clusters;
         "balanced" leaves out several at a time where their sizes differ much. The path is that of
         the folds.csv that another audit of the same rows has left in MLflow.
-    repeats : int, optional
-        How many times clusters are assigned to folds anew, for folds that are made here: three
-        times where the budget allows it.
     method : str or Method
         The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`. "cvc" is "auto", and
         corrects ordinary cross-validation beside it (`mlflow_b3.cvc`), for clusters that are right:
@@ -151,27 +109,9 @@ def audit(
         Options of the method, such as {"order": 3} for "basis"; see `Method`. Of "cvc": groups, new,
         coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is a group and
         new in any case, and `working` may be the report of another model's audit.
-    scheme : {"subset", "replace"}
-        Draw resampled training sets without replacement at full size, or with replacement as the
-        papers do.
-    levels : {"optimal", "uniform"} or int
-        Which injected shares are measured, and how often: crowded near none, where the curve is
-        extrapolated from, or eleven at equal distances as in the papers. A number is that many
-        levels at equal distances.
-    n_train : int, optional
-        With scheme "replace": the rows of a resampled training set, the papers' n'. All scores are
-        then those of models trained on that many rows. By default as many as the fold has.
-    test : {"paired", "welch", "permutation"}
-        The form of the leakage test. `welch` is the published one; `permutation` is exact for a
-        stronger null hypothesis and needs some 100 times as many refits. With a budget the test has
-        about a fifth of it; without one these two take what they need. A time is kept by `paired`
-        only: with the other two a budget is a number of refits.
     threshold : number or str, optional
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction. Error rates may be given as "35%".
-    distribution : bool
-        Also estimate how the losses of single rows are distributed on new clusters, for losses
-        with more than two values and pattern `rows`.
     budget : int or str, optional
         Number of refits (480 by default), or a time such as "10m" for the whole audit. With a time
         the numbers depend on the speed of the machine. A budget that does not suffice is refused, a time
@@ -180,16 +120,12 @@ def audit(
         "module:function" or a function `(X, y, sample_ids) → predictor` that trains the model, for
         models that cannot be refitted by themselves; see `TrainerLearner`. One that was stored
         with the run by `log_trainer` is found by itself.
-    refit : str
+    refit : str or RefitOptions
         How the model is trained again: "clone", "parameters", "trainer", "fresh", "hot-start",
-        "last-layer" or "head"; by default the first of these that its flavour allows.
-    refit_options : mapping, optional
-        Options of that, such as {"search_again": True} for a grid search; see docs/flavours.md.
-    sample_weight : str, optional
-        Column with the weights of rows in training; losses are not weighted.
-    row_id : str, optional
-        Column with the ids of rows that linkage evidence refers to, which is no feature; by default
-        the table's index.
+        "last-layer" or "head"; by default the first of these that its flavour allows. With options or
+        weights of rows: `RefitOptions`.
+    design : Design, optional
+        How training sets are resampled, and which leakage test is made.
     seed : int
         Same seed, same numbers, whatever the number of workers.
     n_jobs : int, optional
@@ -199,17 +135,14 @@ def audit(
         Where they run: in processes or threads of this machine, one after another, or on a cluster.
         By default in processes, if there are several and the refits take longer than these need to
         start.
-    address : str, optional
-        Of the cluster: "tcp://scheduler:8786" for Dask, "auto" or "ray://…" for Ray, a master such as
-        "local[4]" or "spark://…" for Spark; by default the one that this process is connected to.
-    fit_timeout : number or str, optional
-        Seconds that one refit may take, or a time such as "5m"; longer ones count as failed. By
-        default a refit may take all of a budget in time, a minute at least; else there is no limit.
     journal : path, optional
         A file, or a folder of such files, that remembers every finished refit: the same audit goes on
         from there when it is started again. It is made where it is not there.
-    progress : bool, optional
-        Show a progress bar; by default on a terminal only.
+    running : Running, optional
+        The address of a cluster, how long one refit may take, and whether progress is shown.
+    **rare
+        The options of these objects by their own names, as on the command line: `scheme="replace"` is
+        `design=Design(scheme="replace")`. See the reference of options.
 
     Returns
     -------
@@ -240,152 +173,107 @@ def audit(
     >>> report.p0_source, report.refits.done
     ('cluster_error', 60)
     """
-    started = time.monotonic()
-    folds = load_folds(folds)
-    linkage = LinkageArguments(
-        match_probability=match_probability,
-        resolved_rows=resolved_rows,
-        reviewer=reviewer,
-        linkage_quality=linkage_quality,
-        partition_samples=partition_samples,
-        fold_threshold=fold_threshold,
-        purge_threshold=purge_threshold,
-        folds=folds,
-    )
-    grid = isinstance(p0, str) and p0 == "grid"  # says nothing
-    known = any(value is not None for value in (None if grid else p0, cluster_error, split_rate))
-    check_kinds(method_options, refit, refit_options, distribution)
-    extension = find_extension(method, method_options)
-    taken_as_right = (
-        extension.takes_ids_as_right
-        and p0 is None
-        and not known
-        and linkage.source(otherwise_known=False) is None
-    )
-    cluster_error = 0.0 if taken_as_right else cluster_error
-    claim = make_claim(
-        p0=p0,
-        p0_validation=p0_validation,
-        cluster_error=cluster_error,
-        split_rate=split_rate,
-        evidence=linkage.source(otherwise_known=known),
-    )
-    sizes = None if fragments is None else parse_fragments(fragments)
-    chosen_method = extension.estimator()
-    threshold = read_number(threshold)
-    levels = parse_levels(levels)
-    check_settings(
-        claim,
-        scheme,
-        test,
-        seed,
-        threshold,
-        distribution,
-        n_train=n_train,
-    )
-    extension.check(n_train=n_train)
-    check_timed_test(test, budget)
-    check_threshold(threshold, named_loss(loss))
-    whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
+    options = locals()
+    options |= options.pop("rare")
+    request = make_request(flat_options(options))
+    subject = _load(request)
+    plan = plan_audit(request, subject)
+    with _measure(plan) as measured:
+        return _report(plan, measured)
 
-    def afford(table: AuditData | None, stochastic: bool) -> None:
-        """Refuse a budget that is too small for the folds, as far as these are known."""
-        count = int(folds) if whole else None
-        if table is not None and linkage.safe_threshold is None:
-            count = count_folds(table, folds)
-        check_budget(budget, count, stochastic=stochastic, levels=levels, scheme=scheme)
 
-    afford(None, False)
-    means = Means(
-        workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
-        fit_timeout=parse_seconds("fit_timeout", fit_timeout),
-        progress=progress,
-    )
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """What the refits of an audit gave.
+
+    Attributes
+    ----------
+    losses : Measurement
+    counts : FitCounts
+    extension : PlannedExtension
+        What the method adds, with refits of its own.
+    journal : Journal or None
+        Open, for those.
+    """
+
+    losses: Measurement
+    counts: FitCounts
+    extension: PlannedExtension
+    journal: Journal | None
+
+
+def _load(request: Request) -> Subject:
+    """Load the model and the table; refuse what does not fit to them before anything is fitted."""
     subject = load_subject(
-        model,
-        data,
-        target=target,
-        cluster=cluster,
-        loss=loss,
-        trainer=trainer,
-        refit=refit,
-        refit_options=refit_options,
-        sample_weight=sample_weight,
-        row_id=row_id,
-        match_probability=linkage.column,
-        read_extra=extension.read,
-        before_fits=afford,
+        request.model,
+        request.data,
+        target=request.target,
+        cluster=request.cluster,
+        loss=request.loss,
+        trainer=request.trainer,
+        refit=request.refit,
+        refit_options=request.refit_options,
+        sample_weight=request.sample_weight,
+        row_id=request.row_id,
+        match_probability=request.linkage.column,
+        read_extra=request.extension.read,
+        before_fits=request.check_budget,
     )
-    check_threshold(threshold, subject.loss)
-    rest = extension.rest(subject, budget)
-    plan = plan_audit(
-        subject,
-        claim,
-        read_evidence(linkage, subject.table, row_id),
-        folds=folds,
-        repeats=repeats,
-        budget=rest,
-        fragments=sizes,
-        method=chosen_method,
-        scheme=scheme,
-        levels=levels,
-        n_train=None if n_train is None else int(n_train),
-        seed=int(seed),
-    )
-    settings = replace(
-        plan.settings(fits=0),
-        folds_digest=digest_folds(plan.folds),
-        folds_given=folds is not None and not isinstance(folds, (int, np.integer, str)),
-        threshold_given=threshold is not None,
-        fold_threshold=linkage.safe_threshold,
-        purge_threshold=purge_threshold,
-    )
-    campaign = Campaign(
+    check_threshold(request.threshold, subject.loss)
+    return subject
+
+
+def _campaign(plan: Plan) -> Campaign:
+    request, subject = plan.request, plan.subject
+    return Campaign(
         data=subject.rows,
         learner=subject.learner,
         loss=subject.loss,
         folds=plan.folds,
         repeats=plan.repeats,
-        scheme=scheme,
-        levels=levels,
-        n_train=plan.n_train,
-        seed=int(seed),
+        scheme=request.scheme,
+        levels=request.levels,
+        n_train=request.n_train,
+        seed=request.seed,
         fragments=plan.fragments,
-        budget=rest,
-        distribution=distribution,
-        means=means,
-        test=test,
-        started=started,
-        preview=lambda part: preview(part, plan.claim, plan.summaries, settings),
+        budget=plan.budget,
+        distribution=request.distribution,
+        means=request.means,
+        test=request.test,
+        started=request.started,
+        preview=lambda part: preview(part, plan.claim, plan.summaries, plan.settings),
         before_first_refit=subject.audited.before_first_refit,
     )
+
+
+@contextmanager
+def _measure(plan: Plan) -> Iterator[Measured]:
+    """Run the refits of an audit; its journal stays open for those of the extension."""
+    campaign = _campaign(plan)
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
-        added = extension.plan(model, subject, campaign, budget=budget, refit_options=refit_options)
-        kept = None
-        if journal is not None:
-            kept = _opened(stack, journal, lambda: identify(plan, levels, test) | added.identity)
-        with added.budget_explained():
-            measured, counts = campaign.measure(kept)
-        report = _conclude(plan, measured, settings, threshold, test)
-        report = added.run(report, kept, counts)
-    ended = datetime.now(UTC).isoformat(timespec="seconds")
-    settings = replace(settings, fits=counts.done, measured_at=ended)
-    report = replace(report, refits=counts.summary(), settings=settings)
-    findings = [*plan.findings, *audit_findings(report, counts)]
-    findings += extension.findings(report, taken_as_right=taken_as_right)
-    findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
-    if distribution and report.distribution is None:
-        findings.append(Finding(code="B320", message=_no_distribution(report)))
-    return replace(report, findings=tuple(findings), splits=plan.folds)
+        request = plan.request
+        extension = request.extension.plan(
+            request.model,
+            plan.subject,
+            campaign,
+            budget=request.budget,
+            refit_options=request.refit_options,
+        )
+        journal = _open_journal(stack, plan, extension)
+        with extension.budget_explained():
+            losses, counts = campaign.measure(journal)
+        yield Measured(losses=losses, counts=counts, extension=extension, journal=journal)
 
 
-def _opened(
-    stack: ExitStack, journal: Any, identity: Callable[[], dict[str, str]]
-) -> Journal | None:
-    """Open the journal of an audit; one that nobody asked for may fail."""
+def _open_journal(stack: ExitStack, plan: Plan, extension: PlannedExtension) -> Journal | None:
+    """Open the journal of an audit, if it has one; one that nobody asked for may fail."""
+    journal = plan.request.journal
+    if journal is None:
+        return None
     try:
-        return stack.enter_context(open_journal(journal, identity()))
+        identity = identify(plan) | extension.identity
+        return stack.enter_context(open_journal(journal, identity))
     except InputError as error:
         if not isinstance(journal, JournalFolder):
             raise
@@ -393,16 +281,32 @@ def _opened(
         return None
 
 
-def _conclude(
-    plan: Plan, measured: Measurement, settings: Settings, threshold: float | None, test: str
-) -> AuditReport:
-    subject = plan.subject
+def _report(plan: Plan, measured: Measured) -> AuditReport:
+    """Conclude from the refits, run those that the method adds, and say what was found."""
+    request, subject, counts = plan.request, plan.subject, measured.counts
+    report = _conclude(plan, measured.losses)
+    report = measured.extension.run(report, measured.journal, counts)
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    settings = replace(plan.settings, fits=counts.done, measured_at=ended)
+    report = replace(report, refits=counts.summary(), settings=settings)
+    findings = [*plan.findings, *audit_findings(report, counts)]
+    findings += request.extension.findings(report, taken_as_right=request.taken_as_right)
+    findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
+    if request.distribution and report.distribution is None:
+        findings.append(Finding(code="B320", message=_no_distribution(report)))
+    return replace(report, findings=tuple(findings), splits=plan.folds)
+
+
+def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
+    subject, given = plan.subject, plan.request.threshold
     constant = constant_loss(subject.loss, subject.table.target, subject.task)
-    threshold = constant if threshold is None else threshold
-    tested = conclude_test(measured.test_losses, test, splits=plan.folds)
-    report = conclude(measured, plan.claim, plan.summaries, settings, threshold, tested, plan.bound)
-    report = replace(report, constant_loss=constant, measurements=measured)
-    return examine_rows(report, plan.evidence, measured.row_losses, plan.folds, subject.table)
+    threshold = constant if given is None else given
+    tested = conclude_test(losses.test_losses, plan.request.test, splits=plan.folds)
+    report = conclude(
+        losses, plan.claim, plan.summaries, plan.settings, threshold, tested, plan.bound
+    )
+    report = replace(report, constant_loss=constant, measurements=losses)
+    return examine_rows(report, plan.evidence, losses.row_losses, plan.folds, subject.table)
 
 
 def _no_distribution(report: AuditReport) -> str:

@@ -17,8 +17,9 @@ import cloudpickle
 import joblib
 import pandas as pd
 
-from mlflow_b3.auditing.leakage import Evidence, Leakage
+from mlflow_b3.auditing.leakage import Evidence, Leakage, read_evidence
 from mlflow_b3.auditing.report import Settings
+from mlflow_b3.auditing.request import Request
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.data.folds import (
     DEFAULT_FOLDS,
@@ -33,16 +34,10 @@ from mlflow_b3.data.folds import (
 )
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
-from mlflow_b3.estimation.estimate import Method, check_size
+from mlflow_b3.estimation.estimate import check_size
 from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, bound_folds
 from mlflow_b3.estimation.published import LARGEST_IN_AUDIT
-from mlflow_b3.measurement.design import (
-    choose_repeats,
-    count_levels,
-    least_fits,
-    parse_budget,
-    plan_fits,
-)
+from mlflow_b3.measurement.design import choose_repeats, count_levels
 from mlflow_b3.measurement.refits import FragmentSizes
 from mlflow_b3.refit.loading import without_autologging
 from mlflow_b3.refit.trainer import StoredCode
@@ -58,7 +53,10 @@ class Plan:
 
     Attributes
     ----------
+    request : Request
     subject : Subject
+    budget : int, str or None
+        What an extension leaves of the request's for the audit's own refits.
     evidence : Evidence
     claim : Leakage
         With the range that the evidence gives for these folds.
@@ -70,14 +68,11 @@ class Plan:
     repeats : int
     fragments : FragmentSizes
         How clusters are broken on purpose.
-    method : Method
-    scheme : str
-    n_train : int or None
-        Rows of a training set that is drawn with replacement; None for as many as T̂ has.
-    seed : int
     """
 
+    request: Request
     subject: Subject
+    budget: int | str | None
     evidence: Evidence
     claim: Leakage
     bound: P0Bound | None
@@ -85,10 +80,6 @@ class Plan:
     summaries: tuple[FoldSummary, ...]
     repeats: int
     fragments: FragmentSizes
-    method: Method
-    scheme: str
-    n_train: int | None
-    seed: int
 
     @property
     def findings(self) -> list[Finding]:
@@ -96,70 +87,55 @@ class Plan:
         subject = self.subject
         return [*subject.findings, *fold_findings(self.folds, subject.table, subject.task)]
 
-    def settings(self, fits: int) -> Settings:
-        """Return the settings of a report that follow from the plan."""
-        claim, clusters = self.claim, self.subject.table.clusters
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings of a report, but for what its refits add."""
+        request, claim, clusters = self.request, self.claim, self.subject.table.clusters
         return Settings(
             **self.subject.describe(),
-            method=self.method.name,
-            method_options=self.method.options,
-            scheme=self.scheme,
-            n_train=self.n_train,
+            method=request.method.name,
+            method_options=request.method.options,
+            scheme=request.scheme,
+            n_train=request.n_train,
             fragments=str(self.fragments),
             **claim.settings(),
-            folds_given=False,
+            folds_digest=digest_folds(self.folds),
+            folds_given=request.folds_given,
             repeats=self.repeats,
-            threshold_given=False,
-            seed=self.seed,
-            fits=fits,
+            threshold_given=request.threshold is not None,
+            fold_threshold=request.linkage.safe_threshold,
+            purge_threshold=request.linkage.purge_threshold,
+            seed=request.seed,
+            fits=0,
             n_validated=len({c for fold in self.folds for c in clusters[fold.validation]}),
         )
 
 
-def check_budget(
-    budget: Any, n_folds: int | None, *, stochastic: bool, levels: str | int, scheme: str
-) -> None:
-    """Refuse a number of refits that is too small for so many folds, or for any."""
-    fits, _ = parse_budget(budget)
-    if fits is None:
-        return
-    design: dict[str, Any] = {"levels": levels, "from_zero": scheme == "replace"}
-    each = least_fits(n_folds=1, stochastic=stochastic, **design)
-    if n_folds is None and fits < each:
-        raise InputError(f"budget={fits} refits is too little: every fold needs at least {each}.")
-    if n_folds is not None and n_folds > 0:
-        plan_fits(fits, n_folds=n_folds, stochastic=stochastic, **design)
+def plan_audit(request: Request, subject: Subject) -> Plan:
+    """Make the folds, and find out what is known about their leakage.
 
-
-def plan_audit(
-    subject: Subject,
-    claim: Leakage,
-    evidence: Evidence,
-    *,
-    folds: Any,
-    repeats: int | None,
-    budget: Any,
-    fragments: FragmentSizes | None,
-    method: Method,
-    scheme: str,
-    levels: str | int,
-    n_train: int | None,
-    seed: int,
-) -> Plan:
-    """Make the folds and find out what is known about their leakage; see `mlflow_b3.audit`."""
-    table = subject.table
+    Parameters
+    ----------
+    request : Request
+    subject : Subject
+    """
+    table, seed = subject.table, request.seed
+    budget = request.extension.rest(subject, request.budget)
+    evidence = read_evidence(request.linkage, table, request.row_id)
     grouped = evidence.regrouped(table)
-    repeats = _repeats(grouped, subject.learner.stochastic, folds, repeats, budget, levels, scheme)
-    splits = make_folds(grouped, folds, seed=seed, repeats=repeats)
+    repeats = _repeats(request, grouped, subject.learner.stochastic, budget)
+    splits = make_folds(grouped, request.folds, seed=seed, repeats=repeats)
     evidence.require_kept(splits, grouped)
     splits = evidence.purged(splits, table)
     summaries = summarize_folds(splits, table)
-    claim, bound = _bound(claim, table, splits[: len(splits) // repeats], seed)
+    claim, bound = _bound(request.claim, table, splits[: len(splits) // repeats], seed)
     claim = evidence.settle(claim, splits, table)
-    sizes = fragments or claim.fragment_sizes
-    _check_before_refits(claim, table, summaries, sizes, method, scheme, levels, n_train)
+    sizes = request.fragments or claim.fragment_sizes
+    _check_before_refits(request, claim, table, summaries, sizes)
     return Plan(
+        request=request,
         subject=subject,
+        budget=budget,
         evidence=evidence,
         claim=claim,
         bound=bound,
@@ -167,10 +143,6 @@ def plan_audit(
         summaries=summaries,
         repeats=repeats,
         fragments=sizes,
-        method=method,
-        scheme=scheme,
-        n_train=n_train,
-        seed=seed,
     )
 
 
@@ -187,16 +159,14 @@ def _bound(
 
 
 def _check_before_refits(
+    request: Request,
     claim: Leakage,
     table: AuditData,
     folds: tuple[FoldSummary, ...],
     sizes: FragmentSizes,
-    method: Method,
-    scheme: str,
-    levels: str | int,
-    n_train: int | None,
 ) -> None:
     """Refuse what would otherwise show after hours of refits."""
+    n_train = request.n_train
     claim.check(folds, table, sizes, n_train)
     for fold in folds:  # a method that would be too large or needs more levels
         if n_train is not None and n_train > fold.n_training:
@@ -205,25 +175,18 @@ def _check_before_refits(
                 "give at most that many."
             )
         leaked = fold.n_validation + LARGEST_SHARE * fold.n_training
-        everything = scheme == "replace" or leaked > fold.n_training
+        everything = request.scheme == "replace" or leaked > fold.n_training
         rows = n_train or fold.n_training
         check_size(
-            method,
-            count_levels(levels),
+            request.method,
+            count_levels(request.levels),
             rows if everything else round(leaked),
             largest=LARGEST_IN_AUDIT,
         )
 
 
-def _repeats(
-    table: AuditData,
-    stochastic: bool,
-    folds: Any,
-    repeats: int | None,
-    budget: Any,
-    levels: str | int,
-    scheme: str,
-) -> int:
+def _repeats(request: Request, table: AuditData, stochastic: bool, budget: int | str | None) -> int:
+    folds, repeats = request.folds, request.repeats
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
         raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
@@ -239,8 +202,8 @@ def _repeats(
         budget,
         n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,
         stochastic=stochastic,
-        levels=levels,
-        from_zero=scheme == "replace",
+        levels=request.levels,
+        from_zero=request.scheme == "replace",
     )
 
 
@@ -251,7 +214,7 @@ ALWAYS = ("numpy", "pandas", "sklearn")
 OWN = __name__.split(".")[0]
 
 
-def identify(plan: Plan, levels: str | int, test: str) -> dict[str, str]:
+def identify(plan: Plan) -> dict[str, str]:
     """Return everything that the outcome of a refit follows from, beside its task.
 
     The leaked share, the method and the budget are not among it: audits that differ in them share
@@ -262,14 +225,15 @@ def identify(plan: Plan, levels: str | int, test: str) -> dict[str, str]:
     InputError
         For a model that cannot be told from others.
     """
+    request = plan.request
     return identify_subject(plan.subject) | {
         "folds": digest_folds(plan.folds),
-        "scheme": plan.scheme,
-        "levels": str(levels),
-        "n_train": str(plan.n_train),
+        "scheme": request.scheme,
+        "levels": str(request.levels),
+        "n_train": str(request.n_train),
         "fragments": str(plan.fragments),
-        "seed": str(plan.seed),
-        "test": test,
+        "seed": str(request.seed),
+        "test": request.test,
     }
 
 

@@ -1,16 +1,33 @@
-"""The arguments of an audit, checked before anything is read or fitted."""
+"""What an audit is asked for, parsed and checked before anything is read or fitted."""
 
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from mlflow_b3.auditing.leakage import Leakage
-from mlflow_b3.data.losses import Loss
+from mlflow_b3.auditing.extension import Extension, find_extension
+from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
+from mlflow_b3.data.folds import count_folds, load_folds
+from mlflow_b3.data.losses import Loss, named_loss
+from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, check_seed, choose
+from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.hypothesis import TESTS
-from mlflow_b3.results import loss_words
+from mlflow_b3.measurement.campaign import check_timed_test
+from mlflow_b3.measurement.design import (
+    least_fits,
+    parse_budget,
+    parse_levels,
+    parse_seconds,
+    plan_fits,
+)
+from mlflow_b3.measurement.refits import FragmentSizes, parse_fragments
+from mlflow_b3.measurement.runner import Means, WorkerSettings
+from mlflow_b3.options import PYTHON, options_of
+from mlflow_b3.results import loss_words, read_number
 
 SCHEMES = ("subset", "replace")
 #: Beyond all losses that numbers can hold.
@@ -18,26 +35,190 @@ LARGEST_THRESHOLD = 1e300
 LEAST_TRAINING_ROWS = 2
 
 
-def check_settings(
-    claim: Leakage,
-    scheme: str,
-    test: str,
-    seed: Any,
-    threshold: float | None,
-    distribution: bool,
-    *,
-    n_train: Any = None,
-) -> None:
-    """Refuse arguments that no model and no table could make right."""
-    if distribution and not (claim.is_known and claim.misplaces):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What an audit is asked for: its options, parsed and checked as far as they can be by themselves.
+
+    Attributes
+    ----------
+    started : float
+        When the audit was asked for, by `time.monotonic`.
+    model, data, target, cluster, loss, row_id
+        As in `mlflow_b3.audit`.
+    claim : Leakage
+        What is known about the leakage.
+    linkage : LinkageArguments
+    taken_as_right : bool
+        No cluster id is taken as wrong: the method asks for that where nothing else is known.
+    folds : object
+        A number, a splitter, or splits; the folds of a file are read.
+    repeats : int or None
+    fragments : FragmentSizes or None
+    method : Method
+    extension : Extension
+        What the method adds to the audit.
+    scheme, test : str
+    levels : str or int
+    n_train : int or None
+    threshold : float or None
+    distribution : bool
+    budget : int, str or None
+    trainer : object
+    refit : str
+    refit_options : mapping or None
+    sample_weight : str or None
+    seed : int
+    means : Means
+    journal : object
+    """
+
+    started: float
+    model: Any
+    data: Any
+    target: str
+    cluster: Any
+    loss: Any
+    row_id: str | None
+    claim: Leakage
+    linkage: LinkageArguments
+    taken_as_right: bool
+    folds: Any
+    repeats: int | None
+    fragments: FragmentSizes | None
+    method: Method
+    extension: Extension
+    scheme: str
+    levels: str | int
+    n_train: int | None
+    test: str
+    threshold: float | None
+    distribution: bool
+    budget: int | str | None
+    trainer: Any
+    refit: str
+    refit_options: Mapping[str, Any] | None
+    sample_weight: str | None
+    seed: int
+    means: Means
+    journal: Any
+
+    @property
+    def folds_given(self) -> bool:
+        """Whether the folds are given themselves, or by a splitter."""
+        return self.folds is not None and not isinstance(self.folds, (int, np.integer, str))
+
+    def check_budget(self, table: AuditData | None = None, stochastic: bool = False) -> None:
+        """Refuse a budget that is too small for the folds, as far as these are known."""
+        whole = isinstance(self.folds, (int, np.integer)) and not isinstance(self.folds, bool)
+        count = int(self.folds) if whole else None
+        if table is not None and self.linkage.safe_threshold is None:
+            count = count_folds(table, self.folds)
+        fits, _ = parse_budget(self.budget)
+        if fits is None:
+            return
+        design: dict[str, Any] = {"levels": self.levels, "from_zero": self.scheme == "replace"}
+        each = least_fits(n_folds=1, stochastic=stochastic, **design)
+        if count is None and fits < each:
+            raise InputError(
+                f"budget={fits} refits is too little: every fold needs at least {each}."
+            )
+        if count is not None and count > 0:
+            plan_fits(fits, n_folds=count, stochastic=stochastic, **design)
+
+
+def make_request(given: Mapping[str, Any]) -> Request:
+    """Parse and check the options of an audit, before anything is read or fitted.
+
+    Parameters
+    ----------
+    given : mapping
+        Options by name, as `mlflow_b3.options.flat_options` returns them; others have their defaults.
+    """
+    started = time.monotonic()
+    options = {option.name: option.default for option in options_of(PYTHON)} | dict(given)
+    folds = load_folds(options["folds"])
+    linkage = LinkageArguments(**_chosen(options, LinkageArguments) | {"folds": folds})
+    names = ("method_options", "refit", "refit_options", "distribution")
+    check_kinds(*(options[name] for name in names))
+    extension = find_extension(options["method"], options["method_options"])
+    claim, taken_as_right = _read_claim(options, linkage, extension)
+    fragments = options["fragments"]
+    parsed = {
+        "started": started,
+        "claim": claim,
+        "linkage": linkage,
+        "taken_as_right": taken_as_right,
+        "folds": folds,
+        "fragments": None if fragments is None else parse_fragments(fragments),
+    }
+    parsed |= {
+        "method": extension.estimator(),
+        "extension": extension,
+        "threshold": read_number(options["threshold"]),
+        "levels": parse_levels(options["levels"]),
+        "means": _read_means(options),
+    }
+    request = Request(**_chosen(options, Request) | parsed)
+    check_settings(request)
+    extension.check(n_train=request.n_train)
+    check_timed_test(request.test, request.budget)
+    check_threshold(request.threshold, named_loss(request.loss))
+    request.check_budget()
+    n_train = None if request.n_train is None else int(request.n_train)
+    return replace(request, seed=int(request.seed), n_train=n_train)
+
+
+def _chosen(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Return the options that are fields of a dataclass."""
+    return {field.name: options[field.name] for field in fields(kind) if field.name in options}
+
+
+def _read_claim(
+    options: Mapping[str, Any], linkage: LinkageArguments, extension: Extension
+) -> tuple[Leakage, bool]:
+    """Return what is known about the leakage, and whether the ids are taken as right."""
+    p0 = options["p0"]
+    grid = isinstance(p0, str) and p0 == "grid"  # says nothing
+    rates = (None if grid else p0, options["cluster_error"], options["split_rate"])
+    known = any(value is not None for value in rates)
+    taken_as_right = (
+        extension.takes_ids_as_right
+        and p0 is None
+        and not known
+        and linkage.source(otherwise_known=False) is None
+    )
+    claim = make_claim(
+        p0=p0,
+        p0_validation=options["p0_validation"],
+        cluster_error=0.0 if taken_as_right else options["cluster_error"],
+        split_rate=options["split_rate"],
+        evidence=linkage.source(otherwise_known=known),
+    )
+    return claim, taken_as_right
+
+
+def _read_means(options: Mapping[str, Any]) -> Means:
+    """Return with which means refits run."""
+    workers = {name: options[name] for name in ("n_jobs", "backend", "address")}
+    return Means(
+        workers=WorkerSettings(**workers),
+        fit_timeout=parse_seconds("fit_timeout", options["fit_timeout"]),
+        progress=options["progress"],
+    )
+
+
+def check_settings(request: Request) -> None:
+    """Refuse options that no model and no table could make right."""
+    if request.distribution and not (request.claim.is_known and request.claim.misplaces):
         raise InputError(
             "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
         )
-    choose("scheme", scheme, SCHEMES)
-    if n_train is not None:
-        _check_n_train(n_train, scheme)
-    choose("test", test, TESTS)
-    check_seed(seed)
+    choose("scheme", request.scheme, SCHEMES)
+    if request.n_train is not None:
+        _check_n_train(request.n_train, request.scheme)
+    choose("test", request.test, TESTS)
+    check_seed(request.seed)
+    threshold = request.threshold
     number = isinstance(threshold, Real) and not isinstance(threshold, bool)
     if threshold is not None and not (number and abs(threshold) < LARGEST_THRESHOLD):
         raise InputError(f"threshold={threshold!r} must be a finite number.")
@@ -93,7 +274,9 @@ def check_kinds(
         if value is not None and not isinstance(value, Mapping)
     ]
     if not isinstance(refit, str):
-        problems.append(f"refit={refit!r} must be the name of a route, such as 'auto'.")
+        problems.append(
+            f"refit={refit!r} must be the name of a route, such as 'auto', or RefitOptions."
+        )
     if not isinstance(distribution, (bool, np.bool_)):
         problems.append(f"distribution={distribution!r} must be True or False.")
     if problems:

@@ -13,6 +13,7 @@ from mlflow_b3.auditing.comparison import Comparison, compare_reports
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import InputError, TrackingError, choose
 from mlflow_b3.measurement.journal import journal_folder
+from mlflow_b3.options import flat_options
 from mlflow_b3.refit.learner import AuditedModel
 from mlflow_b3.refit.loading import load_model
 from mlflow_b3.reporting.comparison import comparison_files
@@ -239,6 +240,7 @@ def _audit_together(
     """Audit all models on the same folds: with as many assignments as all of them can afford."""
     from mlflow import MlflowClient
 
+    arguments = flat_options(arguments)
     loading = {"trainer": arguments.get("trainer"), "refit": arguments.get("refit", "auto")}
     options = arguments.get("refit_options")
     if isinstance(arguments.get("folds"), Iterator):

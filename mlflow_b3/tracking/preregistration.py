@@ -32,7 +32,7 @@ from mlflow_b3.evidence.document import (
 from mlflow_b3.evidence.policy import load_policy
 from mlflow_b3.measurement.design import parse_budget, parse_levels
 from mlflow_b3.measurement.refits import parse_fragments
-from mlflow_b3.options import check_names, committed_options
+from mlflow_b3.options import check_names, committed_options, flat_options
 from mlflow_b3.refit.learner import AuditedModel
 from mlflow_b3.refit.loading import (
     URI_FORMS,
@@ -295,7 +295,7 @@ def make_commitment(
         Columns that the model takes as text.
     committed_at : str
     """
-    given = dict(arguments)
+    given = flat_options(arguments)
     if given.get("trainer") is None and given.get("refit", "auto") in ("auto", "trainer"):
         given["trainer"] = find_trainer(run_id)
     frame, cluster = label_clusters(read_table(data, texts), given["cluster"])

@@ -13,6 +13,7 @@ from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.errors import InputError, InterruptedAudit, TrackingError
 from mlflow_b3.evidence.document import FILE, digest, seal
 from mlflow_b3.measurement.runner import Interruption
+from mlflow_b3.options import OPTIONS, flat_options
 from mlflow_b3.refit.loading import load_model
 from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.words import explain
@@ -151,9 +152,6 @@ def audit_and_record(
     *,
     run_id: str | None = None,
     mlflow_logs: bool = False,
-    trainer: Any = None,
-    refit: str = "auto",
-    refit_options: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> tuple[AuditReport, str]:
     """Audit a logged model and write the result to MLflow.
@@ -168,7 +166,7 @@ def audit_and_record(
 
     Parameters
     ----------
-    model, data, trainer, refit, refit_options, **arguments
+    model, data, **arguments
         As in `mlflow_b3.audit`.
     run_id : str, optional
         The run that the audit is a child of; by default that of the model. The model's run shows
@@ -186,17 +184,22 @@ def audit_and_record(
 
     client = MlflowClient()
     warn_of_key()
-    audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
+    options = flat_options(arguments)
+    audited = load_model(
+        model,
+        trainer=options.get("trainer"),
+        refit=options.get("refit", OPTIONS["refit"].default),
+        options=options.get("refit_options"),
+    )
     shown_on = list(dict.fromkeys(run for run in (run_id, audited.run_id) if run is not None))
     subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
-    given = {**arguments, "trainer": trainer, "refit": refit, "refit_options": refit_options}
     opened: list[_Places] = []
     with ExitStack() as stack:
 
         def begin() -> None:
             run = stack.enter_context(audit_run(shown_on[0] if shown_on else None, subject))
             with mlflow_errors_as("what was committed for the model could not be looked up"):
-                committed = find_preregistration(client, audited, run.id, data, given)
+                committed = find_preregistration(client, audited, run.id, data, options)
                 everywhere = [*shown_on, *_shown_elsewhere(client, run.id, shown_on)]
             opened.append(
                 _Places(
@@ -208,7 +211,8 @@ def audit_and_record(
             )
 
         watched = replace(audited, before_first_refit=begin)
-        report = audit(watched, data, refit_options=refit_options, **arguments)
+        settled = {name: options[name] for name in options if name not in ("trainer", "refit")}
+        report = audit(watched, data, **settled)
         if not opened:
             begin()
         (places,) = opened

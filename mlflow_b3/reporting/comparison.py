@@ -4,19 +4,34 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from mlflow_b3.auditing.comparison import Comparison, Contender, Difference
-from mlflow_b3.reporting.charts import Axis, Plot, axis_for
-from mlflow_b3.reporting.document import aligned, escaped, listed, paragraphs, titled
+from mlflow_b3.reporting.document import Figure, aligned, escaped, listed, paragraphs, titled
+from mlflow_b3.reporting.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    axis_for,
+    legend,
+    mark,
+    set_axes,
+    spread,
+    write_in_row,
+)
 from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.phrases import shorten
 from mlflow_b3.reporting.tables import INTERVAL, Table
 from mlflow_b3.results import interval_words, loss_words, number, percent, visible
 from mlflow_b3.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 # --- What a comparison of audited models says, in tables and in words
 
@@ -249,7 +264,7 @@ ROW = 46
 
 def comparison_page(comparison: Comparison) -> str:
     """Return a comparison as one HTML page; see `mlflow_b3.reporting.pages.to_html`."""
-    chart = Markup(comparison_plot(comparison).inline())
+    chart = Markup(comparison_figure(comparison).svg())
     comparison = readable_names(comparison)
     sentences = explain_comparison(comparison)
     return page(
@@ -291,52 +306,53 @@ class _Shown:
         return cls(c.iid, c.loco, c.e0, c.e0_interval)
 
 
-def comparison_plot(comparison: Comparison) -> Plot:
+def comparison_figure(comparison: Comparison) -> Figure:
     """Return the scores of all models on one axis, the best on new clusters first."""
     comparison = readable_names(comparison)
-    contenders = comparison.contenders
-    word = loss_words(comparison.loss)
-    shown = [_Shown.of(comparison.by, c) for c in contenders]
-    core = [value for c in shown for value in (c.iid, c.grouped, c.score)]
-    ends = [end for c in shown for end in c.interval or ()]
-    texts = [
-        f"{c.name}: {number(s.score)}" + (f" ({interval_words(s.interval)})" if s.interval else "")
-        for c, s in zip(contenders, shown, strict=True)
+    rows = [(c, _Shown.of(comparison.by, c)) for c in comparison.contenders]
+    grouped = "by whole groups" if comparison.by == "cvc" else "by cluster ids"
+    told = [
+        f"{_words(c, s)}, {grouped} {number(s.grouped)}, ignoring clusters {number(s.iid)}"
+        for c, s in rows
     ]
-    corrected = comparison.by == "cvc"
-    grouped = "by whole groups" if corrected else "by cluster ids"
-    plot = Plot(
-        "comparison",
-        f"{word} of {len(contenders)} audited models",
-        "; ".join(
-            f"{text}, {grouped} {number(s.grouped)}, ignoring clusters {number(s.iid)}"
-            for text, s in zip(texts, shown, strict=True)
-        )
-        + ".",
-        x=axis_for(core, ends, label=word),
-        y=Axis(low=0, high=len(contenders)),
-        height=ROW * len(contenders),
-        legend=3,
-        y_axis=False,
+    return Figure(
+        name="comparison",
+        title=f"{loss_words(comparison.loss)} of {len(rows)} audited models",
+        alt="; ".join(told) + ".",
+        caption=_caption(comparison),
+        draw=partial(draw_comparison, comparison=comparison),
+        height=ROW * len(rows),
     )
-    plot.entry("ignoring clusters (IID)", "orange", "circle")
-    if corrected:
-        plot.entry("by folds of whole groups (grouped CV)", "green", "square")
-        plot.entry("corrected (CV_c), with its 95 % interval", "blue", "diamond")
-    else:
-        plot.entry("by the cluster ids as they are (LOCO)", "green", "square")
-        plot.entry("on new clusters (e0), with its 95 % interval", "blue", "diamond")
-    for place, (text, s) in enumerate(zip(texts, shown, strict=True)):
-        y = len(contenders) - place - 0.7
+
+
+def draw_comparison(ax: "Axes", comparison: Comparison) -> None:
+    """Draw the scores of all models on one axis, each below its name."""
+    rows = [(c, _Shown.of(comparison.by, c)) for c in comparison.contenders]
+    core = [value for _, s in rows for value in (s.iid, s.grouped, s.score)]
+    ends = [end for _, s in rows for end in s.interval or ()]
+    set_axes(ax, axis_for(core, ends, label=loss_words(comparison.loss)))
+    ax.set_ylim(0, len(rows))
+    by_groups, best = "by the cluster ids as they are (LOCO)", "on new clusters (e0)"
+    if comparison.by == "cvc":
+        by_groups, best = "by folds of whole groups (grouped CV)", "corrected (CV_c)"
+    entries: list[Artist] = []
+    for place, (_, s) in enumerate(rows):
+        y = len(rows) - place - 0.72
         if s.interval is not None:
-            plot.interval(y, *s.interval, "blue")
-        plot.mark(s.iid, y, "circle", "orange")
-        if s.grouped is not None:
-            plot.mark(s.grouped, y, "square", "green")
-        if s.score is not None:
-            plot.mark(s.score, y, "diamond", "blue")
-        plot.text(plot.left + 4, plot.top + ROW * place + 16, text)
-    return plot
+            spread(ax, y, *s.interval, BLUE)
+        entries = [
+            mark(ax, s.iid, y, "o", ORANGE, label="ignoring clusters (IID)"),
+            mark(ax, s.grouped, y, "s", GREEN, label=by_groups),
+            mark(ax, s.score, y, "D", BLUE, label=f"{best}, with its 95 % interval"),
+        ]
+    for place, (c, s) in enumerate(rows):
+        write_in_row(ax, len(rows) - place - 0.28, _words(c, s))
+    legend(ax, entries)
+
+
+def _words(contender: Contender, shown: "_Shown") -> str:
+    ends = f" ({interval_words(shown.interval)})" if shown.interval else ""
+    return f"{contender.name}: {number(shown.score)}{ends}"
 
 
 # --- A comparison of audited models as text, Markdown, CSV and JSON
@@ -401,5 +417,5 @@ def comparison_files(comparison: Comparison) -> dict[str, str]:
         "comparison.html": comparison_page(comparison),
         "comparison.json": comparison.to_json(),
         "comparison.md": comparison_markdown(comparison),
-        "comparison.svg": comparison_plot(comparison).standalone(),
+        "comparison.svg": comparison_figure(comparison).svg(standalone=True),
     }

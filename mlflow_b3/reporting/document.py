@@ -2,11 +2,54 @@
 
 import textwrap
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.reporting.drawing import Draw, to_svg
 from mlflow_b3.reporting.tables import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture with the words that go with it.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its page.
+    title, alt : str
+        Read aloud instead of the picture.
+    caption : str
+        How to read the picture.
+    draw : callable
+        Draws on the matplotlib axes that it is given.
+    height : float
+        Of the axes, in pixels.
+    data : Table, optional
+        The same in numbers, for forms of a report without pictures.
+    """
+
+    name: str
+    title: str
+    alt: str
+    caption: str
+    draw: Draw
+    height: float = 230
+    data: Table | None = None
+
+    def svg(self, *, standalone: bool = False) -> str:
+        """Return the picture as SVG, for a page that has the styles or as a file of its own."""
+        return to_svg(
+            self.draw,
+            name=self.name,
+            title=self.title,
+            alt=self.alt,
+            height=self.height,
+            standalone=standalone,
+        )
+
 
 # --- Tables and paragraphs on a terminal and in Markdown
 

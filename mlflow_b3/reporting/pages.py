@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.reporting.charts import COLOURS, STYLE, plots_of
+from mlflow_b3.reporting.charts import figures_of
 from mlflow_b3.reporting.cvc import (
     cvc_parts,
     cvc_sections,
@@ -26,6 +26,7 @@ from mlflow_b3.reporting.document import (
     paragraphs,
     titled,
 )
+from mlflow_b3.reporting.drawing import CHART_STYLE, colours_of
 from mlflow_b3.reporting.phrases import (
     describe_method,
     describe_refit,
@@ -145,7 +146,11 @@ def _templates() -> Environment:
 
 @cache
 def _style() -> str:
-    return COLOURS + STYLE + files(FOLDER).joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        colours_of(":root")
+        + CHART_STYLE
+        + files(FOLDER).joinpath("report.css").read_text(encoding="utf-8")
+    )
 
 
 # --- An audit report as one HTML file: no scripts, no links, nothing from elsewhere
@@ -160,13 +165,13 @@ def to_html(report: AuditReport) -> str:
     failure = traceback_lines(report)
     report = readable(report)
     headline = headline_of(report)
-    plots = plots_of(report)
+    figures = figures_of(report)
     bound = [report.p0_bound.statement] if report.p0_bound else []
     return page(
         "report.html.j2",
         settings=report.settings,
         headline=headline,
-        charts={name: Markup(plot.inline()) for name, plot in plots.items()},
+        charts={name: Markup(figure.svg()) for name, figure in figures.items()},
         score_caption=score_caption(report),
         answer=[explain_answer(report), explain_inflation(report)],
         cvc=cvc_values(report),
@@ -176,7 +181,7 @@ def to_html(report: AuditReport) -> str:
         tipping=explain_tipping(report),
         sensitivity=[
             (name, sensitivity_caption(report, split=name.endswith("split")))
-            for name in plots
+            for name in figures
             if name.startswith("sensitivity")
         ],
         sensitivity_tables=sensitivity_tables(report),

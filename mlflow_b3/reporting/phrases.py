@@ -9,8 +9,10 @@ from mlflow_b3.auditing.report import AuditReport, Settings
 from mlflow_b3.correlated.report import FEW_GROUPS, WITHHELD, CvcReport, GroupLevel
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import seen_share
+from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.linkage.leak import LeakShare
 from mlflow_b3.refit.learner import CLASSES_READ
+from mlflow_b3.reporting.drawing import finite
 from mlflow_b3.results import Result, loss_words, number, percent, shortened, visible
 
 # --- What linkage evidence says, in sentences
@@ -151,6 +153,23 @@ def rate_of(report: AuditReport, *, split: bool) -> str:
         return "split rate"
     # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
     return "leaked share p0" if report.sensitivity.error is None else "cluster error"
+
+
+def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, float, float] | None:
+    """Return what is known of the leakage as (low, middle, high) on the axis of a curve.
+
+    None where nothing is known, evidence excludes nothing, or it belongs to the other pattern.
+    """
+    settings = report.settings
+    if settings.claim is None or settings.pattern != curve.pattern or report.e0 is None:
+        return None
+    values = [settings.claim[0], settings.middle, settings.claim[1]]
+    rates = ("cluster_error", "split_rate", "match_column")
+    if report.p0_source not in rates and curve.error is not None and curve.p0[-1] > 0:
+        # shares are proportional to the rate that they belong to
+        values = [value * curve.error[-1] / curve.p0[-1] for value in values]
+    low, middle, high = values
+    return low, middle, high
 
 
 # --- A report whose names can be shown: nothing in them is hidden, and none floods the page
@@ -462,6 +481,122 @@ def _holds(ends: tuple[float, float | None] | None, value: float) -> bool:
     if ends is None:
         return False
     return ends[0] <= value and (ends[1] is None or value <= ends[1])
+
+
+# --- How e0 of an audit and corrected cross-validation relate
+
+#: From this share of wrong ids on it is shown what the correction would be without them.
+MANY_WRONG = 0.05
+
+
+def summarise_cvc(report: AuditReport) -> str:
+    """Return corrected cross-validation in a sentence, to stand behind the answer of the audit."""
+    cvc = report.cvc
+    if cvc is None:
+        return ""
+    if cvc.cvc is None:
+        return (
+            " The correction of cross-validation for correlated rows (CV_c) is withheld; the findings "
+            "say why."
+        )
+    low = ", by an approximation of lower quality" if cvc.lower_quality else ""
+    return (
+        f" Cross-validation corrected for correlated rows (CV_c) says "
+        f"{value_words(cvc.cvc, cvc.interval)} {scope_words(cvc)}{low}."
+    )
+
+
+def explain_pair(report: AuditReport) -> list[str]:
+    """Return what e0 and CV_c say together."""
+    cvc, cluster = report.cvc, report.settings.cluster
+    if cvc is None or cvc.cvc is None:
+        return []
+    if report.e0 is None:
+        return [
+            "e0 is not known, so that CV_c cannot be held against it. CV_c takes the ids as right: it "
+            "is no answer to how many of them are wrong."
+        ]
+    if cluster not in cvc.new:
+        return [
+            f"e0 ({number(report.e0)}) is about new {cluster!r}, CV_c ({number(cvc.cvc)}) is not: it "
+            f"holds {scope_words(cvc)}. They answer different questions."
+        ]
+    if report.settings.refit_strength != "full" and report.e0 <= cvc.cvc:
+        return [
+            f"e0 ({number(report.e0)}) and CV_c ({number(cvc.cvc)}) cannot be compared: e0 is a lower "
+            "bound, because part of the model was not trained again."
+        ]
+    start = []
+    if report.settings.claim == (0.0, 0.0):
+        start = [
+            f"The ids were taken as right, so that e0 is the score by folds of whole {cluster!r}, up to "
+            "the noise of the fitted curve."
+        ]
+    return [*start, _reading(report, cvc, report.e0, cvc.cvc)]
+
+
+def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> str:
+    cluster = report.settings.cluster
+    side = apart(e0, report.e0_interval, value, cvc.interval)
+    if side > 0:
+        wrong = "so many ids are wrong that the groups look more alike than they are"
+        if report.settings.claim == (0.0, 0.0):
+            wrong = "ids are wrong after all"
+        return (
+            f"e0 ({number(e0)}) is well above CV_c ({number(value)}): either features carry a "
+            f"signature of their cluster, which CV_c does not see, or {wrong}. Take e0, the "
+            f"larger.{_without_wrong_ids(report, cvc)}"
+        )
+    if side < 0:
+        others = [repr(name) for name in cvc.new if name != cluster]
+        level = (
+            f"at a level that e0 was not told ({joined(others)})" if others else "in another way"
+        )
+        return (
+            f"e0 ({number(e0)}) is well below CV_c ({number(value)}): rows depend on each other "
+            f"{level}, or the extrapolation to e0 is unstable (look at the residual of the loss "
+            "curve). Until that is known take CV_c, the larger."
+        )
+    return (
+        f"e0 ({number(e0)}) and CV_c ({number(value)}) differ by no more than their noise. Where one "
+        f"number is needed, take the larger, {number(max(e0, value))}."
+    )
+
+
+def _without_wrong_ids(report: AuditReport, cvc: CvcReport) -> str:
+    """Return what the correction would be if the wrong ids had weakened it as in simulations."""
+    claimed = claimed_errors(report, report.sensitivity)
+    by_error = claimed is not None and report.sensitivity.error is not None
+    if claimed is None or not by_error or cvc.bias is None or not MANY_WRONG < claimed[1] < 1:
+        return ""
+    wrong = claimed[1]
+    larger = cvc.bias / (1 - wrong) ** 3
+    return (
+        f" If {percent(wrong)} of the ids are wrong, and weaken the correction as in simulations, it "
+        f"would be {number(larger)} instead of {number(cvc.bias)} without them, and CV_c "
+        f"{number(cvc.cv + larger)}: a what-if, not an estimate."
+    )
+
+
+def scores_caption(report: CvcReport) -> str:
+    """Return how to read the chart of the scores."""
+    return (
+        f"The {loss_words(report.loss)} of the same learner; smaller is better. CV puts rows of one "
+        "group into training and validation, CV_c adds what it gains by that, grouped CV keeps groups "
+        "whole, and e0 is the audit's answer where ids may be wrong. Bars are 95 % intervals where "
+        "nothing else is said."
+    )
+
+
+def multiples_caption(report: CvcReport) -> str:
+    """Return how to read the curve over the standard deviations; nothing where there is none."""
+    if len(finite(report.sensitivity)) < 2:
+        return ""
+    return (
+        "The standard deviations between groups are what few groups tell badly. The curve says what "
+        "CV_c would be if all of them were larger or smaller by the same factor; at 0 groups do not "
+        "differ, and cross-validation is right as it is."
+    )
 
 
 # --- How the numbers of an audit were made, in words

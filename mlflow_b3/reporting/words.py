@@ -11,7 +11,6 @@ from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.hypothesis import LeakageTest
 from mlflow_b3.estimation.problem import SeenShare
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
-from mlflow_b3.reporting.cvc import summarise_cvc
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     ROUTE_WORDS,
@@ -29,6 +28,7 @@ from mlflow_b3.reporting.phrases import (
     rate_of,
     scope_words,
     shares_clusters,
+    summarise_cvc,
     value_words,
 )
 from mlflow_b3.results import Result, loss_words, number, percent, signed

@@ -15,13 +15,13 @@ from example_reports import (
     report,
     withheld,
 )
-from test_charts import check_picture, drawn, texts
+from test_charts import check_picture, marks, texts
 from test_html import HOSTILE, Page
 
 from mlflow_b3 import AuditReport, Finding
 from mlflow_b3.correlated.report import CvcReport
-from mlflow_b3.reporting.charts import charts_of, plots_of
-from mlflow_b3.reporting.cvc import cvc_markdown, cvc_text, explain_pair, findings_with_cvc
+from mlflow_b3.reporting.charts import charts_of, figures_of
+from mlflow_b3.reporting.cvc import cvc_markdown, cvc_text, findings_with_cvc
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
 from mlflow_b3.reporting.phrases import (
     ENGINES,
@@ -30,6 +30,7 @@ from mlflow_b3.reporting.phrases import (
     apart,
     describe_method,
     explain_cvc,
+    explain_pair,
     trust_cvc,
 )
 from mlflow_b3.reporting.words import (
@@ -426,7 +427,7 @@ def test_the_scores_are_drawn_on_one_axis_with_e0_beside_them():
         "new clusters by the audit (e0): 0.360 (0.320 – 0.400)",
     ):
         assert text in written
-    assert len(drawn(svg, "fill")) == 4
+    assert len(marks(figures_of(AUDIT)["cvc"])) == 4
 
 
 def test_the_curve_is_drawn_over_the_multiples():
@@ -440,7 +441,7 @@ def test_every_audit_with_it_has_both_files_so_that_none_of_an_older_one_stays()
     svg = charts_of(audited(withheld()))
     assert "The correction is withheld: there is no curve." in texts(svg["cvc_sensitivity"])
     assert "corrected for correlated rows (CV_c): withheld" in texts(svg["cvc"])
-    assert len(drawn(svg["cvc"], "fill")) == 3
+    assert len(marks(figures_of(audited(withheld()))["cvc"])) == 3
 
 
 def test_an_interval_of_e0_with_other_confidence_says_so():
@@ -459,9 +460,9 @@ def test_losses_of_every_size_stay_inside_the_frame(cvc, factor):
 
     names = ("cv", "cv_interval", "cvc", "interval", "grouped", "grouped_interval", "sensitivity")
     cvc = replace(cvc, loss="squared", **{name: scaled(getattr(cvc, name)) for name in names})
-    for name, plot in plots_of(audited(cvc)).items():
+    for name, figure in figures_of(audited(cvc)).items():
         if name in CHARTS:
-            check_picture(plot.standalone())
+            check_picture(figure.svg(standalone=True))
 
 
 def test_pictures_have_words_for_those_who_do_not_see_them():

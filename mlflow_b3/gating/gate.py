@@ -49,9 +49,8 @@ from mlflow_b3.refit.loading import (
     resolve_source,
     training_datasets,
 )
-from mlflow_b3.reporting.document import WIDTH, escaped, listed, markdown_table
+from mlflow_b3.reporting.document import WIDTH, Table, escaped, listed, markdown_table
 from mlflow_b3.reporting.phrases import LONGEST_NAME, shorten
-from mlflow_b3.reporting.tables import Table
 from mlflow_b3.results import Result, visible
 from mlflow_b3.tracking.audits import runs_of
 from mlflow_b3.tracking.showing import VERDICT
@@ -622,8 +621,7 @@ def to_markdown(title: str, summary: Summary) -> str:
     """Return a summary as Markdown without any markup but its own."""
     outcome, _, told = plain(summary.headline).partition(": ")
     table = Table(
-        title="",
-        head=("", "check", "what was found"),
+        header=("", "check", "what was found"),
         rows=tuple(
             (MARKS[r.outcome], plain(r.check, LONGEST_NAME), plain(r.text))
             for r in _worst_first(summary.reasons)

@@ -8,10 +8,17 @@ from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from mlflow_b3.auditing.comparison import Comparison, Contender, Difference
-from mlflow_b3.reporting.document import Figure, aligned, escaped, listed, paragraphs, titled
+from mlflow_b3.reporting import document
+from mlflow_b3.reporting.document import (
+    Answer,
+    Document,
+    Figure,
+    Section,
+    Table,
+    lists,
+    paragraphs,
+)
 from mlflow_b3.reporting.drawing import (
     BLUE,
     GREEN,
@@ -23,9 +30,8 @@ from mlflow_b3.reporting.drawing import (
     spread,
     write_in_row,
 )
-from mlflow_b3.reporting.pages import page
 from mlflow_b3.reporting.phrases import shorten
-from mlflow_b3.reporting.tables import INTERVAL, Table
+from mlflow_b3.reporting.tables import INTERVAL
 from mlflow_b3.results import interval_words, loss_words, number, percent, visible
 from mlflow_b3.version import __version__
 
@@ -152,8 +158,8 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 def _ranking(comparison: Comparison) -> Table:
     return Table(
-        title=f"Ranking by {loss_words(comparison.loss)} {WORDS[comparison.by]}",
-        head=("place", "model", "e0", INTERVAL, "LOCO (place)", "IID (place)", "leakage"),
+        caption=f"Ranking by {loss_words(comparison.loss)} {WORDS[comparison.by]}",
+        header=("place", "model", "e0", INTERVAL, "LOCO (place)", "IID (place)", "leakage"),
         rows=tuple(
             (
                 str(_place(comparison, c) or "–"),
@@ -171,8 +177,8 @@ def _ranking(comparison: Comparison) -> Table:
 
 def _corrected(comparison: Comparison) -> Table:
     return Table(
-        title=f"Ranking by {loss_words(comparison.loss)} {where_words(comparison)}",
-        head=("place", "model", "CV_c", INTERVAL, "grouped CV", "CV (place)", "e0"),
+        caption=f"Ranking by {loss_words(comparison.loss)} {where_words(comparison)}",
+        header=("place", "model", "CV_c", INTERVAL, "grouped CV", "CV (place)", "e0"),
         rows=tuple(
             (
                 str(c.rank_cvc or "–"),
@@ -192,8 +198,8 @@ def _differences(comparison: Comparison) -> Table:
     score = "CV_c" if comparison.by == "cvc" else comparison.by
     shown = number if comparison.by == "cvc" else percent
     return Table(
-        title=f"Differences of {score}; the intervals hold for all pairs at once",
-        head=(
+        caption=f"Differences of {score}; the intervals hold for all pairs at once",
+        header=(
             *("better", "worse", "difference", INTERVAL, "beyond noise", "paired"),
             *("order by IID", f"change places at a {comparison.axis} of"),
         ),
@@ -257,26 +263,28 @@ def _readable_note(note: str, names: dict[str, str]) -> str:
     return visible(note)
 
 
-# --- A comparison of audited models as a plot and as one HTML page
+# --- A comparison of audited models as a document with a chart
 
 ROW = 46
 
 
-def comparison_page(comparison: Comparison) -> str:
-    """Return a comparison as one HTML page; see `mlflow_b3.reporting.pages.to_html`."""
-    chart = Markup(comparison_figure(comparison).svg())
+def comparison_document(comparison: Comparison) -> Document:
+    """Return a comparison as a document, the best model first."""
     comparison = readable_names(comparison)
     sentences = explain_comparison(comparison)
-    return page(
-        "comparison.html.j2",
+    figure = comparison_figure(comparison)
+    return Document(
         title=TITLE,
-        answer=" ".join(sentences[:2]),
-        more=sentences[2:],
-        chart=chart,
-        caption=_caption(comparison),
-        tables=comparison_tables(comparison),
-        notes=comparison.notes,
-        version=__version__,
+        answer=Answer(sentence=" ".join(sentences[:2])),
+        sections=(
+            Section(
+                heading="",
+                blocks=(*paragraphs(sentences[2:]), figure, *comparison_tables(comparison)),
+            ),
+            Section(heading="Mind", blocks=(*lists(comparison.notes),)),
+        ),
+        footer=f"mlflow-b3 {__version__}",
+        broad=True,
     )
 
 
@@ -355,36 +363,14 @@ def _words(contender: Contender, shown: "_Shown") -> str:
     return f"{contender.name}: {number(shown.score)}{ends}"
 
 
-# --- A comparison of audited models as text, Markdown, CSV and JSON
+# --- A comparison of audited models as text and as files
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def comparison_text(comparison: Comparison) -> str:
     """Return a comparison as text for a terminal."""
-    comparison = readable_names(comparison)
-    sections = [
-        f"{TITLE}\n{'=' * len(TITLE)}",
-        paragraphs("In words", explain_comparison(comparison)),
-        *(
-            "\n".join([table.title, *aligned((table.head, *table.rows))])
-            for table in comparison_tables(comparison)
-        ),
-        paragraphs("Mind", comparison.notes),
-    ]
-    return "\n\n".join(section for section in sections if section)
-
-
-def comparison_markdown(comparison: Comparison) -> str:
-    """Return a comparison as Markdown."""
-    comparison = readable_names(comparison)
-    parts = [
-        f"# {TITLE}",
-        *(escaped(sentence) for sentence in explain_comparison(comparison)),
-        *titled(comparison_tables(comparison)),
-        listed(comparison.notes),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return document.to_text(comparison_document(comparison))
 
 
 def comparison_csv(comparison: Comparison) -> str:
@@ -412,10 +398,11 @@ def _no_formula(cell: Any) -> Any:
 
 def comparison_files(comparison: Comparison) -> dict[str, str]:
     """Return the text of every file of a comparison, by name."""
+    made = comparison_document(comparison)
     return {
         "comparison.csv": comparison_csv(comparison),
-        "comparison.html": comparison_page(comparison),
+        "comparison.html": document.to_html(made),
         "comparison.json": comparison.to_json(),
-        "comparison.md": comparison_markdown(comparison),
+        "comparison.md": document.to_markdown(made),
         "comparison.svg": comparison_figure(comparison).svg(standalone=True),
     }

@@ -1,14 +1,83 @@
-"""Tables and paragraphs on a terminal and in Markdown; reports as files."""
+"""A report as a document of sections, and its forms: text, Markdown, HTML, and files of these.
+
+What a report says is put together once, as a `Document`. The forms differ in markup only: text for a
+terminal leaves out folded sections, and text and Markdown have tables in place of pictures.
+"""
 
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.reporting.drawing import Draw, to_svg
-from mlflow_b3.reporting.tables import Table
+from mlflow_b3.reporting.drawing import CHART_STYLE, Draw, colours_of, to_svg
+from mlflow_b3.results import Finding
+
+# --- What a document is made of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraph:
+    """Some sentences; `quoted` ones are for others to copy."""
+
+    text: str
+    quoted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Sentences one below the other, with a title where they need one."""
+
+    items: tuple[str, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Findings with their codes; a page says where there are none."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Lines that are kept as they are, such as a traceback."""
+
+    lines: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    header : tuple of str
+    rows : tuple of tuple of str
+    caption : str
+    align : str
+        A letter for each column, `l` or `r`; columns without one are aligned to the left.
+    prose : bool
+        Cells are text that may be broken, not numbers.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    align: str = ""
+    prose: bool = False
+
+    def side(self, column: int) -> str:
+        """Return to which side a column is aligned, `l` or `r`."""
+        return self.align[column : column + 1] or "l"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +120,167 @@ class Figure:
         )
 
 
-# --- Tables and paragraphs on a terminal and in Markdown
+Block = Paragraph | Listing | Findings | Lines | Table | Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Blocks below a heading; `folded` ones are details that a reader may skip."""
+
+    heading: str
+    blocks: tuple[Block, ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a document says in one word and a few sentences.
+
+    Attributes
+    ----------
+    sentence : str
+    word, sign : str
+        The answer in a word, with its icon; empty where it has none.
+    state : str
+        The style of the word: `bad`, `open`, `good` or `unknown`.
+    """
+
+    sentence: str
+    word: str = ""
+    sign: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A report: its answer, and sections that say why.
+
+    Attributes
+    ----------
+    title : str
+    answer : Answer
+    sections : tuple of Section
+        Those without blocks are left out.
+    footer : str
+    broad : bool
+        The page is as broad as its tables need.
+    """
+
+    title: str
+    answer: Answer
+    sections: tuple[Section, ...]
+    footer: str = ""
+    broad: bool = False
+
+
+def paragraphs(texts: Iterable[str]) -> list[Paragraph]:
+    """Return each text as a paragraph."""
+    return [Paragraph(text=text) for text in texts]
+
+
+def lists(items: Iterable[str], title: str = "") -> list[Listing]:
+    """Return sentences as a list; nothing where there are none."""
+    listing = Listing(items=tuple(items), title=title)
+    return [listing] if listing.items else []
+
+
+# --- Text for a terminal
 
 WIDTH = 92
+
+
+def to_text(document: Document, width: int = WIDTH) -> str:
+    """Return a document as text for a terminal, without its folded sections."""
+    answer = document.answer
+    sentence = answer.sentence
+    if answer.word:
+        sentence = f"{answer.sign} {answer.word}: {sentence[0].lower()}{sentence[1:]}"
+    parts = [
+        f"{document.title}\n{'=' * len(document.title)}",
+        textwrap.fill(sentence, width, subsequent_indent="  "),
+        *(_section_text(section, width) for section in document.sections if not section.folded),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _section_text(section: Section, width: int) -> str:
+    shown = [(block, text) for block in section.blocks if (text := _block_text(block, width))]
+    lines = [section.heading] if shown and section.heading else []
+    for place, (block, text) in enumerate(shown):
+        alike = isinstance(block, Paragraph) and isinstance(shown[place - 1][0], Paragraph)
+        lines += ["", text] if place and not alike else [text]
+    return "\n".join(lines)
+
+
+def _block_text(block: Block, width: int) -> str:
+    match block:
+        case Paragraph(text=text):
+            return _indented([text], width)
+        case Listing(items=items, title=title):
+            return "\n".join([*([title] if title else []), _indented(items, width)])
+        case Findings(findings=findings):
+            return _indented(map(str, findings), width)
+        case Lines(lines=lines, title=title):
+            return "\n".join([title, *(f"  {line}" for line in lines)])
+        case Table():
+            return "\n".join([*([block.caption] if block.caption else []), *_aligned(block)])
+        case Figure(data=data):
+            return _block_text(data, width) if data is not None else ""
+
+
+def _indented(texts: Iterable[str], width: int) -> str:
+    return "\n".join(
+        textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ") for text in texts
+    )
+
+
+def _aligned(table: Table) -> list[str]:
+    """Return a table as lines whose columns are below each other."""
+    rows = (table.header, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "   ".join(
+            cell.rjust(width) if table.side(place) == "r" else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+# --- Markdown, for MLflow's artifact view and for CI
+
+
+def to_markdown(document: Document) -> str:
+    """Return a document as Markdown without any markup but its own."""
+    answer = document.answer
+    sentence = f"**{escaped(answer.sentence)}**"
+    if answer.word:
+        sentence = f"**{answer.sign} {answer.word}.** {escaped(answer.sentence)}"
+    parts = [f"# {escaped(document.title)}", sentence]
+    for section in document.sections:
+        blocks = [text for block in section.blocks if (text := _block_markdown(block))]
+        heading = [f"## {escaped(section.heading)}"] if blocks and section.heading else []
+        parts += heading + blocks
+    return "\n\n".join(parts) + "\n"
+
+
+def _block_markdown(block: Block) -> str:
+    match block:
+        case Paragraph(text=text, quoted=quoted):
+            return "> " * quoted + escaped(text)
+        case Listing(items=items, title=title):
+            return (f"{escaped(title)}:\n\n" if title else "") + listed(items)
+        case Findings(findings=findings):
+            rows = [f"- **{f.code}** {escaped(f.title)}: {escaped(f.message)}" for f in findings]
+            return "\n".join(rows) if rows else "None."
+        case Lines(lines=lines, title=title):
+            return "\n".join([f"{escaped(title)}:\n", *(f"    {line}" for line in lines)])
+        case Table():
+            caption = f"{escaped(block.caption)}:\n\n" if block.caption else ""
+            return caption + markdown_table(block)
+        case Figure(data=data):
+            return _block_markdown(data) if data is not None else ""
 
 
 def escaped(text: str) -> str:
@@ -70,37 +297,55 @@ def listed(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
-def titled(tables: Iterable[Table]) -> list[str]:
-    """Return Markdown tables below their titles."""
-    return [f"{escaped(table.title)}:\n\n{markdown_table(table)}" for table in tables]
-
-
 def markdown_table(table: Table) -> str:
-    """Return a table in Markdown."""
-    rows = [tuple(escaped(cell) for cell in row) for row in (table.head, *table.rows)]
+    """Return a table in Markdown, without its caption."""
+    rows = [tuple(escaped(cell) for cell in row) for row in (table.header, *table.rows)]
     head, *body = (f"| {' | '.join(cells)} |" for cells in rows)
-    return "\n".join([head, "|" + "---|" * len(table.head), *body])
+    sides = ["--:" if table.side(place) == "r" else "---" for place in range(len(table.header))]
+    return "\n".join([head, f"|{'|'.join(sides)}|", *body])
 
 
-def aligned(rows: tuple[tuple[str, ...], ...], right: int | None = None) -> list[str]:
-    """Return rows of cells as lines whose columns are below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "   ".join(
-            cell.rjust(width) if place == right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+# --- HTML that needs no network, no scripts and no other files
+
+FOLDER = "mlflow_b3.reporting"
+TEMPLATE = "document.html.j2"
 
 
-def paragraphs(title: str, texts: Iterable[str]) -> str:
-    """Return wrapped paragraphs below a title; nothing where there are none."""
-    wrapped = [
-        textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ") for text in texts
-    ]
-    return "\n".join([title, *wrapped]) if wrapped else ""
+def to_html(document: Document) -> str:
+    """Return a document as one HTML page.
+
+    It needs no network and contains no scripts and no links, so that it reads the same in MLflow's
+    artifact view, in a browser and on paper. Every name that others chose is text in it.
+    """
+    return _rendered(document, page=True)
+
+
+def to_fragment(document: Document) -> str:
+    """Return a document as a part of another page, such as a notebook, with styles of its own."""
+    return _rendered(document, page=False)
+
+
+def _rendered(document: Document, *, page: bool) -> str:
+    values: dict[str, Any] = {"document": document, "page": page, "style": Markup(_style())}
+    return _templates().get_template(TEMPLATE).render(**values, svg=lambda f: Markup(f.svg()))
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(FOLDER, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters["kind"] = lambda block: type(block).__name__
+    return environment
+
+
+@cache
+def _style() -> str:
+    own = files(FOLDER).joinpath("document.css").read_text(encoding="utf-8")
+    return colours_of(".b3-document") + CHART_STYLE + own
 
 
 # --- Reports as files

@@ -352,7 +352,7 @@ def legend(ax: "Axes", handles: Sequence["Artist"]) -> None:
         frameon=False,
         borderpad=0,
         borderaxespad=0,
-        labelspacing=0.34,
+        labelspacing=0.48,
         fontsize="medium",
     )
     for text in made.get_texts():

@@ -2,11 +2,11 @@
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport, GroupLevel
 from mlflow_b3.data.folds import FoldSummary
+from mlflow_b3.reporting.document import Table
 from mlflow_b3.reporting.phrases import (
     confidence_of,
     describe_cvc,
@@ -32,22 +32,6 @@ COUNTS: dict[str, Callable[[FoldSummary], int]] = {
     "validation clusters": lambda fold: fold.clusters_validation,
     "clusters on both sides": lambda fold: fold.shared_clusters,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text.
-
-    Attributes
-    ----------
-    title : str
-    head : tuple of str
-    rows : tuple of tuple of str
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def score_rows(
@@ -79,7 +63,7 @@ def score_table(report: AuditReport) -> Table:
         (name, number(value), interval_words(ends) + confidence_note(report, ends))
         for name, value, ends in score_rows(report)
     ]
-    return Table(title="Scores", head=("score", "value", INTERVAL), rows=tuple(rows))
+    return Table(header=("score", "value", INTERVAL), rows=tuple(rows), align="lr")
 
 
 def confidence_note(report: AuditReport, ends: tuple[float, float | None] | None) -> str:
@@ -122,8 +106,8 @@ def sensitivity_tables(report: AuditReport) -> list[Table]:
 
     return [
         Table(
-            title=f"What each {axis} would mean",
-            head=(axis, "e0", INTERVAL),
+            caption=f"What each {axis} would mean",
+            header=(axis, "e0", INTERVAL),
             rows=tuple(
                 (percent(error), sensible_number(report, e0), ends(low, high))
                 for error, e0, low, high in rows
@@ -141,8 +125,8 @@ def distribution_tables(report: AuditReport) -> list[Table]:
     rows = zip(d.thresholds, d.uncorrected, d.exceeding, d.low, d.high, strict=True)
     return [
         Table(
-            title="Share of rows with a loss above a threshold",
-            head=("loss above", "rows on the folds", "rows of new clusters", INTERVAL),
+            caption="Share of rows with a loss above a threshold",
+            header=("loss above", "rows on the folds", "rows of new clusters", INTERVAL),
             rows=tuple(
                 (number(t), percent(before), percent(after), f"{percent(low)} – {percent(high)}")
                 for t, before, after, low, high in rows
@@ -169,8 +153,8 @@ def suspicious_tables(report: AuditReport) -> list[Table]:
     ]
     return [
         Table(
-            title="Rows to look at first: likely leaked, and better for it",
-            head=("row", "leak chance", "loss", "score better by", "likely mate"),
+            caption="Rows to look at first: likely leaked, and better for it",
+            header=("row", "leak chance", "loss", "score better by", "likely mate"),
             rows=tuple(rows),
         )
     ]
@@ -195,10 +179,10 @@ def fold_tables(report: AuditReport) -> list[Table]:
     ]
 
 
-def _fold_table(title: str, rows: list[tuple[str, FoldSummary]]) -> Table:
+def _fold_table(caption: str, rows: list[tuple[str, FoldSummary]]) -> Table:
     return Table(
-        title=title,
-        head=("fold", *COUNTS, "loss"),
+        caption=caption,
+        header=("fold", *COUNTS, "loss"),
         rows=tuple(
             (name, *(str(count(fold)) for count in COUNTS.values()), number(fold.loss))
             for name, fold in rows
@@ -214,8 +198,8 @@ def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
     }
     losses = [fold.loss for fold in folds if fold.loss is not None]
     return Table(
-        title=f"How the {len(folds)} folds vary",
-        head=("of all folds", *COUNTS, "loss"),
+        caption=f"How the {len(folds)} folds vary",
+        header=("of all folds", *COUNTS, "loss"),
         rows=tuple(
             (
                 name,
@@ -258,7 +242,7 @@ def settings_table(report: AuditReport) -> Table:
         "mlflow-b3": s.version,
     }
     rows = tuple((name, value) for name, value in known.items() if value is not None)
-    return Table(title="Settings", head=("setting", "value"), rows=rows)
+    return Table(header=("setting", "value"), rows=rows, prose=True)
 
 
 def _leaked(report: AuditReport) -> str:
@@ -302,12 +286,12 @@ def cvc_score_table(report: CvcReport, *more: Score) -> Table:
     """Return the scores with their intervals, and more of the same loss beside them."""
     names = {GROUPED: f"whole {report.grouped_by!r} left out (grouped CV)"}
     return Table(
-        title="Scores by cross-validation",
-        head=(loss_words(report.loss), "value", INTERVAL),
+        header=(loss_words(report.loss), "value", INTERVAL),
         rows=tuple(
             (names.get(score[0], score[0]), score_value(score), interval_words(score[2]) + score[3])
             for score in (*cvc_scores(report), *more)
         ),
+        align="lr",
     )
 
 
@@ -325,8 +309,8 @@ def level_table(report: CvcReport) -> Table:
         ends = interval_words(report.field.interval)
         rows.append((f"field over {places}", "–", "–", number(report.field.sd), ends))
     return Table(
-        title=f"What correlates the rows (standard deviations in {scale})",
-        head=("rows of the same", "groups", "in use", "standard deviation", INTERVAL),
+        caption=f"What correlates the rows (standard deviations in {scale})",
+        header=("rows of the same", "groups", "in use", "standard deviation", INTERVAL),
         rows=tuple(rows),
     )
 
@@ -349,8 +333,8 @@ def multiple_tables(report: CvcReport) -> list[Table]:
         return []
     return [
         Table(
-            title="If groups differed less or more than was found",
-            head=("multiple of the standard deviations", "CV_c"),
+            caption="If groups differed less or more than was found",
+            header=("multiple of the standard deviations", "CV_c"),
             rows=tuple(shown),
         )
     ]

@@ -380,9 +380,9 @@ def test_a_comparison_of_an_earlier_version_still_reads():
 
 def test_the_table_has_cvc_grouped_cv_and_cv():
     ranking, differences = comparison_tables(compared(FLIPPED))
-    assert ranking.head[2:] == ("CV_c", "95% interval", "grouped CV", "CV (place)", "e0")
+    assert ranking.header[2:] == ("CV_c", "95% interval", "grouped CV", "CV (place)", "e0")
     assert ranking.rows[0][:6] == ("1", "B", "0.696", "0.676 – 0.716", "0.260", "0.675 (2)")
-    assert differences.title.startswith("Differences of CV_c")
+    assert differences.caption.startswith("Differences of CV_c")
 
 
 def test_every_form_shows_cvc():

@@ -58,7 +58,7 @@ def one_line(text: str) -> str:
 def test_the_answer_comes_first_in_one_sentence():
     lines = str(CVC).splitlines()
     assert lines[0] == TITLE
-    assert one_line(" ".join(lines[1:3])) == (
+    assert one_line(" ".join(lines[3:5])) == (
         "Cross-validation says 0.312 (error rate); for new groups of 'patient' and 'day' expect "
         "0.349 (95 % interval 0.300 to 0.420)."
     )
@@ -168,14 +168,14 @@ def test_markdown_says_the_same():
 @pytest.mark.parametrize("code", ["B331", "B332", "B333", "B334"])
 def test_a_correction_that_is_withheld_says_why_first(code):
     lines = str(withheld(code, "the reason")).splitlines()
-    assert lines[1].startswith("  The correction is withheld: the reason. The error rate")
+    assert lines[3].startswith("The correction is withheld: the reason. The error rate")
     assert "unknown amount" in one_line(str(withheld()))
     assert "CV_c)    withheld" in str(withheld())
 
 
 def test_only_what_withholds_is_the_reason():
     both = replace(withheld(), findings=(*CVC.findings, *withheld().findings))
-    assert str(both).splitlines()[1].startswith("  The correction is withheld: 'day' has 2 groups")
+    assert str(both).splitlines()[3].startswith("The correction is withheld: 'day' has 2 groups")
     other = replace(withheld(), findings=CVC.findings)
     assert "withheld: 'day' has 5 groups" in one_line(str(other))
     assert "withheld: it could not be computed." in str(replace(withheld(), findings=()))

@@ -93,9 +93,10 @@ def test_the_answer_comes_first_and_the_sections_follow_in_order():
         "<h2>The leakage test</h2>",
         "<h2>Folds</h2>",
         "<h2>Findings</h2>",
-        "<h2>Method and settings</h2>",
+        "<h2>How it was done</h2>",
+        "<h2>Settings</h2>",
         "<h2>For a paper</h2>",
-        "<h2>Limitations</h2>",
+        "<h2>What is not known</h2>",
     ]
     places = [page.index(section) for section in sections]
     assert places == sorted(places)
@@ -218,14 +219,15 @@ def test_the_page_forbids_itself_everything_but_its_styles():
 def test_the_page_has_colours_for_dark_screens_and_for_paper():
     html = to_html(REPORT)
     assert "prefers-color-scheme:dark" in html
-    assert html.index("@media print{:root{") > html.index("prefers-color-scheme:dark")
+    assert html.index("@media print{.b3-document{") > html.index("prefers-color-scheme:dark")
     assert "figure,tr,dt,.answer,.word{break-inside:avoid}" in html
-    assert "<details" not in html  # closed ones are lost on paper
+    assert "<details open>" in html
+    assert "<details>" not in html  # closed ones are lost on paper
 
 
 def test_tables_have_captions_and_headings():
     page = Page(to_html(REPORT))
-    assert page.tags.count("caption") == page.tags.count("table")
+    assert page.tags.count("caption") == page.tags.count("table") - 1  # settings have a heading
     assert ("scope", "col") in page.attributes
     assert ("scope", "row") in page.attributes
     assert ("lang", "en") in page.attributes
@@ -237,7 +239,7 @@ def test_ids_are_unique():
 
 
 def test_template_and_styles_belong_to_the_package():
-    for name in ("report.html.j2", "report.css"):
+    for name in ("document.html.j2", "document.css"):
         assert files("mlflow_b3.reporting").joinpath(name).is_file()
 
 

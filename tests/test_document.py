@@ -1,0 +1,158 @@
+"""Documents: the same sections as text, Markdown, a page and a part of a notebook."""
+
+import pytest
+from example_cvc import CVC, audited
+from example_report import REPORT, unknown
+from test_html import Page
+
+from mlflow_b3 import Finding
+from mlflow_b3.reporting.cvc import cvc_document
+from mlflow_b3.reporting.document import (
+    Answer,
+    Document,
+    Figure,
+    Findings,
+    Lines,
+    Listing,
+    Paragraph,
+    Section,
+    Table,
+    to_fragment,
+    to_html,
+    to_markdown,
+    to_text,
+)
+from mlflow_b3.reporting.pages import audit_document
+
+TABLE = Table(header=("score", "value"), rows=(("a", "1"), ("bb", "22")), caption="T", align="lr")
+
+
+def document(*blocks, folded: bool = False, **answer) -> Document:
+    return Document(
+        title="A report",
+        answer=Answer(**{"sentence": "It holds.", **answer}),
+        sections=(Section(heading="First", blocks=blocks, folded=folded),),
+        footer="the end",
+    )
+
+
+def figure(data: Table | None = None) -> Figure:
+    return Figure(
+        name="curve",
+        title="Title",
+        alt="Alt",
+        caption="Caption",
+        draw=lambda ax: ax.plot([0, 1], [1, 2]),
+        data=data,
+    )
+
+
+def test_every_block_has_its_form_on_a_terminal():
+    blocks = (
+        Paragraph(text="one " * 10),
+        Paragraph(text="Two."),
+        TABLE,
+        Listing(items=("First.", "Second."), title="A list"),
+        Findings(findings=(Finding(code="B315", message="each level."),)),
+        Lines(title="Traceback", lines=("  x = 1",)),
+    )
+    assert to_text(document(*blocks, word="Holds", sign="●"), width=30) == (
+        "A report\n========\n\n● Holds: it holds.\n\n"
+        "First\n  one one one one one one one\n  one one one\n  Two.\n\n"
+        "T\n  score   value\n  a           1\n  bb         22\n\n"
+        "A list\n  First.\n  Second.\n\n"
+        "  B315 (few refits): each\n  level.\n\n"
+        "Traceback\n    x = 1"
+    )
+
+
+def test_every_block_has_its_form_in_markdown():
+    blocks = (
+        Paragraph(text="a*b"),
+        Paragraph(text="copy me", quoted=True),
+        TABLE,
+        Listing(items=("First.",), title="A list"),
+        Findings(findings=()),
+        Lines(title="Traceback", lines=("x = 1",)),
+    )
+    assert to_markdown(document(*blocks)) == (
+        "# A report\n\n**It holds.**\n\n## First\n\na\\*b\n\n> copy me\n\n"
+        "T:\n\n| score | value |\n|---|--:|\n| a | 1 |\n| bb | 22 |\n\n"
+        "A list:\n\n- First.\n\nNone.\n\nTraceback:\n\n    x = 1\n"
+    )
+
+
+def test_a_picture_is_a_table_where_there_are_no_pictures():
+    with_data = document(figure(data=TABLE))
+    assert "bb         22" in to_text(with_data)
+    assert "| bb | 22 |" in to_markdown(with_data)
+    page = Page(to_html(with_data))
+    assert (page.tags.count("svg"), page.tags.count("table")) == (1, 0)
+
+
+@pytest.mark.parametrize("form", [to_text, to_markdown])
+def test_a_section_without_words_has_no_heading(form):
+    assert "First" not in form(document(figure()))
+
+
+def test_a_terminal_leaves_out_what_is_folded_and_others_do_not():
+    folded = document(Paragraph(text="Details."), folded=True)
+    assert "Details." not in to_text(folded)
+    assert "## First\n\nDetails." in to_markdown(folded)
+    assert "<details open>\n<summary><h2>First</h2></summary>\n<p>Details.</p>" in to_html(folded)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        audit_document(REPORT),
+        audit_document(unknown()),
+        audit_document(audited()),
+        cvc_document(CVC),
+    ],
+    ids=["audit", "unknown", "with cvc", "cvc"],
+)
+def test_all_forms_say_the_same(made):
+    page = Page(to_html(made)).text
+    markdown = to_markdown(made).replace("\\", "")
+    terminal = " ".join(to_text(made).split())
+    for section in made.sections:
+        for block in section.blocks:
+            texts = {
+                "Paragraph": lambda b: [b.text],
+                "Listing": lambda b: list(b.items),
+                "Table": lambda b: [cell for row in b.rows for cell in row],
+            }.get(type(block).__name__, lambda _: [])(block)
+            for text in texts:
+                assert text in page
+                assert text in markdown
+                assert section.folded or text in terminal
+
+
+def test_a_part_of_a_notebook_touches_nothing_around_it():
+    part = to_fragment(document(figure(), TABLE))
+    assert part.startswith('<div class="b3-document">')
+    page = Page(part)
+    assert not {"html", "head", "body", "script", "link", "meta"} & set(page.tags)
+    style = part[part.index("<style>") : part.index("</style>")]
+    rules = [
+        line for line in style.splitlines() if line.startswith(("body", "html", "table", ":root"))
+    ]
+    inside = style[style.index(".b3-document{\n") :]
+    assert all(rule in inside for rule in rules)
+    assert ":root" not in style
+
+
+def test_names_are_text_in_every_block():
+    name = "<script>alert(1)</script>"
+    blocks = (
+        Paragraph(text=name),
+        Listing(items=(name,), title=name),
+        Findings(findings=(Finding(code="B315", message=name),)),
+        Lines(title=name, lines=(name,)),
+        Table(header=(name,), rows=((name,),), caption=name),
+    )
+    for form in (to_html, to_fragment):
+        page = Page(form(document(*blocks, sentence=name, word=name)))
+        assert "script" not in page.tags
+        assert page.text.count(name) >= 9

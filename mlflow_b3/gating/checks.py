@@ -125,11 +125,11 @@ def require(record: Record, checks: Iterable[Check[Record]]) -> None:
         each.find(record)
 
 
-def _refuse(what: str, changes: Iterable[str]) -> None:
+def _refuse(what: str, changes: Iterable[str], separator: str = ", ") -> None:
     found = list(changes)
     if found:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise EvidenceError(f"{what}: {', '.join(found[:MOST_NAMED])}{more}")
+        raise EvidenceError(f"{what}: {separator.join(found[:MOST_NAMED])}{more}")
 
 
 def _refuse_changed_run(record: Record, changes: Iterable[str]) -> None:
@@ -196,7 +196,7 @@ def _time(text: str) -> datetime:
 @check("model_files")
 def model_files(record: Record) -> str:
     """Check that the model's files are those that were audited."""
-    _refuse("the model is not the one that was audited", changed_model(record))
+    _refuse("the model is not the one that was audited", changed_model(record), "; ")
     count = len(record.evidence.model_files)
     return f"all {count} files of the model are as they were audited"
 
@@ -221,7 +221,7 @@ def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Ite
 @check("audit_files")
 def audit_files(record: Record) -> str:
     """Check that the audit's files are as it wrote them."""
-    _refuse("files of the audit are not as it wrote them", _changed_audit_files(record))
+    _refuse("files of the audit are not as it wrote them", _changed_audit_files(record), "; ")
     return f"all {len(record.evidence.files)} files of the audit are as it wrote them"
 
 

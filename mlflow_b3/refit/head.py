@@ -16,8 +16,8 @@ from mlflow_b3.refit.safety import load_skops_function, skops_flavour
 
 MOST_LABELS = 100
 NOTE = (
-    "the model itself was not trained again, only a linear head on its outputs. The outputs "
-    "keep what it learned from all rows, so the loss on new clusters is at least what is shown and "
+    "the model itself was not trained again: only a linear head on its outputs was. The outputs "
+    "keep what it learned from all rows, so the loss on new clusters is at least what is shown, and "
     "may be much larger"
 )
 

@@ -219,7 +219,7 @@ def test_mlflows_restriction_on_pickle_is_honoured(monkeypatch):
         ({"xgboost": {"code": "code"}}, ("Python files logged with it",)),
         (
             {"xgboost": {"model_class": "mine.Model"}},
-            ("a class that is not of xgboost, mine.Model",),
+            ("a class that is not from xgboost, mine.Model",),
         ),
         ({"catboost": {"model_type": "CatBoostClassifier"}}, ()),
         (

@@ -316,7 +316,7 @@ def test_clone_stays_the_default():
 def test_networks_that_were_never_fitted_have_no_weights_to_start_from(route, scaled):
     model = make_pipeline(StandardScaler(), MLPClassifier()) if scaled else MLPClassifier()
     with pytest.raises(
-        ModelError, match=f"refit='{route}' starts .* MLPClassifier was never fitted"
+        ModelError, match=f"refit='{route}' needs .* MLPClassifier was never fitted"
     ):
         load_model(model, refit=route)
 

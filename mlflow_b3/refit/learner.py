@@ -517,7 +517,8 @@ def cannot_load(source: Source, error: Exception) -> ModelError:
 Shares = NDArray[np.float64]
 #: All orders are tried for up to this many classes.
 MOST_ORDERED = 4
-CLASSES_READ = "its classes were matched to those of the table by best agreement"
+#: Begins a recorded note. Reports recognise it, so its wording must not change.
+CLASSES_READ = "its classes were read as those of the table with which it agrees best"
 #: Share of the rows used to test whether the seed of a learner matters.
 TRIED_SHARE = 0.8
 #: Rows used to test which columns a learner accepts.

@@ -84,7 +84,7 @@ def main() -> None:
     for key in dict.fromkeys((row[0], row[1]) for row in found):
         own = [row[2:] for row in found if (row[0], row[1]) == key]
         means = np.mean(np.array(own, dtype=float), axis=0)
-        shares = " | ".join(f"{100 * mean:.0f} %" for mean in means[:3])
+        shares = " | ".join(f"{100 * mean:.0f}%" for mean in means[:3])
         print(f"| {key[0]} | {key[1]} | {shares} | {means[3]:.3f} | {means[4]:.3f} |")
 
 

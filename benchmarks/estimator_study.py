@@ -1,7 +1,7 @@
 """Bias, error and coverage of the estimators on simulated loss curves whose e_0 is known.
 
 Sixteen truths, each with noise like that of real refits: a refit's loss has standard deviation
-0.044 (a classifier scored on a hundred rows), or 60 % of its mean for the regression losses.
+0.044 (a classifier scored on a hundred rows), or 60% of its mean for the regression losses.
 Standard errors are estimated, as a user must. Every method has the same uniform grid of 20 levels,
 and the default also its own levels.
 
@@ -160,12 +160,12 @@ def print_study(repeats: int, p0: float, n_jobs: int) -> None:
             print(f"| {name} | {e0:.3g} | " + " | ".join(text) + " |")
         means = [f"{np.exp(np.mean(np.log(ratios[name]))):.2f}" for name in names]
         print("| *RMSE relative to LOCO, geometric mean* | | " + " | ".join(means) + " |")
-        print("\nCoverage of the 95 % interval, and its median width:\n")
+        print("\nCoverage of the 95% interval, and its median width:\n")
         print("| truth | in the stated class | default, uniform grid | default, own levels |")
         print("|---|---|---|---|")
         for name, scenario in SCENARIOS.items():
             cells = [uniform[name]["default"], own[name]["default"]]
-            text = [f"{100 * cover:.0f} % ({digits(width)})" for _, _, cover, width in cells]
+            text = [f"{100 * cover:.0f}% ({digits(width)})" for _, _, cover, width in cells]
             inside = "yes" if scenario.in_class else "no"
             print(f"| {name} | {inside} | " + " | ".join(text) + " |")
 

@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
         total = float(np.exp(np.mean(np.log(list(ratio.values())))))
         print(f"| {row} | " + " | ".join(cells) + f" | {total:.2f} |")
     cover = ", ".join(f"{name} {found[name]['coverage'].mean():.0%}" for name in BEST)
-    print(f"\nCoverage of the default's 95 % interval over the ten trials: {cover}.")
+    print(f"\nCoverage of the default's 95% interval over the ten trials: {cover}.")
 
 
 if __name__ == "__main__":

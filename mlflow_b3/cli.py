@@ -622,8 +622,8 @@ def _write_sheet(
     )
     if expected_split_rate is not None:
         click.echo(
-            f"\nIf {100 * expected_split_rate:g} % of the rows belong to split clusters, {needed} rows "
-            "tell the share to a quarter of itself (95 %)."
+            f"\nIf {100 * expected_split_rate:g}% of the rows belong to split clusters, {needed} rows "
+            "tell the share to a quarter of itself (95%)."
         )
 
 

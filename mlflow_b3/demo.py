@@ -194,7 +194,7 @@ def run_demo(*, pattern: str = "rows", seed: int = 0, **options: Any) -> Demo:
     Parameters
     ----------
     pattern : {"rows", "fragments"}
-        Damage 10 % of the patient ids row by row, or split 40 % of the patients in two.
+        Damage 10% of the patient ids row by row, or split 40% of the patients in two.
     seed : int
     **options
         Passed on to `mlflow_b3.audit`.

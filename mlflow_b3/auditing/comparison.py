@@ -38,14 +38,14 @@ class Contender(Result):
         The loss ignoring clusters, by the ids as they are, and on new clusters; e0 is None where it
         is not known, or where the refits give a lower bound only.
     loco_interval, e0_interval : tuple of float
-        95 % each, of this model alone.
+        95% each, of this model alone.
     rank_iid, rank_loco, rank_e0 : int or None
         From 1, the smallest loss, among the models between which differences are taken; None for
         all others. Without two known e0 none has a place on new clusters.
     leakage : str
         What its e0 rests on.
     cvc, cvc_interval : float, tuple of float, or None
-        Cross-validation corrected for correlation, CV_c, with 95 %; None without the method "cvc",
+        Cross-validation corrected for correlation, CV_c, with 95%; None without the method "cvc",
         where it is withheld, and where the correction may miss a part of the bias.
     grouped : float or None
         The loss by folds of whole groups that belongs to it.
@@ -89,7 +89,7 @@ class Difference(Result):
     difference : float
         Loss of the worse less that of the better: on new clusters, by noisy ids, or CV_c.
     interval : tuple of float
-        Holds for all pairs at once with 95 %.
+        Holds for all pairs at once with 95%.
     comparable : bool
         Both scores answer the same question: they rest on the same leakage, method and clusters.
     noise_known : bool

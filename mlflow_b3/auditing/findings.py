@@ -47,7 +47,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 "B307",
                 "no leaked share was given (p0, cluster_error, split_rate, or evidence of a linkage), "
                 "and the loss curve cannot tell it: the same curve fits every one. The interval holds "
-                "for any share of wrong ids up to 50 %. Have a sample of rows resolved by hand "
+                "for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
                 "(mlflow-b3 review), or take the error rate that your record linkage reports, and "
                 "audit again with it.",
             )
@@ -167,7 +167,7 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B322",
                 f"trained on all rows of this table, the refit agrees with {original_words(settings)} in "
-                f"{100 * agreement:.3g} % {what}. Either these are not the rows it was trained on, "
+                f"{100 * agreement:.3g}% {what}. Either these are not the rows it was trained on, "
                 "or the training was not the same (parameters, chance, dtypes of columns): then the "
                 "numbers are about another model." + _dtypes(settings),
             )
@@ -246,7 +246,7 @@ def _failures(counts: FitCounts) -> str:
     others = len(counts.causes) - 1
     return (
         f"{counts.failed} of {counts.done} refits failed{late} and are left out of all numbers (up to "
-        f"{100 * TOLERATED_FAILURES:g} % are tolerated). If they fail on rows of a certain kind, the "
+        f"{100 * TOLERATED_FAILURES:g}% are tolerated). If they fail on rows of a certain kind, the "
         f"losses leave these out. The first failed with: {first}"
         + (f" There are {others} other causes." if others else "")
     )

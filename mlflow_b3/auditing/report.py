@@ -168,15 +168,15 @@ class AuditReport(Result):
         Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
         when it was to be bounded by the rows, or by linkage evidence, and the bound is vacuous.
     e0_interval : tuple of float, or of float and None
-        95 % interval of e0; over all cluster errors up to 50 % when nothing is known. Over all
-        leakage up to a limit of 95 % confidence it holds with 90 %. The upper end is None where
+        95% interval of e0; over all cluster errors up to 50% when nothing is known. Over all
+        leakage up to a limit of 95% confidence it holds with 90%. The upper end is None where
         the refits give lower bounds only (`settings.refit_strength`); then e0 and inflation are
         what shows of them, and tipping points are the latest possible ones. It is also None where
         evidence leaves open that all validation rows were seen and the loss has no largest value,
         and where it would be more than ten times the largest measured loss: then the extrapolation
         says nothing about it. It is at most the largest possible loss, or `settings.loss_ceiling`.
     e0_secant : float or None
-        Lower limit of e0 (one-sided 95 %) that holds if the loss curve is convex: a secant with its
+        Lower limit of e0 (one-sided 95%) that holds if the loss curve is convex: a secant with its
         noise subtracted. None unless the measured curve supports convexity
         (`ShapeCheck.supports_convexity`), where nothing is known, and for pattern `fragments`.
         It is no guarantee: to the left of all levels nothing is measured.

@@ -243,7 +243,7 @@ def _agreement(learner: Learner, rows: AuditData) -> Agreement:
         agreement = Agreement()
     value = agreement.value
     if learner.assumed is not None and (value is None or value < AS_GOOD_AS_EQUAL):
-        told = "could not be compared" if value is None else f"agrees in {100 * value:.4g} %"
+        told = "could not be compared" if value is None else f"agrees in {100 * value:.4g}%"
         raise ModelError(
             f"{learner.assumed}. With these, a refit on all rows of the table is not the logged "
             f"model (it {told}); so either the hyper-parameters are others, or the rows are."

@@ -95,7 +95,7 @@ BiasAt = Callable[[WorkingModel], Bias]
 
 
 def bias_interval(bias: Bias, model: WorkingModel, bias_at: BiasAt) -> tuple[float, float]:
-    """Return a 95 % interval of the bias.
+    """Return a 95% interval of the bias.
 
     Each standard deviation is moved to the ends of its profile interval with the others at their
     estimates, and the changes are put together by the MOVER method (doi:10.1002/sim.3095):
@@ -107,8 +107,8 @@ def bias_interval(bias: Bias, model: WorkingModel, bias_at: BiasAt) -> tuple[flo
 
     Notes
     -----
-    For ten and five groups intervals made like this hold the bias in 86 to 88 % of samples rather than
-    95 %: profile intervals of so few groups are too short.
+    For ten and five groups intervals made like this hold the bias in 86 to 88% of samples rather than
+    95%: profile intervals of so few groups are too short.
     """
     ends = []
     for sds, sign in ((model.sd_low, -1.0), (model.sd_high, 1.0)):
@@ -719,13 +719,13 @@ def _approximation(report: CvcReport) -> str:
     if report.engine == "last_layer":
         return (
             "only the last layer was trained on simulated targets. In simulations that found 45 to "
-            "137 % of the correction of log loss, and 21 to 31 % of that of the error rate. Promote no "
+            "137% of the correction of log loss, and 21 to 31% of that of the error rate. Promote no "
             "model by it."
         )
     if report.engine == "hot":
         return (
             "networks were trained on simulated targets from the weights of the logged one. In "
-            "simulations that found 18 to 93 % of the correction, the more the longer and the faster "
+            "simulations that found 18 to 93% of the correction, the more the longer and the faster "
             "they learned: it is too small."
         )
     return (

@@ -39,7 +39,7 @@ class GroupLevel(Result):
         Standard deviation of its random intercept, on the scale of log odds for classes; None where
         it could not be estimated, or for regions of a field.
     interval : tuple of float or None
-        95 %, by the profile likelihood.
+        95%, by the profile likelihood.
     nested : bool
         Each of its groups lies within one group of the level that grouped cross-validation leaves
         out, so that folds of those keep it whole too.
@@ -64,7 +64,7 @@ class SpatialField(Result):
     sd, reach : float
         σ and r of the kernel σ² exp(-d/r).
     interval : tuple of float
-        95 % of σ.
+        95% of σ.
     across : float
         Mean covariance of rows in different regions, which new regions share.
     """
@@ -89,17 +89,17 @@ class CvcReport(Result):
     cv : float
         Mean loss of all rows, each by a model that was trained without its fold.
     cv_interval : tuple of float
-        95 % over groups, of the loss that cross-validation estimates, bias included.
+        95% over groups, of the loss that cross-validation estimates, bias included.
     cvc : float or None
         CV + w; None where it is withheld, for a reason that the findings name.
     bias : float or None
         w: by how much the cross-validated loss is too small.
     bias_interval : tuple of float or None
-        95 % interval of w over the variance components and the simulation.
+        95% interval of w over the variance components and the simulation.
     bias_error : float or None
         Standard error of w by the number of draws alone.
     interval : tuple of float or None
-        95 % interval of CV_c.
+        95% interval of CV_c.
     grouped : float or None
         Loss by folds of whole groups of the first of the new levels.
     grouped_interval : tuple of float or None
@@ -255,7 +255,7 @@ def group_influence(losses: Array, codes: Codes) -> Array:
 
 
 def group_reach(losses: Array, levels: tuple[Level, ...]) -> float:
-    """Return half of the width of a 95 % interval of a mean loss.
+    """Return half of the width of a 95% interval of a mean loss.
 
     The widest of those by each level, with a variance that is robust to correlation within its groups
     and Student's t with as many degrees of freedom as groups, less one.

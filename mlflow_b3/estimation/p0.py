@@ -368,7 +368,7 @@ class P0Bound(Result):
     @property
     def statement(self) -> str:
         """The bound as a sentence."""
-        share = f"{100 * self.p0_upper:.3g} %"
+        share = f"{100 * self.p0_upper:.3g}%"
         if self.vacuous:
             return (
                 "The rows do not tell how many of them leaked: too many training rows look like "
@@ -379,7 +379,7 @@ class P0Bound(Result):
         how = "one by one" if self.design_effect == 1 else "together with others of their id"
         return (
             f"At most {share} of the training rows belong to the validation clusters "
-            f"({100 * self.confidence:.3g} % confidence, if rows are misplaced {how}): no more of "
+            f"({100 * self.confidence:.3g}% confidence, if rows are misplaced {how}): no more of "
             "them look like validation rows. It does not say that any row leaked."
         )
 

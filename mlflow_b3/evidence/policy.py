@@ -648,7 +648,7 @@ def _limits(policy: Policy) -> Iterator[str]:
     )
     if limit is not None:
         yield (
-            f"The upper end of e0's 95 % interval must be at most {words}. So must that of CV_c, where an "
+            f"The upper end of e0's 95% interval must be at most {words}. So must that of CV_c, where an "
             "audit has it."
         )
     if limit not in (None, CONSTANT):

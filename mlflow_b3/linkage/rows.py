@@ -238,7 +238,7 @@ def _statement(
 ) -> str:
     words = [
         f"By the losses of {n} rows alone, those without mates in training lose {e0:.3g} ± "
-        f"{reach:.2g} (95 %) on average, where all of them lose {mean_loss:.3g}."
+        f"{reach:.2g} (95%) on average, where all of them lose {mean_loss:.3g}."
     ]
     if holds is None or pvalue is None:
         words.append(

@@ -601,7 +601,7 @@ class Session:
             f"{counts.failed} of {counts.done} refits failed"
             + (f", and {counts.retried} in an earlier start" if counts.retried else "")
             + f", the first with: {counts.first_error}\n"
-            f"Up to {100 * TOLERATED_FAILURES:g} % of all refits may fail."
+            f"Up to {100 * TOLERATED_FAILURES:g}% of all refits may fail."
         )
 
 

@@ -261,7 +261,7 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
     entries: list[Artist] = []
     for (x, y), error in zip(measured, errors, strict=True):
         spread(ax, x, y - error, y + error, GREEN, upright=True)
-        label = "measured, with the 95 % noise of the refits"
+        label = "measured, with the 95% noise of the refits"
         entries[:1] = [mark(ax, x, y, "s", GREEN, label=label)]
     line(ax, curve.exposure, curve.loss, GREEN)
     if path is not None and not np.allclose(unmixed, measured):
@@ -276,10 +276,10 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
 
 def _draw_extrapolation(ax: "Axes", path: ExtrapolationPath, *, full: bool) -> "list[Artist]":
     if full:
-        label = "95 % interval of the extrapolation"
+        label = "95% interval of the extrapolation"
         limit = band(ax, path.exposure, path.low, path.high, BLUE, label=label)
     else:
-        label = "e0 is at least this with 95 % confidence"
+        label = "e0 is at least this with 95% confidence"
         limit = line(ax, path.exposure, path.low, ORANGE, dashed=True, label=label)
     label = "extrapolated to no leakage (e0)"
     drawn = line(ax, path.exposure, path.loss, BLUE, dashed=True, label=label)
@@ -307,7 +307,7 @@ def draw_mixture(ax: "Axes", report: AuditReport) -> None:
     spread(ax, share, *report.loco_interval, GREEN, upright=True)
     spread(ax, 1.0, seen - error, seen + error, ORANGE, upright=True)
     spread(ax, 0.0, *report.e0_interval, BLUE, upright=True)
-    loco = "on the folds as they are (LOCO), 95 % interval"
+    loco = "on the folds as they are (LOCO), 95% interval"
     broken = "measured on clusters broken on purpose"
     solved = f"solved for new clusters (e0), {confidence_of(report)} interval"
     legend(
@@ -372,9 +372,9 @@ def draw_sensitivity(ax: "Axes", report: AuditReport, curve: Sensitivity) -> Non
         ),
     )
     if full:
-        limit = band(ax, error, curve.low, curve.high, BLUE, label="its 95 % interval")
+        limit = band(ax, error, curve.low, curve.high, BLUE, label="its 95% interval")
     else:
-        label = "and at least this with 95 % confidence"
+        label = "and at least this with 95% confidence"
         limit = line(ax, error, curve.low, BLUE, dashed=True, label=label)
     claimed = claimed_errors(report, curve)
     taken = [] if claimed is None else [_draw_claim(ax, report, claimed)]
@@ -396,7 +396,7 @@ def _draw_claim(ax: "Axes", report: AuditReport, claimed: tuple[float, float, fl
     low, middle, high = claimed
     taken = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
     if high > 1:  # more rows were seen than could be if all clusters were split in two
-        taken = f"{percent(low)} or more" if low < 1 else "more than 100 %"
+        taken = f"{percent(low)} or more" if low < 1 else "more than 100%"
     beyond = " (beyond this axis)" if high > ax.get_xlim()[1] else ""
     ends = report.e0_interval
     if report.e0 is not None and ends[1] is not None:
@@ -567,7 +567,7 @@ def draw_multiples(ax: "Axes", report: CvcReport) -> None:
     entries = [line(ax, times, values, BLUE, label="CV_c")]
     if report.interval is not None:
         spread(ax, 1.0, *report.interval, BLUE, upright=True)
-    found = _words(("as found, with its 95 % interval", report.cvc, report.interval, ""))
+    found = _words(("as found, with its 95% interval", report.cvc, report.interval, ""))
     entries.append(mark(ax, 1.0, report.cvc, "^", BLUE, label=found))
     label = f"cross-validation as it is (CV): {number(report.cv)}"
     entries.append(line(ax, [low, high], [report.cv] * 2, ORANGE, dashed=True, label=label))

@@ -294,7 +294,7 @@ def _caption(comparison: Comparison) -> str:
         by_groups, best = "by folds of whole groups", f"corrected {where_words(comparison)}"
     return (
         f"One line for each model, the best first: the loss ignoring clusters (circle), {by_groups} "
-        f"(square) and {best} (diamond, with its 95 % interval for this model alone)."
+        f"(square) and {best} (diamond, with its 95% interval for this model alone)."
     )
 
 
@@ -351,7 +351,7 @@ def draw_comparison(ax: "Axes", comparison: Comparison) -> None:
         entries = [
             mark(ax, s.iid, y, "o", ORANGE, label="ignoring clusters (IID)"),
             mark(ax, s.grouped, y, "s", GREEN, label=by_groups),
-            mark(ax, s.score, y, "D", BLUE, label=f"{best}, with its 95 % interval"),
+            mark(ax, s.score, y, "D", BLUE, label=f"{best}, with its 95% interval"),
         ]
     for place, (c, s) in enumerate(rows):
         write_in_row(ax, len(rows) - place - 0.28, _words(c, s))

@@ -245,7 +245,7 @@ def shorten(text: str, longest: int) -> str:
 
 TITLE = "Cross-validation corrected for correlated rows"
 SIGNATURE = "B338"
-#: A bias of this part of an interval's half width takes 3 % from its confidence of 95 %.
+#: A bias of this part of an interval's half width takes 3% from its confidence of 95%.
 NEGLIGIBLE = 0.25
 #: How the learner's part in the simulated world was computed.
 ENGINES = {
@@ -261,7 +261,7 @@ WORKING = {
     "score": "what the model itself predicts for a row when it was trained without the row's group, "
     "recalibrated",
     "glmm": "a linear function of all features, fitted together with the groups. Features that are "
-    "alike within groups take variance from them: in simulations the correction was 41 to 69 % of "
+    "alike within groups take variance from them: in simulations the correction was 41 to 69% of "
     "the bias",
     "given": "that of another candidate, or what the user gave, so that several models can be compared in "
     "one world",
@@ -289,7 +289,7 @@ def value_words(value: float | None, ends: tuple[float, float] | None) -> str:
     """Return a loss with its interval."""
     if ends is None:
         return number(value)
-    return f"{number(value)} (95 % interval {number(ends[0])} to {number(ends[1])})"
+    return f"{number(value)} (95% interval {number(ends[0])} to {number(ends[1])})"
 
 
 def answer_cvc(report: CvcReport) -> str:
@@ -422,7 +422,7 @@ def trust_cvc(report: CvcReport) -> list[str]:
         "CV_c takes features of new groups to be like those of these rows. What a learner gains by "
         "recognising groups from their features it does not see; folds of whole groups do.",
         "CV_c takes group ids as right. In simulations a share p of wrong ids left about (1-p)³ of the "
-        "correction, so that it is too small: some 70 % of it with 10 % wrong. An audit that is told "
+        "correction, so that it is too small: some 70% of it with 10% wrong. An audit that is told "
         "how many are wrong corrects for them by e0.",
     ]
     fewest = min(report.groups, key=lambda group: group.groups)
@@ -459,7 +459,7 @@ def _beside_grouped(report: CvcReport) -> list[str]:
     if side < 0:
         return [
             f"Folds of whole groups of {name} score better than CV_c. Either other levels matter, or "
-            "the correction is too large, as it can be for weak models: in simulations it was 131 % "
+            "the correction is too large, as it can be for weak models: in simulations it was 131% "
             f"of the bias for nearest neighbours. Take CV_c as the cautious number.{shared}"
         ]
     return [f"CV_c and folds of whole groups of {name} differ by no more than their noise.{shared}"]
@@ -583,7 +583,7 @@ def scores_caption(report: CvcReport) -> str:
     return (
         f"The {loss_words(report.loss)} of the same learner; smaller is better. CV puts rows of one "
         "group into training and validation, CV_c adds what it gains by that, grouped CV keeps groups "
-        "whole, and e0 is the audit's answer where ids may be wrong. Bars are 95 % intervals where "
+        "whole, and e0 is the audit's answer where ids may be wrong. Bars are 95% intervals where "
         "nothing else is said."
     )
 

@@ -267,7 +267,7 @@ GROUPED = "whole groups left out (grouped CV)"
 #: Multiples of the standard deviations that tables show; the chart has all.
 SHOWN_MULTIPLES = (0.0, 0.5, 1.0, 1.5, 2.0)
 
-#: Name, value, interval, and the interval's confidence where it is not 95 %.
+#: Name, value, interval, and the interval's confidence where it is not 95%.
 Score = tuple[str, float | None, tuple[float, float | None] | None, str]
 
 

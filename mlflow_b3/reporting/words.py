@@ -395,7 +395,7 @@ def explain_tipping(report: AuditReport) -> str:
     tips = [_tips(condition, tip, most, full)]
     if report.fragment_sensitivity is not None:
         condition = "of the rows belonged to split clusters"
-        tips.append(_tips(condition, report.tipping_split_rate, "100 %", full))
+        tips.append(_tips(condition, report.tipping_split_rate, "100%", full))
     return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
 
 
@@ -545,7 +545,7 @@ def explain_test(test: LeakageTest) -> str:
     if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
         return "The numbers of the leakage test are not finite, so it says nothing."
     null = "that this learner gains nothing from having seen other rows of the validation clusters"
-    ends = f"90 % interval {number(test.interval[0])} to {number(test.interval[1])}"
+    ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
     if test.rejected:
         return (
@@ -643,7 +643,7 @@ def measured_caption(report: AuditReport) -> str:
 def _measuring(word: str) -> str:
     return (
         f"More and more validation rows were put into training on purpose, and the {word} on the "
-        "others was measured. At 0 % the folds are as they are."
+        "others was measured. At 0% the folds are as they are."
     )
 
 
@@ -849,7 +849,7 @@ def _evidence(report: AuditReport) -> str:
     low, high = s.claim
     rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
     seen = "of the validation rows have rows of the same true cluster in training"
-    middle = f"{percent(s.middle)} (95 % interval {rate}) {seen}"
+    middle = f"{percent(s.middle)} (95% interval {rate}) {seen}"
     leak = report.linkage
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
     sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
@@ -904,7 +904,7 @@ def _estimation(report: AuditReport) -> str:
     else:
         how = ""
         if report.e0 is None:
-            how = "for every share of wrong identifiers up to 50 % "
+            how = "for every share of wrong identifiers up to 50% "
             if s.claim is not None and s.p0_validation is not None:
                 how = f"for every such share up to {percent(s.claim[1])} "
         text = (
@@ -915,7 +915,7 @@ def _estimation(report: AuditReport) -> str:
         )
     if not report.leakage.is_known and report.fragments is not None:
         text += (
-            " For every share of rows in split clusters up to 50 % it was estimated from the "
+            " For every share of rows in split clusters up to 50% it was estimated from the "
             f"performance on rows whose clusters were split, measured by {BREAKING}."
         )
     if s.refit_strength != "full":
@@ -948,7 +948,7 @@ def _results(report: AuditReport) -> str:
     elif report.e0 is None:
         corrected = f"between {number(low)} and {number(high)} ({sure})"
     text = (
-        f"The {word} was {number(report.iid)} when clusters were ignored, {number(report.loco)} (95 % "
+        f"The {word} was {number(report.iid)} when clusters were ignored, {number(report.loco)} (95% "
         f"interval {number(ends[0])} to {number(ends[1])}) {folds_words(report)}, and "
         f"{corrected} on new clusters after correction."
     )
@@ -959,7 +959,7 @@ def _results(report: AuditReport) -> str:
         above = ", above the estimate here" * (report.e0 is not None and limit > report.e0)
         text += (
             " If the loss curve is convex, the loss on new clusters is at least "
-            f"{number(limit)} (one-sided 95 % limit of a secant){above}."
+            f"{number(limit)} (one-sided 95% limit of a secant){above}."
         )
     if report.settings.n_validated < FEW_CLUSTERS:
         text += (
@@ -985,7 +985,7 @@ def _test(report: AuditReport) -> str:
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} that the model gains "
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in small "
-        f"training sets the loss fell by {number(test.effect)}, 90 % interval {low} to {high})."
+        f"training sets the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
     )
 
 

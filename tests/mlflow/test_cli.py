@@ -212,7 +212,7 @@ def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tm
         ("--cluster-error", "0.1", "cluster_error", 0.1),
         ("--cluster-error", "0.05,0.15", "cluster_error", (0.05, 0.15)),
         ("--cluster-error", "10%", "cluster_error", 0.1),
-        ("--cluster-error", "5%,15 %", "cluster_error", (0.05, 0.15)),
+        ("--cluster-error", "5%,15%", "cluster_error", (0.05, 0.15)),
         ("--threshold", "35%", "threshold", 0.35),
         ("--split-rate", "0.4", "split_rate", 0.4),
         ("--split-rate", "0.3, 0.5", "split_rate", (0.3, 0.5)),

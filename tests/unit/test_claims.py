@@ -128,7 +128,7 @@ def test_shares_must_lie_between_0_and_1(source, value):
 @pytest.mark.parametrize("source", ["p0", "cluster_error", "split_rate"])
 @pytest.mark.parametrize(
     ("text", "low", "high"),
-    [("10%", 0.1, 0.1), (" 10 % ", 0.1, 0.1), ("0.1", 0.1, 0.1), ("5%,15%", 0.05, 0.15)],
+    [("10%", 0.1, 0.1), (" 10% ", 0.1, 0.1), ("0.1", 0.1, 0.1), ("5%,15%", 0.05, 0.15)],
 )
 def test_percentages_and_numbers_may_be_texts(source, text, low, high):
     claim = make_claim(**{source: text})

@@ -60,7 +60,7 @@ def test_the_answer_comes_first_in_one_sentence():
     assert lines[0] == TITLE
     assert one_line(" ".join(lines[3:5])) == (
         "Cross-validation says 0.312 (error rate); for new groups of 'patient' and 'day' expect "
-        "0.349 (95 % interval 0.300 to 0.420)."
+        "0.349 (95% interval 0.300 to 0.420)."
     )
 
 
@@ -270,7 +270,7 @@ def test_the_summary_mentions_the_corrected_score_behind_e0():
     assert sentence.startswith(plain.sentence)
     assert headline_of(AUDIT).word == plain.word
     assert sentence.endswith(
-        "Cross-validation corrected for correlated rows (CV_c) says 0.349 (95 % interval 0.300 to "
+        "Cross-validation corrected for correlated rows (CV_c) says 0.349 (95% interval 0.300 to "
         "0.420) for new groups of 'patient' and 'day'."
     )
     assert headline_of(audited(withheld())).sentence.endswith("withheld; the findings say why.")
@@ -346,7 +346,7 @@ def test_every_form_of_an_audit_has_the_section(form):
     text = one_line(form(AUDIT)).replace("\\", "")
     assert TITLE in text
     for part in (
-        "for new groups of 'patient' and 'day' expect 0.349 (95 % interval 0.300 to 0.420)",
+        "for new groups of 'patient' and 'day' expect 0.349 (95% interval 0.300 to 0.420)",
         "new clusters by the audit (e0)",
         "When to trust which",
         "e0 (0.360) and CV_c (0.349)",
@@ -380,7 +380,7 @@ def test_the_paragraph_for_a_paper_says_what_was_corrected():
     for part in (
         "By cross-validation on 10 folds of rows the error rate was 0.312",
         "correlation of rows within 'patient' and 'day' (Yuval and Rosset, 2025; logistic working",
-        "was estimated as 0.037 (95 % interval 0.011 to 0.092), so that 0.349",
+        "was estimated as 0.037 (95% interval 0.011 to 0.092), so that 0.349",
         "With whole groups of 'patient' left out it was 0.355",
         "takes group identifiers as right",
     ):

@@ -308,7 +308,7 @@ def test_the_default_policy_in_words():
         "their case, on all models.",
         "It does not say what must be audited, so nothing passes: name target, cluster and loss of each "
         "model in pins. 'mlflow-b3 policy init models:/name/1' drafts that.",
-        "The upper end of e0's 95 % interval must be at most the loss of the best constant answer. "
+        "The upper end of e0's 95% interval must be at most the loss of the best constant answer. "
         "So must that of CV_c, where an audit has it.",
         "The table must have at least 10 clusters and 10 clusters with two rows or more.",
         "These findings refuse a version: B311, single-row clusters; B323, features that identify "

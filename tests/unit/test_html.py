@@ -367,8 +367,8 @@ EVIDENCE = {
     "none": "How many identifiers are wrong was not known.",
     "mixture": "at most 5% with 95% confidence, with as many rows leaking back",
     "resolved_rows": "For a sample of 120 rows all other rows of the same true cluster were looked up "
-    "by hand; by these, 30% (95 % interval 20% to 40%) of the validation rows",
-    "partition_samples": "By posterior samples of the record linkage, 30% (95 % interval",
+    "by hand; by these, 30% (95% interval 20% to 40%) of the validation rows",
+    "partition_samples": "By posterior samples of the record linkage, 30% (95% interval",
     "linkage_quality": "By the published quality of the record linkage, at most 40% of the",
     "match_probability": "that nobody checked, about 30% of the validation rows",
     "match_column": "that nobody checked, about 15.5% of them carry a wrong identifier",
@@ -388,7 +388,7 @@ def test_the_paragraph_has_what_tripod_asks_for():
         "a variant of the binomial block bootstrap (Barnes and Dubrawski, 2017, 2019; training sets "
         "drawn without replacement, rows leaking in both directions, another estimator)",
         "estimator power; 420 refits in all",
-        "0.150 when clusters were ignored, 0.250 (95 % interval 0.220 to 0.280)",
+        "0.150 when clusters were ignored, 0.250 (95% interval 0.220 to 0.280)",
         "0.300 (95% interval 0.260 to 0.340) on new clusters after correction",
         "All of the interval is below the threshold of 0.450. Tipping point:",
         "A one-sided test (paired, 200 rows) rejected that the model gains nothing",
@@ -446,11 +446,11 @@ def test_the_paragraph_tells_in_what_the_method_differs_from_the_published_one()
             report(settings={"n_validated": 4}, threshold=0.2),
             "That is not sure, because 4 clusters",
         ),
-        (unknown(), "For every share of rows in split clusters up to 50 % it was estimated"),
+        (unknown(), "For every share of rows in split clusters up to 50% it was estimated"),
         (MIXTURE, "after correction. That is the value for half of the limit"),
         (
             report(e0=0.27),
-            "at least 0.280 (one-sided 95 % limit of a secant), above the estimate here.",
+            "at least 0.280 (one-sided 95% limit of a secant), above the estimate here.",
         ),
         (REPORT, "in small training sets the loss fell by 0.080"),
         (

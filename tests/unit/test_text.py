@@ -141,7 +141,7 @@ def test_no_rejection_is_never_sold_as_proof_of_absence():
 def test_either_answer_comes_with_its_interval_its_power_and_both_readings(test):
     text = explain_test(test)
     low, high = test.interval
-    assert f"90 % interval {low:.3f} to {high:.3f}" in text
+    assert f"90% interval {low:.3f} to {high:.3f}" in text
     assert "an effect of 0.050 would have been found in four of five cases" in text
     assert "the score is too good" in text or "make the score too good" in text
     assert "not say that ids are wrong" in text or "not that ids are wrong" in text
@@ -175,7 +175,7 @@ def test_the_report_repeats_what_the_test_says(test):
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
         "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
-        "rows carried a wrong id; not even if 100 % of the rows belonged to split clusters."
+        "rows carried a wrong id; not even if 100% of the rows belonged to split clusters."
     )
 
 

@@ -22,6 +22,8 @@ WRITE = "MLFLOW_B3_WRITE_GOLDEN" in os.environ
 CLOSE = {"rel_tol": 1e-6, "abs_tol": 1e-9}
 #: Versions and clocks change these.
 CHANGING = {"measured_at", "version", "model_digest", "packages", "judged_at"}
+#: Sentences, which may be mended.
+WORDING = {"statement", "notes", "refit_notes"}
 
 pytestmark = pytest.mark.newest
 
@@ -31,7 +33,7 @@ def plain(value):
     if isinstance(value, dict):
         if set(value) >= {"code", "message"}:
             return value["code"]
-        return {key: plain(item) for key, item in value.items() if key not in CHANGING}
+        return {key: plain(item) for key, item in value.items() if key not in CHANGING | WORDING}
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 

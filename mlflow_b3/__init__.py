@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         estimate_fragments,
         seen_share,
     )
-    from mlflow_b3.estimation.hypothesis import LeakageTest, leakage_test
+    from mlflow_b3.estimation.leakage_test import LeakageTest, leakage_test
     from mlflow_b3.estimation.p0 import P0Bound, P0Search, bound_p0, search_p0
     from mlflow_b3.estimation.problem import SeenShare
     from mlflow_b3.estimation.sensitivity import Sensitivity, sensitivity
@@ -133,7 +133,7 @@ _HOMES = {
     "FragmentLosses": "measurement.curve",
     "InputError": "errors",
     "InterruptedAudit": "errors",
-    "LeakageTest": "estimation.hypothesis",
+    "LeakageTest": "estimation.leakage_test",
     "LevelPlan": "measurement.design",
     "LinkageEvidence": "options",
     "LossCurve": "measurement.curve",
@@ -161,7 +161,7 @@ _HOMES = {
     "estimate_distribution": "estimation.estimate",
     "estimate_fragments": "estimation.fragments",
     "gate": "gating.gate",
-    "leakage_test": "estimation.hypothesis",
+    "leakage_test": "estimation.leakage_test",
     "log_trainer": "refit.trainer",
     "make_clinic": "demo",
     "plan_levels": "measurement.design",

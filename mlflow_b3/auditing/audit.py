@@ -18,7 +18,7 @@ from mlflow_b3.data.folds import load_folds, make_folds
 from mlflow_b3.data.losses import constant_loss
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
-from mlflow_b3.estimation.hypothesis import TESTS, LeakageTest
+from mlflow_b3.estimation.leakage_test import TESTS, LeakageTest
 from mlflow_b3.measurement.campaign import Campaign, check_test, check_timed_test, measure_test
 from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.measurement.design import parse_seconds

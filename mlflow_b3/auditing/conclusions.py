@@ -37,11 +37,11 @@ from mlflow_b3.estimation.fragments import (
     seen_share,
     tipping_split_rate,
 )
-from mlflow_b3.estimation.hypothesis import LeakageTest, leakage_test
 from mlflow_b3.estimation.influence import (
     Influence,
     Reading,
 )
+from mlflow_b3.estimation.leakage_test import LeakageTest, leakage_test
 from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, search_p0
 from mlflow_b3.estimation.problem import LeakShares
 from mlflow_b3.estimation.sensitivity import (

@@ -10,8 +10,8 @@ from mlflow_b3.auditing.leakage import Leakage, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.estimate import LossDistribution
-from mlflow_b3.estimation.hypothesis import LeakageTest
 from mlflow_b3.estimation.influence import Influence, Reading
+from mlflow_b3.estimation.leakage_test import LeakageTest
 from mlflow_b3.estimation.p0 import P0Bound, P0Search
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
 from mlflow_b3.linkage.leak import LeakEstimate

@@ -15,7 +15,7 @@ from mlflow_b3.data.losses import Loss, named_loss
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
-from mlflow_b3.estimation.hypothesis import TESTS
+from mlflow_b3.estimation.leakage_test import TESTS
 from mlflow_b3.measurement.campaign import check_timed_test
 from mlflow_b3.measurement.design import (
     least_fits,

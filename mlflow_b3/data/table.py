@@ -189,7 +189,7 @@ def _restore_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.
 
 
 def _read_file(path: Path) -> pd.DataFrame:
-    readers = {".csv": pd.read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
@@ -200,9 +200,20 @@ def _read_file(path: Path) -> pd.DataFrame:
             f"data={str(path)!r} is not a file (the current folder is {str(Path.cwd())!r})."
         )
     try:
-        return reader(path)  # type: ignore[no-any-return, operator]
+        return reader(path)
     except (ValueError, OSError) as error:  # pyarrow's and pandas' parser errors are ValueErrors
         raise InputError(f"data={str(path)!r} cannot be read: {error}") from error
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Read a file with the column names that it has; pandas would rename the second of two."""
+    frame = pd.read_csv(path)
+    first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+    if first.shape != (1, frame.shape[1]):  # the first column holds row labels
+        return frame
+    written = zip(first.iloc[0], frame.columns, strict=True)
+    names = [name or given for name, given in written]
+    return frame.set_axis(names, axis=1) if len(set(names)) < len(names) else frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -41,7 +41,7 @@ from mlflow_b3.refit.loading import (
     resolve_source,
 )
 from mlflow_b3.tracking.audits import NO_EVIDENCE, audits_among, runs_of
-from mlflow_b3.tracking.writing import FOLDER
+from mlflow_b3.tracking.metrics_and_files import FOLDER
 
 #: Audits of one model beyond these are counted, but not looked at.
 MOST_AUDITS = 50

@@ -60,10 +60,10 @@ from mlflow_b3.refit.loading import (
 )
 from mlflow_b3.results import Result
 from mlflow_b3.tracking.audits import runs_of, subject_of
+from mlflow_b3.tracking.metrics_and_files import FOLDER, load_report, metrics_of, parameters_of
 from mlflow_b3.tracking.preregistration import confirm_preregistration
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
 from mlflow_b3.tracking.showing import courtesy, show_on_versions
-from mlflow_b3.tracking.writing import FOLDER, load_report, metrics_of, parameters_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -18,8 +18,8 @@ from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import FILE, LARGEST, Evidence, SignedEvidence, digest
 from mlflow_b3.evidence.verdict import FAIL, PASS, Reason
 from mlflow_b3.refit.loading import ModelSource, digest_of
+from mlflow_b3.tracking.metrics_and_files import DATASET_DIGEST, curves_of
 from mlflow_b3.tracking.showing import VERDICT
-from mlflow_b3.tracking.writing import DATASET_DIGEST, curves_of
 
 if TYPE_CHECKING:
     from mlflow_b3.gating.archive import Archive

@@ -5,7 +5,8 @@ from typing import Any
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit.boosting import USE_TRAINER, BoostedClone
-from mlflow_b3.refit.learner import Learner, Source, load_native
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import Learner, Source
 
 CLASSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
 VALUES = (

@@ -11,7 +11,8 @@ from sklearn.preprocessing import StandardScaler
 
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.errors import ModelError
-from mlflow_b3.refit.learner import Learner, MethodPredictor, Rows, Source, cannot_load
+from mlflow_b3.refit.flavours import cannot_load
+from mlflow_b3.refit.learner import Learner, MethodPredictor, Rows, Source
 from mlflow_b3.refit.safety import load_skops_function, skops_flavour
 
 MOST_LABELS = 100

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.errors import CannotRefit, InputError, ModelError
-from mlflow_b3.refit.learner import Learner, Rows, Source, load_native
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import Learner, Rows, Source
 from mlflow_b3.refit.networks import (
     DEFAULT,
     FRESH,

@@ -16,7 +16,8 @@ from mlflow_b3.refit.boosting import (
     BoosterLearner,
     with_categories,
 )
-from mlflow_b3.refit.learner import Learner, Source, load_native
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import Learner, Source
 from mlflow_b3.refit.sklearn import SEEDS
 
 #: The kind of prediction of each objective.

@@ -20,13 +20,8 @@ from pandas.api.types import pandas_dtype
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import CannotRefit, EvidenceError, InputError, ModelError, TrackingError
 from mlflow_b3.refit import head
-from mlflow_b3.refit.learner import (
-    AuditedModel,
-    Learner,
-    Source,
-    find_flavour,
-    flavour_of,
-)
+from mlflow_b3.refit.flavours import find_flavour, flavour_of
+from mlflow_b3.refit.learner import AuditedModel, Learner, Source
 from mlflow_b3.refit.trainer import TrainerLearner, find_trainer
 
 # --- The training table that a run logged

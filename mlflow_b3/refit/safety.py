@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlflow_b3.errors import ModelError
-from mlflow_b3.refit.learner import Source, load_by_mlflow
+from mlflow_b3.refit.flavours import load_by_mlflow
+from mlflow_b3.refit.learner import Source
 
 # --- The types that a skops file may contain, beyond those that skops trusts itself
 #

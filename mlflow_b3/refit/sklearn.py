@@ -16,16 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import InputError, ModelError
-from mlflow_b3.refit.learner import (
-    Learner,
-    MethodPredictor,
-    Rows,
-    Source,
-    as_codes,
-    find_flavour,
-    libraries_of,
-    load_native,
-)
+from mlflow_b3.refit.flavours import find_flavour, libraries_of, load_native
+from mlflow_b3.refit.learner import Learner, MethodPredictor, Rows, Source, as_codes
 
 # --- Boosted trees with scikit-learn's interface, prepared for refits
 #

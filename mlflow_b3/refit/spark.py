@@ -15,14 +15,8 @@ from numpy.typing import NDArray
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import CannotRefit, ModelError
-from mlflow_b3.refit.learner import (
-    FunctionPredictor,
-    Learner,
-    Rows,
-    Source,
-    as_codes,
-    load_native,
-)
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import FunctionPredictor, Learner, Rows, Source, as_codes
 
 # --- Recover the estimators of the fitted stages of a pipeline
 

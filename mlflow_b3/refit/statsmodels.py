@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import CannotRefit, InputError, ModelError
-from mlflow_b3.refit.learner import (
-    FunctionPredictor,
-    Learner,
-    Rows,
-    Source,
-    as_codes,
-    load_native,
-)
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import FunctionPredictor, Learner, Rows, Source, as_codes
 
 # --- The design of a model: a matrix or a formula
 

@@ -13,7 +13,8 @@ from sklearn.base import clone
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import InputError, ModelError, closest
 from mlflow_b3.refit.boosting import USE_TRAINER, Array, BoostedClone, BoosterLearner, Categories
-from mlflow_b3.refit.learner import Learner, Source, load_native
+from mlflow_b3.refit.flavours import load_native
+from mlflow_b3.refit.learner import Learner, Source
 from mlflow_b3.refit.sklearn import estimator_inputs
 
 # --- Read hyper-parameters from options and from logged text

@@ -8,7 +8,7 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
-from mlflow_b3.estimation.hypothesis import LeakageTest
+from mlflow_b3.estimation.leakage_test import LeakageTest
 from mlflow_b3.estimation.problem import SeenShare
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.phrases import (

@@ -16,7 +16,7 @@ from mlflow_b3.refit.loading import (
     registered_version,
     resolve_source,
 )
-from mlflow_b3.tracking.writing import load_report
+from mlflow_b3.tracking.metrics_and_files import load_report
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")

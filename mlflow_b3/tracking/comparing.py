@@ -18,9 +18,9 @@ from mlflow_b3.refit.learner import AuditedModel
 from mlflow_b3.refit.loading import load_model
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.audits import audited_versions, current_audits, find_audit, read_audit
+from mlflow_b3.tracking.metrics_and_files import FOLDER, write_files
 from mlflow_b3.tracking.recording import audit_and_record, require_whole
 from mlflow_b3.tracking.runs import new_run, project_run, remove_twins, tracking_errors
-from mlflow_b3.tracking.writing import FOLDER, write_files
 from mlflow_b3.version import __version__
 
 # --- What the models of a comparison are called: readable, stable, and no two the same

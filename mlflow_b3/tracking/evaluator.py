@@ -109,8 +109,8 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
         """Audit the model, record the audit in MLflow, and return its metrics and files."""
         with mlflow_errors():
             from mlflow_b3.tracking.evaluation import model_to_audit, recorded_files, table_to_audit
+            from mlflow_b3.tracking.metrics_and_files import FOLDER, metrics_of
             from mlflow_b3.tracking.recording import audit_and_record, require_whole
-            from mlflow_b3.tracking.writing import FOLDER, metrics_of
 
             problems: list[str] = []
             arguments = _arguments(evaluator_config, problems)

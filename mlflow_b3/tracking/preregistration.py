@@ -46,8 +46,8 @@ from mlflow_b3.refit.loading import (
 from mlflow_b3.refit.trainer import StoredCode, find_trainer, import_function
 from mlflow_b3.results import Result, read_number, read_share
 from mlflow_b3.tracking.audits import runs_of, subject_of
+from mlflow_b3.tracking.metrics_and_files import FOLDER, POLICY
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
-from mlflow_b3.tracking.writing import FOLDER, POLICY
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

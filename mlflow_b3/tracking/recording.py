@@ -18,6 +18,20 @@ from mlflow_b3.refit.loading import load_model
 from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.words import explain
 from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
+from mlflow_b3.tracking.metrics_and_files import (
+    OF_ROWS,
+    files_of,
+    issue_evidence,
+    load_report,
+    log_curves,
+    log_dataset,
+    log_files,
+    log_scalars,
+    parameters_of,
+    save_report,
+    tags_of,
+    warn_of_key,
+)
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
 from mlflow_b3.tracking.runs import (
     LONGEST_NAME,
@@ -39,20 +53,6 @@ from mlflow_b3.tracking.showing import (
     end_after,
     recorded_audits,
     version_tags,
-)
-from mlflow_b3.tracking.writing import (
-    OF_ROWS,
-    files_of,
-    issue_evidence,
-    load_report,
-    log_curves,
-    log_dataset,
-    log_files,
-    log_scalars,
-    parameters_of,
-    save_report,
-    tags_of,
-    warn_of_key,
 )
 
 # --- MLflow's active model, to which it links every metric that names no other model

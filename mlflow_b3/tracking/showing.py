@@ -24,8 +24,15 @@ from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.words import explain
 from mlflow_b3.results import number
 from mlflow_b3.tracking.audits import NO_EVIDENCE, runs_where, tried_audits
+from mlflow_b3.tracking.metrics_and_files import (
+    FOLDER,
+    OF_ROWS,
+    insist,
+    load_report,
+    log_files,
+    log_scalars,
+)
 from mlflow_b3.tracking.runs import LONGEST_NAME
-from mlflow_b3.tracking.writing import FOLDER, OF_ROWS, insist, load_report, log_files, log_scalars
 
 # --- An audit is its model's newest one: those before it are marked as superseded
 #

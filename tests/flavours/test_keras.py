@@ -240,7 +240,7 @@ def test_model_logged_by_tensorflow_is_loaded_by_it(monkeypatch):
     monkeypatch.setattr(
         "mlflow_b3.refit.keras.load_native", lambda name, source: asked.append((name, source))
     )
-    from mlflow_b3.refit.learner import find_flavour
+    from mlflow_b3.refit.flavours import find_flavour
 
     _, module = find_flavour(["python_function", "tensorflow"])
     for flavour in ("tensorflow", "keras"):

@@ -15,9 +15,9 @@ from mlflow_b3.cli import main
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.policy import Pin, load_policy
 from mlflow_b3.tracking.audits import read_audit
+from mlflow_b3.tracking.metrics_and_files import metrics_of
 from mlflow_b3.tracking.preregistration import commit_arguments
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.writing import metrics_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 CVC = {"method": "cvc", "method_options": {"groups": ["patient_id", "day"], "engine": "fast"}}

@@ -19,7 +19,7 @@ from mlflow_b3 import AuditReport, record
 from mlflow_b3.correlated.report import SpatialField
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.estimation.influence import Influence
-from mlflow_b3.tracking.writing import (
+from mlflow_b3.tracking.metrics_and_files import (
     curves_of,
     curves_table,
     extension_metrics,

@@ -23,7 +23,7 @@ from mlflow_b3.cli import main
 from mlflow_b3.evidence.policy import SECTIONS, default_policy_text
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.results import CODES
-from mlflow_b3.tracking.writing import curves_of, files_of, metrics_of, parameters_of
+from mlflow_b3.tracking.metrics_and_files import curves_of, files_of, metrics_of, parameters_of
 
 pytestmark = pytest.mark.newest
 
@@ -224,7 +224,7 @@ def test_every_parameter_is_documented(report):
     """One audit does not have them all, so the source is asked for the others."""
     shown = documented("Parameters")
     assert set(parameters_of(report)) <= set(shown)
-    source = (ROOT / "mlflow_b3" / "tracking" / "writing.py").read_text(encoding="utf-8")
+    source = (ROOT / "mlflow_b3" / "tracking" / "metrics_and_files.py").read_text(encoding="utf-8")
     body = source.partition("def parameters_of")[2].partition("\ndef ")[0]
     assert sorted(shown) == sorted(
         f"b3/{key}" for key in re.findall(r'^        "(\w+)":', body, re.M)

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import Learner, MethodPredictor, load_model
-from mlflow_b3.refit.learner import (
+from mlflow_b3.refit.flavours import (
     BUILT_IN,
     GROUP,
     OLDEST,
@@ -57,7 +57,7 @@ def other_package(monkeypatch):
         EntryPoint("broken", "no_such_package:FLAVOUR", GROUP),
         EntryPoint("sklearn", "squares_for_b3:FLAVOUR", GROUP),
     ]
-    monkeypatch.setattr("mlflow_b3.refit.learner.entry_points", lambda **_: entries)
+    monkeypatch.setattr("mlflow_b3.refit.flavours.entry_points", lambda **_: entries)
 
 
 @pytest.mark.usefixtures("mlflow_store", "other_package")
@@ -108,7 +108,7 @@ def test_library_that_lacks_another_says_so_instead_of_naming_its_extra(monkeypa
     def broken(_):
         raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
 
-    monkeypatch.setattr("mlflow_b3.refit.learner.import_module", broken)
+    monkeypatch.setattr("mlflow_b3.refit.flavours.import_module", broken)
     with pytest.raises(ModelError, match=r"cannot be imported: .*tensorflow.*set KERAS_BACKEND"):
         require_library("keras", "keras")
 

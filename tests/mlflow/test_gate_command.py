@@ -25,8 +25,8 @@ from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, make_keys, read_public_key
 from mlflow_b3.evidence.policy import default_policy_text, load_policy
 from mlflow_b3.gating.gate import Verification
+from mlflow_b3.tracking.metrics_and_files import POLICY
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.writing import POLICY
 
 pytestmark = pytest.mark.usefixtures("shop")
 

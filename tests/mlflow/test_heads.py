@@ -13,8 +13,8 @@ import mlflow_b3 as b3
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit import Rows, load_model
 from mlflow_b3.refit.head import HeadLearner, as_numbers
+from mlflow_b3.tracking.metrics_and_files import metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.writing import metrics_of
 
 pytestmark = pytest.mark.newest
 

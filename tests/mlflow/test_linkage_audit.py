@@ -18,7 +18,7 @@ from mlflow_b3.data.folds import make_folds
 from mlflow_b3.estimation.fragments import estimate_fragments, weigh_fragments
 from mlflow_b3.linkage import LeakEstimate, ResolvedRows, leak_truth, sample_rows
 from mlflow_b3.linkage.leak import LeakShare
-from mlflow_b3.tracking.writing import metrics_of
+from mlflow_b3.tracking.metrics_and_files import metrics_of
 
 pytestmark = pytest.mark.newest
 

@@ -24,7 +24,7 @@ import mlflow_b3
 from mlflow_b3.cli import main
 from mlflow_b3.errors import ModelError
 from mlflow_b3.refit import Source, load_model
-from mlflow_b3.refit.learner import load_native
+from mlflow_b3.refit.flavours import load_native
 from mlflow_b3.refit.safety import ADVICE, TRUSTED, code_run_by_loading, loading_notice
 from mlflow_b3.refit.trainer import log_trainer
 

@@ -16,7 +16,7 @@ from mlflow_b3.cli import main
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimate import METHODS
-from mlflow_b3.estimation.hypothesis import TESTS
+from mlflow_b3.estimation.leakage_test import TESTS
 from mlflow_b3.evidence.document import canonical, digest
 from mlflow_b3.measurement.runner import CLUSTERS, LOCAL
 from mlflow_b3.options import (

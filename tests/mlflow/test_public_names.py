@@ -16,7 +16,7 @@ HEAVY = ("mlflow", "sklearn", "pandas", "scipy")
 STATISTICS = (
     "mlflow_b3.linkage",
     "mlflow_b3.estimation.estimate",
-    "mlflow_b3.estimation.hypothesis",
+    "mlflow_b3.estimation.leakage_test",
     "mlflow_b3.measurement.campaign",
     "mlflow_b3.auditing.conclusions",
     "mlflow_b3.reporting.pages",

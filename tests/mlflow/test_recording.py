@@ -29,9 +29,9 @@ from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.pages import to_markdown
 from mlflow_b3.reporting.words import explain
 from mlflow_b3.tracking.audits import current_audits
+from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import Showcase
-from mlflow_b3.tracking.writing import curves_of, curves_table, metrics_of, parameters_of
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 EXPERIMENT = "recording"

@@ -288,6 +288,20 @@ def test_duplicated_column_names_are_refused():
     assert "column names ['bmi'] occur more than once" in refusal(doubled)
 
 
+def test_a_csv_file_with_two_columns_of_one_name_is_refused(tmp_path):
+    """Pandas would call the second one bmi.1, and it would become a feature."""
+    frame = table()
+    path = tmp_path / "visits.csv"
+    pd.concat([frame, frame[["bmi"]]], axis=1).to_csv(path, index=False)
+    assert "column names ['bmi'] occur more than once" in refusal(read_table(path))
+
+
+def test_a_csv_file_with_columns_without_names_is_read(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text(",sick,\n0,1,2\n")
+    assert list(read_table(path).columns) == ["Unnamed: 0", "sick", "Unnamed: 2"]
+
+
 def test_names_that_are_equal_as_strings_are_duplicates():
     frame = table()
     frame[1], frame["1"] = 0.0, 1.0

@@ -67,7 +67,7 @@ def test_an_audit_with_wild_arguments_ends_with_a_report_or_names_one_of_them(pl
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Return a folder for files of an audit, and their text."""
-    from mlflow_b3.tracking.writing import files_of
+    from mlflow_b3.tracking.metrics_and_files import files_of
 
     report = mlflow_b3.audit(
         TREE, FRAME, target="disease", cluster="patient_id", cluster_error=0.1, **USUAL
@@ -106,7 +106,7 @@ WRONG = (
 @FUZZED
 @given(st.data())
 def test_a_damaged_report_is_read_or_refused_and_what_is_read_can_be_printed(written, data):
-    from mlflow_b3.tracking.writing import load_report
+    from mlflow_b3.tracking.metrics_and_files import load_report
 
     folder, whole, influence = written
     document = json.loads(json.dumps(whole))

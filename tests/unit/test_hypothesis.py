@@ -14,7 +14,7 @@ from mlflow_b3.auditing.audit import run_leakage_test
 from mlflow_b3.data.folds import Fold
 from mlflow_b3.data.losses import resolve_loss
 from mlflow_b3.data.table import ModelInputs, prepare
-from mlflow_b3.estimation.hypothesis import CROSSED_INFLATION, VARIANCE_INFLATION
+from mlflow_b3.estimation.leakage_test import CROSSED_INFLATION, VARIANCE_INFLATION
 from mlflow_b3.measurement.campaign import welch_tasks
 from mlflow_b3.measurement.refits import (
     LEAST_DISJOINT_ROWS,
@@ -192,7 +192,7 @@ def test_few_and_very_unequal_clusters_keep_the_level(monkeypatch):
 
     The usual cluster-robust error with G - 1 = 11 degrees of freedom rejects 11% here.
     """
-    monkeypatch.setattr("mlflow_b3.estimation.hypothesis.VARIANCE_INFLATION", 1.0)
+    monkeypatch.setattr("mlflow_b3.estimation.leakage_test.VARIANCE_INFLATION", 1.0)
     rng = np.random.default_rng(5)
     sizes = np.array([2, 2, 2, 2, 2, 2, 5, 5, 10, 20, 30, 40])
     clusters = np.repeat(np.arange(12), sizes)

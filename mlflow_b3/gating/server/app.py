@@ -28,7 +28,7 @@ from mlflow_b3.gating.server.gate import (
 )
 from mlflow_b3.gating.server.registry_checks import Check
 from mlflow_b3.gating.server.stores import server_archive
-from mlflow_b3.tracking.writing import POLICY
+from mlflow_b3.tracking.metrics_and_files import POLICY
 
 NAME = "mlflow-b3-gate"
 CHECKS: dict[str, Check] = {

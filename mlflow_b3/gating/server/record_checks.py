@@ -25,8 +25,8 @@ from mlflow_b3.gating.server.stores import (
     kept_places_of,
     tracking_is_exact,
 )
+from mlflow_b3.tracking.metrics_and_files import FOLDER
 from mlflow_b3.tracking.runs import REQUEST
-from mlflow_b3.tracking.writing import FOLDER
 
 SUBJECT, AUDIT, EVIDENCE = "b3.subject", "b3.audit_run_id", "b3.evidence"
 COMMITMENT, ATTESTS, ATTESTATION = "b3.commitment", "b3.attests", "b3.attestation"

@@ -123,7 +123,7 @@ def test_a_changed_model_is_not_signed_for(audited, signing):
 
 def forged(audited, **changes) -> None:
     """Write another report over the recorded one, with all digests, metrics and tags to match."""
-    from mlflow_b3.tracking.writing import files_of, metrics_of, parameters_of
+    from mlflow_b3.tracking.metrics_and_files import files_of, metrics_of, parameters_of
 
     client, folder = MlflowClient(), audit_files(audited.run_id)
     report = replace(audited.report, **changes)

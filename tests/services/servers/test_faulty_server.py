@@ -16,9 +16,9 @@ from real_services import tracked_by
 from mlflow_b3 import AuditReport, TrackingError, record
 from mlflow_b3.cli import main
 from mlflow_b3.refit import loading
+from mlflow_b3.tracking.metrics_and_files import OF_ROWS, files_of
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import SHOWN
-from mlflow_b3.tracking.writing import OF_ROWS, files_of
 
 pytestmark = pytest.mark.servers
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -275,7 +275,7 @@ def test_a_full_disk_here_too_leaves_the_report_in_the_error(
     assert client
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     proxy.fail(UPLOAD, status=507, times=FOREVER)
-    monkeypatch.setattr("mlflow_b3.tracking.writing.write_files", no_space)
+    monkeypatch.setattr("mlflow_b3.tracking.metrics_and_files.write_files", no_space)
     with pytest.raises(TrackingError, match="could not be saved to a folder here either") as caught:
         audit_and_record(logged.uri, clinic.frame, **COLUMNS, **SMALL)
     assert caught.value.report.e0 is not None

@@ -18,8 +18,8 @@ from mlflow import MlflowClient
 from mlflow_b3 import AuditReport, Clinic, Comparison, compare, gate, record
 from mlflow_b3.evidence.policy import load_policy
 from mlflow_b3.tracking.comparing import record_comparison
+from mlflow_b3.tracking.metrics_and_files import OF_ROWS, curves_of, files_of, metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.writing import OF_ROWS, curves_of, files_of, metrics_of
 
 pytestmark = pytest.mark.servers
 COLUMNS = {"target": "disease", "cluster": "patient_id"}

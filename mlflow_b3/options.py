@@ -617,6 +617,14 @@ class LinkageEvidence:
     row_id : str, optional
         Column with the ids of rows that linkage evidence refers to, which is no feature; by default
         the table's index.
+
+    Examples
+    --------
+    Published figures of a linkage, in place of scored pairs:
+
+    >>> import mlflow_b3 as b3
+    >>> b3.LinkageEvidence(quality={"recall": 0.9, "precision": 0.95}).quality["recall"]
+    0.9
     """
 
     resolved_rows: Any = None
@@ -642,6 +650,12 @@ class RefitOptions:
         its own name it is `refit_options`.
     sample_weight : str, optional
         Column with the weights of rows in training; losses are not weighted.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> b3.RefitOptions(options={"search_again": True}).route
+    'auto'
     """
 
     route: str = "auto"
@@ -682,6 +696,24 @@ class Design:
     distribution : bool
         Also estimate how the losses of single rows are distributed on new clusters, for losses
         with more than two values and pattern `rows`.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> clinic = b3.make_clinic(patients=30, records=4, cluster_error=0.1)
+    >>> report = b3.audit(
+    ...     GaussianNB(),
+    ...     clinic.frame,
+    ...     target="disease",
+    ...     cluster="patient_id",
+    ...     cluster_error=0.1,
+    ...     folds=2,
+    ...     budget=60,
+    ...     design=b3.Design(repeats=1, levels="uniform"),
+    ... )
+    >>> len(report.curve.loss)
+    11
     """
 
     scheme: str = "subset"
@@ -707,6 +739,12 @@ class Running:
         default a refit may take all of a budget in time, a minute at least; else there is no limit.
     progress : bool, optional
         Show a progress bar; by default on a terminal only.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> b3.Running(fit_timeout="5m").fit_timeout
+    '5m'
     """
 
     address: str | None = None

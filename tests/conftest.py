@@ -49,10 +49,3 @@ def _journals(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_B3_JOURNALS", str(tmp_path_factory.mktemp("journals")))
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_keys(monkeypatch):
-    """Keep the keys and the policy of whoever runs the tests out of them."""
-    for name in ("MLFLOW_B3_SIGNING_KEY", "MLFLOW_B3_TRUSTED_KEYS", "MLFLOW_B3_POLICY"):
-        monkeypatch.delenv(name, raising=False)

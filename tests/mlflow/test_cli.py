@@ -368,8 +368,8 @@ def test_a_bad_option_is_refused_with_its_reason(shop, options, message):
     [
         ({"target": "desease"}, "target='desease' is not a column. Did you mean 'disease'?"),
         ({"cluster": "patient"}, "cluster='patient' is not a column."),
-        ({"data": "visits.xlsx"}, "has an unknown ending"),
-        ({"data": "vists.csv"}, "data='vists.csv' is not a file here"),
+        ({"data": "visits.xlsx"}, "has an unknown file extension"),
+        ({"data": "vists.csv"}, "data='vists.csv' is not a file"),
         ({"model_uri": "models:/nobody/1"}, "model='models:/nobody/1' was not found"),
         ({"model_uri": "models:/nobody@champion"}, "was not found"),
         ({"model_uri": "models:/m-0123456789abcdef"}, "was not found"),

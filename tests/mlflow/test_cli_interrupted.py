@@ -1,5 +1,6 @@
 """The command line, killed and stopped for real: the same command goes on."""
 
+import inspect
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ def shop(mlflow_store, tmp_path, monkeypatch):
     data = tmp_path / "records.csv"
     clinic.to_csv(data, index=False)
     features = clinic.drop(columns=["disease", "patient_id"])
-    here = os.path.dirname(__file__)
+    here = os.path.dirname(inspect.getfile(Patient))
     with mlflow.start_run():
         info = mlflow.sklearn.log_model(
             Patient(0.03).fit(features, clinic.disease),

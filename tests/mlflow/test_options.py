@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
-from mlflow_b3.auditing.request import CVC, SCHEMES
+from mlflow_b3.auditing.extension import EXTENSIONS
+from mlflow_b3.auditing.request import SCHEMES
 from mlflow_b3.cli import main
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION
 from mlflow_b3.errors import InputError
@@ -136,7 +137,7 @@ def test_committed_settings_are_the_same_in_values_and_by_name():
     ("name", "words"),
     [
         ("loss", [*CLASSIFICATION, *REGRESSION]),
-        ("method", [*METHODS, CVC]),
+        ("method", [*METHODS, *EXTENSIONS]),
         ("scheme", SCHEMES),
         ("test", TESTS),
         ("backend", [*LOCAL, *CLUSTERS]),

@@ -396,7 +396,7 @@ def test_a_picture_says_nothing_about_when_and_by_what_it_was_made():
 
 def test_a_report_is_printed_without_matplotlib():
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from example_report import REPORT;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from example_reports import REPORT;"
         "str(REPORT); sys.exit('matplotlib' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, str(Path(__file__).parent)], check=True)

@@ -1,8 +1,7 @@
 """Documents: the same sections as text, Markdown, a page and a part of a notebook."""
 
 import pytest
-from example_cvc import CVC, audited
-from example_report import REPORT, unknown
+from example_reports import CVC, REPORT, audited, unknown
 from test_html import Page
 
 from mlflow_b3 import Finding

@@ -13,6 +13,13 @@ from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.document import SIGNING_KEY, make_keys
 
 
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch):
+    """Keep the keys and the policy of whoever runs the tests out of them."""
+    for name in ("MLFLOW_B3_SIGNING_KEY", "MLFLOW_B3_TRUSTED_KEYS", "MLFLOW_B3_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory):
     """Return a pair of keys: the path of the signing key, and the public key."""

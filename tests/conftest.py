@@ -2,10 +2,13 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
+# workers share the cores; threads of their own would only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,3 +52,26 @@ def _journals(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_B3_JOURNALS", str(tmp_path_factory.mktemp("journals")))
         yield
+
+
+@pytest.fixture
+def no_keys(monkeypatch):
+    """Keep the keys and the policy of whoever runs the tests out of them."""
+    for name in ("MLFLOW_B3_SIGNING_KEY", "MLFLOW_B3_TRUSTED_KEYS", "MLFLOW_B3_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory):
+    """Return a pair of keys: the path of the signing key, and the public key."""
+    from mlflow_b3.evidence.document import make_keys
+
+    private, _, public = make_keys(tmp_path_factory.mktemp("keys"))
+    return SimpleNamespace(private=private, public=public)
+
+
+@pytest.fixture
+def signing(keys, monkeypatch):
+    """Sign what is recorded; return the public key."""
+    monkeypatch.setenv("MLFLOW_B3_SIGNING_KEY", str(keys.private))
+    return keys.public

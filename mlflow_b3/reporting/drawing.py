@@ -182,7 +182,14 @@ def _set_ticks(ax: "Axes", which: str, limits: Axis) -> None:
     elif 1e-3 <= largest < 1e5:
         axis.set_major_formatter(plain)
     else:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _long_label(value, which, limits)))
+
+
+def _long_label(value: float, which: str, limits: Axis) -> str:
+    """Return the label of a tick; none where half of it would leave the picture on the right."""
+    label = f"{value:.6g}"
+    room = (limits.high - value) / (limits.high - limits.low) * (WIDTH - LEFT - RIGHT) + RIGHT
+    return "" if which == "x" and CHARACTER * len(label) / 2 > room else label
 
 
 def line(

@@ -391,7 +391,7 @@ def test_a_table_can_be_held_against_the_audited_one(shop, tmp_path):
 def test_a_table_that_is_not_there_is_an_input_error():
     result = verify("--data", "absent.csv")
     assert result.exit_code == 2
-    assert "data='absent.csv' is not a file here" in result.stderr
+    assert "data='absent.csv' is not a file" in result.stderr
 
 
 def test_a_version_without_an_audit_does_not_hold():

@@ -399,7 +399,7 @@ def test_a_report_is_printed_without_matplotlib():
         "import sys; sys.path.insert(0, sys.argv[1]); from example_reports import REPORT;"
         "str(REPORT); sys.exit('matplotlib' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program, str(Path(__file__).parent)], check=True)
+    subprocess.run([sys.executable, "-c", program, str(Path(__file__).parents[1])], check=True)
 
 
 HOSTILE = [

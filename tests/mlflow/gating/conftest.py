@@ -1,7 +1,6 @@
 """Fixtures for the tests of gates: a pair of keys, one real audit, and versions to tamper with."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import mlflow
 import pytest
@@ -10,28 +9,11 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3.demo import FEATURES
-from mlflow_b3.evidence.document import SIGNING_KEY, make_keys
 
 
 @pytest.fixture(autouse=True)
-def _no_keys(monkeypatch):
-    """Keep the keys and the policy of whoever runs the tests out of them."""
-    for name in ("MLFLOW_B3_SIGNING_KEY", "MLFLOW_B3_TRUSTED_KEYS", "MLFLOW_B3_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="session")
-def keys(tmp_path_factory):
-    """Return a pair of keys: the path of the signing key, and the public key."""
-    private, _, public = make_keys(tmp_path_factory.mktemp("keys"))
-    return SimpleNamespace(private=private, public=public)
-
-
-@pytest.fixture
-def signing(keys, monkeypatch):
-    """Sign what is recorded; return the public key."""
-    monkeypatch.setenv(SIGNING_KEY, str(keys.private))
-    return keys.public
+def _no_keys(no_keys):
+    """Keep the keys of whoever runs the tests out of all tests of this folder."""
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import mlflow_b3
 from mlflow_b3 import linkage
 from mlflow_b3.evidence.document import SIGNING_KEY, make_keys
 
+pytestmark = pytest.mark.newest
+
 #: No example: it needs a linker of Splink, which is an optional extra.
 WITHOUT = {"splink_labelling_pages"}
 

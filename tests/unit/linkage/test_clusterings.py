@@ -20,6 +20,8 @@ from mlflow_b3.linkage.cluster import (
     triangle_bound,
 )
 
+pytestmark = pytest.mark.newest
+
 
 def partitions(n):
     """Return all partitions of n rows, each as labels in order of first appearance."""

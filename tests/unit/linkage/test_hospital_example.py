@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
+pytestmark = pytest.mark.newest
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

@@ -18,6 +18,8 @@ from mlflow_b3.linkage.bounds import (
     string_channel,
 )
 
+pytestmark = pytest.mark.newest
+
 #: N, β, number of fields, values of a field: theorem 7, MI-Fano, collision, Bayes error.
 SETTINGS = [
     ((100, 0.6, 3, 10), (-0.62, 0.57, 0.71, 0.80)),

@@ -16,6 +16,8 @@ from mlflow_b3.linkage import leak_curve, leak_safe_folds, leak_truth, purge
 from mlflow_b3.linkage.folds import LeakCurve, LeakSafeFolds, purge_mask, safe_groups
 from mlflow_b3.linkage.leak import Splits
 
+pytestmark = pytest.mark.newest
+
 # --- a chain of ten clusters of two rows, linked ever more weakly ----------------------------------
 
 CHAIN = np.repeat(np.arange(10), 2)

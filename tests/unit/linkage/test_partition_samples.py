@@ -9,6 +9,8 @@ import pytest
 from mlflow_b3.errors import InputError
 from mlflow_b3.linkage import leak_from_partition_samples, leak_truth, read_partition_samples
 
+pytestmark = pytest.mark.newest
+
 IDS = ["p1", "p2", "p3", "p4", "p5"]
 #: Two samples of five records: {p1 p2} {p3} {p4 p5}, then {p1 p2 p3} {p4} {p5}.
 SAMPLES = np.array([[0, 0, 1, 2, 2], [0, 0, 0, 1, 2]])

@@ -17,6 +17,8 @@ from mlflow_b3.linkage import (
 from mlflow_b3.linkage.calibrate import Recalibration, fit_recalibration
 from mlflow_b3.linkage.rows import loss_regression
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture(scope="module")
 def linked():

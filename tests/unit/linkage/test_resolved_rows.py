@@ -20,6 +20,8 @@ from mlflow_b3.linkage import (
 from mlflow_b3.linkage.resolved import SampledRows
 from mlflow_b3.linkage.sources import split_counts_of
 
+pytestmark = pytest.mark.newest
+
 
 @cache
 def linked_table(split, seed=1, entities=1500, K=5):

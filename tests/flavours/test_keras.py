@@ -284,7 +284,7 @@ def test_batch_size_that_autologging_saw_left_out_is_keras_own():
     from mlflow_b3.refit.keras import learner
 
     made = learner(network(1, loss="mse"), Source(params={"epochs": "2", "batch_size": "None"}))
-    assert "batch_size as Keras has it where it is left open" in made.notes[0]
+    assert "batch_size by Keras' default" in made.notes[0]
 
 
 def test_schedule_of_the_learning_rate_is_repeated(table):
@@ -304,7 +304,7 @@ def test_schedule_of_the_learning_rate_is_repeated(table):
     [
         ({"optimizer": "Adamm"}, r"'Adamm' must be one of .* \(did you mean 'Adam'\?\)"),
         ({"loss": "hinge"}, "loss='hinge' must be one of 'binary_crossentropy'"),
-        ({"momentum": 0.9}, "'momentum' is nothing that the optimizer Adam takes"),
+        ({"momentum": 0.9}, "'momentum' is not a setting of the optimizer Adam"),
         ({"device": "cuda"}, "'device' not known for this model"),
     ],
 )

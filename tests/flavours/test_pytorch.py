@@ -217,7 +217,7 @@ def test_network_without_a_last_layer_of_that_kind_cannot_be_split(net):
 
 
 def test_network_that_takes_no_table_says_what_happened():
-    with pytest.raises(ModelError, match=r"Sequential does not turn one table .*: RuntimeError"):
+    with pytest.raises(ModelError, match=r"Sequential does not map one table .*: RuntimeError"):
         load_model(nn.Sequential(nn.Embedding(5, 3), nn.LSTM(3, 3)))
 
 
@@ -370,7 +370,7 @@ def test_recipe_that_lacks_something_says_what_and_how_to_give_it():
         ({"weight_decay": -1}, "weight_decay=-1 must be a number from 0"),
         ({"shuffle": "maybe"}, "shuffle='maybe' must be true or false"),
         ({"epoch": 3}, r"'epoch' not known for this model; .* Did you mean 'epochs'\?"),
-        ({"momentum": 0.9}, "'momentum' is nothing that the optimizer Adam takes"),
+        ({"momentum": 0.9}, "'momentum' is not a setting of the optimizer Adam"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
     ],
 )
@@ -557,7 +557,7 @@ def test_refits_leave_the_network_the_random_numbers_and_the_threads_alone(table
 @pytest.mark.parametrize("options", [None, RECIPE], ids=["last-layer", "fresh"])
 def test_features_that_are_no_numbers_are_named(table, options):
     frame = table.frame(table.three)
-    with pytest.raises(InputError, match="features 'bmi' are no numbers"):
+    with pytest.raises(InputError, match="features 'bmi' are not numeric"):
         b3.audit(network(3), frame.assign(bmi="high"), **AUDIT, loss="log", refit_options=options)
     frame.loc[0, "age"] = np.nan
     with pytest.raises(InputError, match="features 'age' have missing values"):

@@ -215,7 +215,7 @@ def test_weights_are_never_dropped(data):
     learner = learner_of(original)
     assert learner.weighted
     assert learner.weight_required
-    assert "sample weights stand for the weights that the model had" in learner.notes
+    assert "sample weights replace the weights of the model" in learner.notes
     settings = {"target": "values", "cluster": "cluster", "folds": 3, "budget": 70}
     with pytest.raises(InputError, match="was trained with weights; name the column"):
         b3.audit(original, data, **settings)

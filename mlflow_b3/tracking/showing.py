@@ -40,6 +40,8 @@ from mlflow_b3.tracking.runs import LONGEST_NAME
 # does not depend on who writes last: it is that of the ends of their runs, which everybody can read.
 
 CURRENT, SUPERSEDED = "current", "superseded"
+#: How often a tag is tried to be set.
+INSERTS = 3
 NONE = "none"
 _OPENING = "**Superseded**"
 
@@ -103,21 +105,38 @@ def supersede_older(client: Any, audits: Sequence[Any], successor: Any) -> bool:
     told = ", ".join(before) or NONE
     if successor.data.tags.get("b3.supersedes") == told:
         return bool(older)
-    client.set_tag(successor.info.run_id, "b3.supersedes", told)
+    _set_tag(client, successor.info.run_id, "b3.supersedes", told)
     return True
+
+
+def _set_tag(client: Any, run_id: str, key: str, value: str) -> None:
+    """Set a tag that another audit may be setting at this moment.
+
+    MLflow's store inserts a tag that it has not seen. Of two inserts at once, one violates the key;
+    the next try finds the tag and updates it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for attempt in range(INSERTS):
+        try:
+            client.set_tag(run_id, key, value)
+            return
+        except MlflowException as error:
+            if attempt == INSERTS - 1 or "IntegrityError" not in str(error):
+                raise
 
 
 def _supersede(client: Any, run: Any, successor: str) -> None:
     """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
     run_id = run.info.run_id
-    client.set_tag(run_id, "b3.superseded_by", successor)
+    _set_tag(client, run_id, "b3.superseded_by", successor)
     note = run.data.tags.get("mlflow.note.content", "")
     if not note.startswith(_OPENING):  # another audit may be saying the same at this moment
         told = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
-        client.set_tag(run_id, "mlflow.note.content", told)
+        _set_tag(client, run_id, "mlflow.note.content", told)
     if not run.info.run_name.endswith(SUPERSEDED):
         client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
-    client.set_tag(run_id, "b3.status", SUPERSEDED)
+    _set_tag(client, run_id, "b3.status", SUPERSEDED)
 
 
 # --- Shows an audit on the page of a registered model version, which has no metrics of its own

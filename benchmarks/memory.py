@@ -118,7 +118,7 @@ def measure(source: str, rows: int, workers: int) -> None:
     print(
         f"{rows:>9}  {table / MEGABYTE:>6.0f}  {'file' if source != 'DataFrame' else source:<9}  "
         f"{workers:>6}  {before / MEGABYTE:>6.0f}  {peak.highest / MEGABYTE:>6.0f}  "
-        f"{peak.highest / table:>5.2f}  {alone / table:>5.2f}  {report.settings.fits:>5}  "
+        f"{peak.highest / table:>5.2f}  {alone / table:>5.2f}  {report.measured.fits:>5}  "
         f"{seconds:>5.0f}",
         flush=True,
     )

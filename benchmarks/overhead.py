@@ -77,7 +77,7 @@ def measure(table, milliseconds, workers, budget, **options):
         **options,
     )
     taken = time.perf_counter() - started
-    pure = report.settings.fits * alone / workers
+    pure = report.measured.fits * alone / workers
     return taken, pure
 
 

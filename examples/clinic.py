@@ -36,15 +36,15 @@ def draw(report: b3.AuditReport, truth: float, path: str) -> None:
     left.set_xlabel("validation rows put into training on purpose (%)")
     left.set_ylabel("error rate on the rest of the fold")
     sense = report.sensitivity
-    if report.settings.pattern == "fragments":
+    if report.claim.pattern == "fragments":
         sense = report.fragment_sensitivity
     rate = 100 * np.array(sense.error)
     right.fill_between(rate, sense.low, sense.high, color=blue, alpha=0.2, label="95% interval")
     right.plot(rate, sense.e0, color=blue, label="e0, error rate on new patients")
     right.axhline(truth, color=orange, linestyle="--", label="truth of this simulation")
     right.axhline(report.loco, color=grey, linestyle=":", label="score by noisy ids (LOCO)")
-    if report.settings.claim:
-        right.axvline(100 * report.settings.claim[0], color=grey, linewidth=0.8)
+    if report.claim.range:
+        right.axvline(100 * report.claim.range[0], color=grey, linewidth=0.8)
     right.set_xlim(0, 30 if sense.pattern == "rows" else 50)
     right.set_ylim(0.2, 0.7)
     right.set_title("Inferred: what each rate of wrong ids would mean")

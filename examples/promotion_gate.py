@@ -71,7 +71,7 @@ def audit_versions(clinic: b3.Clinic, budget: int) -> None:
         assert b3.attest(f"models:/{NAME}/{version}", clinic.frame).attested
         low, high = report.e0_interval
         print(
-            f"version {version}, {report.settings.model}\n  error rate ignoring patients "
+            f"version {version}, {report.subject.model}\n  error rate ignoring patients "
             f"{report.iid:.3f}, on new patients {report.e0:.3f} ({low:.3f} to {high:.3f})"
         )
 

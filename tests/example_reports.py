@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCurve, P0Search
-from mlflow_b3.auditing.report import Settings
+from mlflow_b3.auditing.leakage import LeakageClaim
+from mlflow_b3.auditing.report import (
+    PLACES,
+    Conclusion,
+    MeasurementSummary,
+    PlanSummary,
+    RefitSummary,
+    SubjectSummary,
+)
 from mlflow_b3.correlated.report import CvcReport, GroupLevel, SpatialField
 from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
@@ -16,12 +24,11 @@ from mlflow_b3.linkage import LeakEstimate
 from mlflow_b3.linkage.leak import LeakShare
 
 ERRORS = (0.0, 0.02, 0.04, 0.1, 0.5)
-SETTINGS = Settings(
+SUBJECT = SubjectSummary(
     model="models:/clinic/3 (KNeighborsClassifier)",
     uri="models:/clinic/3",
     run_id="r1",
     model_id="m-1",
-    refit="clone",
     task="classification",
     loss="zero_one",
     loss_bound=1.0,
@@ -29,22 +36,20 @@ SETTINGS = Settings(
     target="disease",
     cluster="patient_id",
     features=("age", "bmi"),
-    method="power",
-    scheme="subset",
-    pattern="rows",
-    claim=(0.1, 0.1),
-    p0_validation=None,
-    folds_given=False,
-    repeats=1,
-    threshold_given=True,
-    seed=7,
-    fits=420,
     n_rows=2000,
     n_clusters=200,
-    n_validated=200,
-    data_digest="0123456789abcdef",
-    version="0.1.0",
     n_repeated=200,
+    data_digest="0123456789abcdef",
+)
+PLAN = PlanSummary(
+    method="power",
+    scheme="subset",
+    folds_given=False,
+    repeats=1,
+    n_validated=200,
+    threshold=0.45,
+    threshold_given=True,
+    seed=7,
 )
 PROFITS = LeakageTest(
     statistic=4.2,
@@ -65,17 +70,30 @@ FRAGMENTS = FragmentLosses(
     fits=10,
     broken_rows=1.0,
 )
-REPORT = AuditReport(
+FOLD = FoldSummary(
+    n_training=1600,
+    n_validation=400,
+    clusters_training=160,
+    clusters_validation=40,
+    shared_clusters=0,
+    shared_rows=0.0,
+    loss=0.25,
+)
+MEASURED = MeasurementSummary(
+    loco=0.25,
+    iid=0.15,
+    curve=LossCurve(injected=[0, 0.1], loss=[0.25, 0.2], stderr=[0.01, 0.01], n_train=1600),
+    fragments=FRAGMENTS,
+    folds=(FOLD,) * 5,
+    fits=420,
+)
+CONCLUSION = Conclusion(
     e0=0.3,
     e0_interval=(0.26, 0.34),
     e0_secant=0.28,
     p0=0.05,
-    p0_source="cluster_error",
-    loco=0.25,
-    loco_interval=(0.22, 0.28),
-    iid=0.15,
     inflation=0.05,
-    curve=LossCurve(injected=[0, 0.1], loss=[0.25, 0.2], stderr=[0.01, 0.01], n_train=1600),
+    loco_interval=(0.22, 0.28),
     leaked=(0, 1600),
     losses=(0.3, 0.1),
     residual=0.001,
@@ -90,7 +108,6 @@ REPORT = AuditReport(
         high=(0.28, 0.29, 0.3, 0.34, 0.8),
         error=ERRORS,
     ),
-    fragments=FRAGMENTS,
     fragment_sensitivity=Sensitivity(
         p0=ERRORS,
         e0=(0.25, 0.252, 0.254, 0.261, 0.35),
@@ -99,25 +116,10 @@ REPORT = AuditReport(
         pattern="fragments",
         error=ERRORS,
     ),
-    threshold=0.45,
     tipping_p0=0.15,
     tipping_cluster_error=0.3,
     tipping_split_rate=None,
     test=PROFITS,
-    folds=(
-        FoldSummary(
-            n_training=1600,
-            n_validation=400,
-            clusters_training=160,
-            clusters_validation=40,
-            shared_clusters=0,
-            shared_rows=0.0,
-            loss=0.25,
-        ),
-    )
-    * 5,
-    findings=(Finding(code="B315", message="each level rests on 3 refits."),),
-    settings=SETTINGS,
     path=ExtrapolationPath(
         measured_exposure=(0.0, 0.1),
         measured_loss=(0.26, 0.2),
@@ -127,11 +129,50 @@ REPORT = AuditReport(
         high=(0.34, 0.29),
     ),
 )
+REPORT = AuditReport(
+    subject=SUBJECT,
+    refit=RefitSummary(route="clone"),
+    plan=PLAN,
+    claim=LeakageClaim(
+        pattern="rows", source="cluster_error", range=(0.1, 0.1), p0_validation=None
+    ),
+    measured=MEASURED,
+    conclusion=CONCLUSION,
+    findings=(Finding(code="B315", message="each level rests on 3 refits."),),
+    version="0.1.0",
+)
+
+
+def changed(
+    audit: AuditReport, *, settings: dict[str, Any] | None = None, **changes: Any
+) -> AuditReport:
+    """Return a report with some of its numbers changed, each by the name it had in format 1."""
+    flat = changes | {f"settings.{name}": value for name, value in (settings or {}).items()}
+    parts: dict[str, dict[str, Any]] = {}
+    own: dict[str, Any] = {}
+    for name, value in flat.items():
+        *part, field = PLACES.get(name, (name,))
+        (parts.setdefault(part[0], {}) if part else own)[field] = value
+    nested = {part: replace(getattr(audit, part), **values) for part, values in parts.items()}
+    return replace(audit, **nested, **own)
+
+
+def flattened(audit: AuditReport) -> dict[str, Any]:
+    """Return what a report was written as in format 1."""
+    nested = audit.to_dict()
+    flat: dict[str, Any] = {"settings": {}}
+    for name, (part, *field) in PLACES.items():
+        value = nested[part][field[0]] if field else nested[part]
+        if name.startswith("settings."):
+            flat["settings"][name.removeprefix("settings.")] = value
+        else:
+            flat[name] = value
+    return flat
 
 
 def report(*, settings: dict | None = None, **changes) -> AuditReport:
     """Return the example report with some of its numbers changed."""
-    return replace(REPORT, settings=replace(SETTINGS, **(settings or {})), **changes)
+    return changed(REPORT, settings=settings, **changes)
 
 
 def unknown(**changes) -> AuditReport:
@@ -293,9 +334,9 @@ def corrected(**changes: Any) -> CvcReport:
 
 def with_cvc(report: AuditReport, **changes: Any) -> AuditReport:
     """Return an audit as the method "cvc" would have made it, its ids taken as right."""
-    settings = replace(report.settings, claim=(0.0, 0.0))
-    cv = {"cv": report.iid, "n_rows": report.settings.n_rows}
-    return replace(report, settings=settings, cvc=corrected(**{**cv, **changes}))
+    cv = {"cv": report.iid, "n_rows": report.subject.n_rows}
+    cvc = corrected(**{**cv, **changes})
+    return changed(report, settings={"claim": (0.0, 0.0)}, cvc=cvc)
 
 
 def influence(cv: Any, readings: int = 0) -> Influence:

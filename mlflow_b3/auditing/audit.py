@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from mlflow_b3.auditing.conclusions import conclude, conclude_test, examine_rows, preview
+from mlflow_b3.auditing.conclusions import (
+    conclude,
+    conclude_test,
+    examine_rows,
+    preview,
+    summarize_measurement,
+)
 from mlflow_b3.auditing.extension import PlannedExtension
 from mlflow_b3.auditing.findings import audit_findings, linkage_findings
 from mlflow_b3.auditing.plan import Plan, identify, plan_audit
@@ -15,7 +21,6 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.request import Request, check_kinds, check_threshold, make_request
 from mlflow_b3.auditing.subject import Subject, load_subject
 from mlflow_b3.data.folds import load_folds, make_folds
-from mlflow_b3.data.losses import constant_loss
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.leakage_test import TESTS, LeakageTest
@@ -28,6 +33,7 @@ from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running, flat_options
 from mlflow_b3.refit.loading import without_autologging
 from mlflow_b3.results import Finding
+from mlflow_b3.version import __version__
 
 # --- `audit`: the whole flow, from a model and a table to a report
 
@@ -241,7 +247,9 @@ def _campaign(plan: Plan) -> Campaign:
         means=request.means,
         test=request.test,
         started=request.started,
-        preview=lambda part: preview(part, plan.claim, plan.summaries, plan.settings),
+        preview=lambda part: preview(
+            part, plan.claim, plan.summaries, subject=plan.subject_summary, plan=plan.summary
+        ),
         before_first_refit=subject.audited.before_first_refit,
     )
 
@@ -287,32 +295,51 @@ def _report(plan: Plan, measured: Measured) -> AuditReport:
     report = _conclude(plan, measured.losses)
     report = measured.extension.run(report, measured.journal, counts)
     ended = datetime.now(UTC).isoformat(timespec="seconds")
-    settings = replace(plan.settings, fits=counts.done, measured_at=ended)
-    report = replace(report, refits=counts.summary(), settings=settings)
+    measurement = replace(
+        report.measured, fits=counts.done, refits=counts.summary(), measured_at=ended
+    )
+    report = replace(report, measured=measurement)
     findings = [*plan.findings, *audit_findings(report, counts)]
     findings += request.extension.findings(report, taken_as_right=request.taken_as_right)
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     if request.distribution and report.distribution is None:
         findings.append(Finding(code="B320", message=_no_distribution(report)))
-    return replace(report, findings=tuple(findings), splits=plan.folds)
+    return replace(report, findings=tuple(findings))
 
 
 def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
-    subject, given = plan.subject, plan.request.threshold
-    constant = constant_loss(subject.loss, subject.table.target, subject.task)
-    threshold = constant if given is None else given
-    tested = conclude_test(losses.test_losses, plan.request.test, splits=plan.folds)
-    report = conclude(
-        losses, plan.claim, plan.summaries, plan.settings, threshold, tested, plan.bound
+    """Put the report together; findings, and how the refits went, are left to be added."""
+    conclusion, influence = conclude(
+        losses,
+        plan.claim,
+        plan.summaries,
+        subject=plan.subject_summary,
+        refit=plan.refit_summary,
+        plan=plan.summary,
+        test=conclude_test(losses.test_losses, plan.request.test, splits=plan.folds),
     )
-    report = replace(report, constant_loss=constant, measurements=losses)
-    return examine_rows(report, plan.evidence, losses.row_losses, plan.folds, subject.table)
+    report = AuditReport(
+        subject=plan.subject_summary,
+        refit=plan.refit_summary,
+        plan=plan.summary,
+        claim=plan.claim.summary(plan.bound),
+        measured=summarize_measurement(losses, plan.summaries),
+        conclusion=conclusion,
+        findings=(),
+        version=__version__,
+        influence=influence,
+        splits=plan.folds,
+        measurements=losses,
+    )
+    return examine_rows(report, plan.evidence, losses.row_losses, plan.folds, plan.subject.table)
 
 
 def _no_distribution(report: AuditReport) -> str:
     if report.e0 is None:
         return "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
-    return f"the loss {report.settings.loss} takes two values here: its mean is its whole distribution."
+    return (
+        f"the loss {report.subject.loss} takes two values here: its mean is its whole distribution."
+    )
 
 
 # --- `run_leakage_test`: the leakage test of a model alone

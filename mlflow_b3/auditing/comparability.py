@@ -124,7 +124,7 @@ def require_comparable(reports: Reports) -> None:
         ("task", "tasks ({}). Compare models of one task."),
         ("target", "targets ({}). Compare models that predict the same column."),
     ):
-        values = {name: getattr(report.settings, what) for name, report in reports.items()}
+        values = {name: getattr(report.subject, what) for name, report in reports.items()}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name}: {value}" for name, value in values.items())
             problems.append(f"the audits measure different {advice.format(listed)}")
@@ -139,12 +139,12 @@ def known_e0(report: AuditReport) -> float | None:
 
 def is_bound(report: AuditReport) -> bool:
     """Whether a part of the model kept what it learned from all rows, so that losses are too low."""
-    return report.settings.refit_strength != "full"
+    return not report.refit.is_full
 
 
 def leakage_words(report: AuditReport) -> str:
     """Return what e0 rests on."""
-    claim = report.settings.claim
+    claim = report.claim.range
     if claim is None:
         return "not known"
     ends = " to ".join(dict.fromkeys(f"{end:.3g}" for end in claim))
@@ -153,7 +153,7 @@ def leakage_words(report: AuditReport) -> str:
 
 def rows_of(report: AuditReport) -> str:
     """Return by what the audited rows are known; models may use different columns of them."""
-    return report.settings.rows_digest or report.settings.data_digest
+    return report.subject.rows_digest or report.subject.data_digest
 
 
 def same_rows(a: AuditReport, b: AuditReport) -> bool:
@@ -163,7 +163,7 @@ def same_rows(a: AuditReport, b: AuditReport) -> bool:
         ours is not None
         and theirs is not None
         and rows_of(a) == rows_of(b)
-        and a.settings.cluster == b.settings.cluster
+        and a.subject.cluster == b.subject.cluster
         and ours.unit == theirs.unit
         and np.array_equal(ours.ids, theirs.ids)
     )
@@ -182,7 +182,7 @@ def is_paired(score: Score, a: AuditReport, b: AuditReport) -> bool:
 
 def few_clusters(report: AuditReport) -> bool:
     """Whether intervals rest on rows, because clusters are too few."""
-    return report.settings.n_validated < FEW_CLUSTERS
+    return report.plan.n_validated < FEW_CLUSTERS
 
 
 def same_question(score: Score, a: AuditReport, b: AuditReport) -> bool:
@@ -192,7 +192,7 @@ def same_question(score: Score, a: AuditReport, b: AuditReport) -> bool:
 
 def has_named_loss(report: AuditReport) -> bool:
     """Whether the name of the loss says which one it is."""
-    return report.settings.loss not in NAMELESS
+    return report.subject.loss not in NAMELESS
 
 
 def is_comparable(score: Score, a: AuditReport, b: AuditReport) -> bool:
@@ -248,7 +248,7 @@ def _noise(reports: Reports, score: Score) -> list[str]:
             "Not all audits have the same folds and the same seed; where they have not, differences are "
             "those of independent audits. Audit the models together to avoid it."
         )
-    elif len({report.settings.folds_digest for report in reports.values()}) > 1:
+    elif len({report.plan.folds_digest for report in reports.values()}) > 1:
         notes.append("The folds differ, which adds noise; audit the models together to avoid it.")
     return notes
 
@@ -371,19 +371,18 @@ class NoisyScore:
     def aspects(self) -> dict[str, Aspect]:
         """Return clusters, and what made the folds."""
         return {
-            "clusters": lambda report: report.settings.cluster,
+            "clusters": lambda report: report.subject.cluster,
             "thresholds of a match": lambda report: (
-                report.settings.fold_threshold,
-                report.settings.purge_threshold,
+                report.plan.fold_threshold,
+                report.plan.purge_threshold,
             ),
         }
 
     def shown(self, aspect: str, report: AuditReport) -> str:
         """Return what an audit has for an aspect, in words."""
-        s = report.settings
         if aspect == "clusters":
-            return s.cluster
-        return f"{s.fold_threshold} in folds, {s.purge_threshold} in purging"
+            return report.subject.cluster
+        return f"{report.plan.fold_threshold} in folds, {report.plan.purge_threshold} in purging"
 
     def says_noise(self, report: AuditReport) -> bool:
         """Whether an audit says what each cluster adds."""
@@ -430,7 +429,7 @@ class NoisyScore:
         if not ours or not theirs:
             return Crossing(why_not=f"not both audits have a curve over the {axis}")
         read = _fragments if axis == SPLIT_RATE else _method
-        back = a.settings.p0_validation, b.settings.p0_validation
+        back = a.claim.p0_validation, b.claim.p0_validation
         if read(a) != read(b) or back[0] != back[1]:
             return Crossing(why_not="their sensitivity curves were not made in the same way")
         return cross(ours, theirs)
@@ -455,17 +454,24 @@ class NewClusterScore(NoisyScore):
 
     def shown(self, aspect: str, report: AuditReport) -> str:
         """Return what an audit has for an aspect, in words."""
-        s = report.settings
         if aspect == "leakage":
-            most_likely = "" if s.claim_centre is None else f" around {s.claim_centre:.3g}"
-            back = "" if s.p0_validation is None else f", p0_validation {s.p0_validation:.3g}"
+            most_likely = (
+                "" if report.claim.centre is None else f" around {report.claim.centre:.3g}"
+            )
+            back = (
+                ""
+                if report.claim.p0_validation is None
+                else f", p0_validation {report.claim.p0_validation:.3g}"
+            )
             return leakage_words(report) + most_likely + back
         if aspect == "methods":
             if not report.leakage.misplaces:
-                return f"fragments {s.fragments}"
-            options = "".join(f" {name}={value}" for name, value in s.method_options.items())
-            size = "" if s.n_train is None else f", n_train {s.n_train}"
-            return f"{s.method}{options}, scheme {s.scheme}{size}"
+                return f"fragments {report.plan.fragment_sizes}"
+            options = "".join(
+                f" {name}={value}" for name, value in report.plan.method_options.items()
+            )
+            size = "" if report.plan.n_train is None else f", n_train {report.plan.n_train}"
+            return f"{report.plan.method}{options}, scheme {report.plan.scheme}{size}"
         return super().shown(aspect, report)
 
     def left_out(self, reports: Reports) -> list[str]:
@@ -507,8 +513,13 @@ def unknown_e0(reports: Reports) -> list[str]:
 
 
 def _claim(report: AuditReport) -> object:
-    s = report.settings
-    return report.p0_source, s.claim, s.claim_centre, s.p0_validation, len(report.readings)
+    return (
+        report.p0_source,
+        report.claim.range,
+        report.claim.centre,
+        report.claim.p0_validation,
+        len(report.readings),
+    )
 
 
 def _law(report: AuditReport) -> object:
@@ -516,12 +527,11 @@ def _law(report: AuditReport) -> object:
 
 
 def _method(report: AuditReport) -> object:
-    s = report.settings
-    return s.method, s.method_options, s.scheme, s.n_train
+    return report.plan.method, report.plan.method_options, report.plan.scheme, report.plan.n_train
 
 
 def _fragments(report: AuditReport) -> object:
-    return report.settings.fragments
+    return report.plan.fragment_sizes
 
 
 def _curve(report: AuditReport, axis: str) -> dict[float, float]:

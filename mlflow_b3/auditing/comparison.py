@@ -232,7 +232,7 @@ def compare_reports(
         for a, b in pairs
     )
     return Comparison(
-        loss=next(iter(reports.values())).settings.loss,
+        loss=next(iter(reports.values())).subject.loss,
         by=score.name,
         axis=axis,
         contenders=contenders,
@@ -261,8 +261,8 @@ def _ranked(
     return tuple(
         Contender(
             name=name,
-            uri=report.settings.uri,
-            run_id=report.settings.run_id,
+            uri=report.subject.uri,
+            run_id=report.subject.run_id,
             audit_run_id=audit_runs.get(name),
             iid=report.iid,
             loco=report.loco,

@@ -21,7 +21,14 @@ from mlflow_b3.auditing.leakage import (
     mean_validation_share,
     shares_by_fold,
 )
-from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.auditing.report import (
+    AuditReport,
+    Conclusion,
+    MeasurementSummary,
+    PlanSummary,
+    RefitSummary,
+    SubjectSummary,
+)
 from mlflow_b3.data.folds import Fold, cross_validates
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
@@ -42,7 +49,7 @@ from mlflow_b3.estimation.influence import (
     Reading,
 )
 from mlflow_b3.estimation.leakage_test import LeakageTest, leakage_test
-from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, search_p0
+from mlflow_b3.estimation.p0 import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.problem import LeakShares
 from mlflow_b3.estimation.sensitivity import (
     MOST_NODES,
@@ -73,115 +80,133 @@ def conclude(
     measured: Measurement,
     claim: Leakage,
     folds: Folds,
-    settings: Settings,
-    threshold: float | None,
+    *,
+    subject: SubjectSummary,
+    refit: RefitSummary,
+    plan: PlanSummary,
     test: LeakageTest,
-    p0_bound: P0Bound | None = None,
-) -> AuditReport:
-    """Draw every conclusion of an audit from what was measured; findings are left to be added."""
-    method = as_method(settings.method, **settings.method_options)
-    settings = _with_ceiling(settings, measured)
-    by_rows = _rows_sensitivity(measured, folds, settings, method)
-    by_fragments = _fragment_sensitivity(measured, folds, settings)
+) -> tuple[Conclusion, Influence]:
+    """Draw every conclusion of an audit from what was measured.
+
+    Returns
+    -------
+    conclusion : Conclusion
+    influence : Influence
+        How far each cluster moves the scores.
+    """
+    method = as_method(plan.method, **plan.method_options)
+    subject, threshold = _with_ceiling(subject, measured), plan.threshold
+    by_rows = _rows_sensitivity(measured, claim, folds, subject, method)
+    by_fragments = _fragment_sensitivity(measured, folds, subject)
     curves = [by_rows, *([by_fragments] if by_fragments else [])]
-    case = Case(measured=measured, folds=folds, method=method, bound=settings.loss_bound)
+    case = Case(measured=measured, folds=folds, method=method, bound=subject.loss_bound)
     headline = claim.conclude(case, curves)
-    e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, settings)[0]
+    e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, subject)[0]
     estimate = headline.estimate
     # each candidate of a method that solves for all losses costs as much as an estimate
     candidates = SEARCHED[:: 3 if solves_in_full(method) else 1]
-    search = search_p0(measured.curve, method, p0=candidates, bound=settings.loss_bound)
+    search = search_p0(measured.curve, method, p0=candidates, bound=subject.loss_bound)
     readings, influence = _read(claim, case)
-    return AuditReport(
+    conclusion = Conclusion(
         e0=e0,
-        e0_interval=_headline_interval(headline, claim, settings, measured),
-        e0_secant=None if headline.secant is None else _floored(headline.secant, settings),
+        e0_interval=_headline_interval(headline, claim, subject, refit, measured),
+        e0_secant=None if headline.secant is None else _floored(headline.secant, subject),
         p0=headline.p0,
-        p0_source=claim.source,
-        loco=measured.loco,
-        loco_interval=_loco_interval(measured, settings),
-        iid=measured.iid,
         inflation=None if e0 is None else e0 - measured.loco,
-        curve=measured.curve,
+        loco_interval=_loco_interval(measured, subject),
         leaked=estimate.leaked if estimate else None,
         losses=estimate.losses if estimate else None,
         residual=estimate.residual if estimate else None,
         shape=estimate.shape if estimate else _shape(measured, folds),
         search=search,
         sensitivity=by_rows,
-        fragments=measured.fragments,
         fragment_sensitivity=by_fragments,
-        threshold=threshold,
         tipping_p0=None if threshold is None else by_rows.tipping_point(threshold),
         tipping_cluster_error=None if threshold is None else by_rows.tipping_error(threshold),
         tipping_split_rate=None
         if threshold is None or measured.fragments is None
         else tipping_split_rate(measured.fragments, folds, threshold),
         test=test,
-        folds=_with_losses(folds, measured),
-        findings=(),
-        settings=settings,
+        readings=readings,
+        path=headline.path,
+        distribution=claim.distribution(case) if estimate else None,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
-        distribution=claim.distribution(case) if estimate else None,
-        p0_bound=p0_bound,
-        linkage=claim.leak and replace(claim.leak, row_probability=None),
-        path=headline.path,
-        readings=readings,
-        influence=influence,
     )
+    return conclusion, influence
 
 
-#: Of a report, what does not follow from the measured losses alone.
-NOT_RECOMPUTED = frozenset(
-    {
-        *("findings", "settings", "constant_loss", "threshold", "p0_bound", "linkage"),
-        *("cvc", "suspicious", "regression", "refits", "influence", "splits", "measurements"),
-    }
-)
+def summarize_measurement(measured: Measurement, folds: Folds) -> MeasurementSummary:
+    """Return what a report says about the measured losses, but for how the refits went."""
+    return MeasurementSummary(
+        loco=measured.loco,
+        iid=measured.iid,
+        curve=measured.curve,
+        fragments=measured.fragments,
+        folds=_with_losses(folds, measured),
+    )
 
 
 def recompute(report: AuditReport) -> AuditReport:
     """Draw the conclusions of a report again, from its measured losses, folds and settings.
 
-    What is left as it is: findings, bounds of the rows and of linkage evidence on the leaked share,
-    corrected cross-validation, and the rows to look at first.
+    Only `measured`, `conclusion` and `influence` change. What is left as it is: findings, what was
+    known about the leakage, corrected cross-validation, and the rows to look at first.
 
     Raises
     ------
     InputError
         For a report without its measurements and folds, which only its own files have.
     """
-    measured, splits, settings = report.measurements, report.splits, report.settings
+    measured, splits = report.measurements, report.splits
     if measured is None or splits is None:
         raise InputError(
             "report: it has no measurements or folds to draw conclusions from; audits of this version "
             "record them as measurements.json and folds.csv."
         )
-    tested = conclude_test(measured.test_losses, report.test.method, splits=splits)
-    return conclude(
+    summary = summarize_measurement(measured, report.folds)
+    recorded = report.measured
+    conclusion, influence = conclude(
         measured,
         report.leakage,
         report.folds,
-        settings,
-        report.threshold,
-        tested,
-        report.p0_bound,
+        subject=report.subject,
+        refit=report.refit,
+        plan=report.plan,
+        test=conclude_test(measured.test_losses, report.test.method, splits=splits),
+    )
+    return replace(
+        report,
+        measured=replace(
+            summary,
+            fits=recorded.fits,
+            refits=recorded.refits,
+            measured_at=recorded.measured_at,
+        ),
+        conclusion=conclusion,
+        influence=influence,
     )
 
 
-def preview(measured: Measurement, claim: Leakage, folds: Folds, settings: Settings) -> str:
+def preview(
+    measured: Measurement,
+    claim: Leakage,
+    folds: Folds,
+    *,
+    subject: SubjectSummary,
+    plan: PlanSummary,
+) -> str:
     """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
-    method = as_method(settings.method, **settings.method_options)
+    method = as_method(plan.method, **plan.method_options)
     found = claim.solve(
-        Case(measured=measured, folds=folds, method=method, bound=settings.loss_bound)
+        Case(measured=measured, folds=folds, method=method, bound=subject.loss_bound)
     )
     if found is None:
-        score, value, interval = "loco", measured.loco, _loco_interval(measured, settings)
+        score, value, interval = "loco", measured.loco, _loco_interval(measured, subject)
     else:
         score, value, interval = "e0", found.e0, found.interval
-    low, high = _possible(interval, _with_ceiling(settings, measured))
-    return f"{score} {number(_floored(value, settings))} ({number(low)} to {number(high)})"
+    low, high = _possible(interval, _with_ceiling(subject, measured))
+    return f"{score} {number(_floored(value, subject))} ({number(low)} to {number(high)})"
 
 
 def _read(claim: Leakage, case: Case) -> tuple[tuple[Reading, ...], Influence]:
@@ -252,9 +277,9 @@ def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None
 
 
 def _rows_sensitivity(
-    measured: Measurement, folds: Folds, settings: Settings, method: Method
+    measured: Measurement, claim: Leakage, folds: Folds, subject: SubjectSummary, method: Method
 ) -> Sensitivity:
-    back = settings.p0_validation
+    back = claim.p0_validation
     accurate: list[bool] = []
 
     def by_fold(value: float) -> list[LeakShares]:
@@ -266,10 +291,10 @@ def _rows_sensitivity(
         at = by_fold(values[shares.index(p0)])
         mean = mean_shares(at, measured.weights)
         result = solve(
-            extrapolation_of(measured, at), mean, method=method, bound=settings.loss_bound
+            extrapolation_of(measured, at), mean, method=method, bound=subject.loss_bound
         )
         accurate.append(result.accurate)
-        return _point(result.e0, result.interval, settings)
+        return _point(result.e0, result.interval, subject)
 
     # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
     largest = 0.95 / mean_validation_share(folds)
@@ -285,11 +310,11 @@ def _rows_sensitivity(
     return replace(curve, accurate=all(accurate))
 
 
-def _loco_interval(measured: Measurement, settings: Settings) -> tuple[float, float]:
+def _loco_interval(measured: Measurement, subject: SubjectSummary) -> tuple[float, float]:
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * measured.loco_stderr
-    return _possible((measured.loco - reach, measured.loco + reach), settings)
+    return _possible((measured.loco - reach, measured.loco + reach), subject)
 
 
 def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
@@ -297,64 +322,66 @@ def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
 
 
 def _headline_interval(
-    headline: Solution, claim: Leakage, settings: Settings, measured: Measurement
+    headline: Solution,
+    claim: Leakage,
+    subject: SubjectSummary,
+    refit: RefitSummary,
+    measured: Measurement,
 ) -> tuple[float, float | None]:
-    low, high = _possible(headline.interval, settings)
-    if settings.refit_strength != "full":
+    low, high = _possible(headline.interval, subject)
+    if not refit.is_full:
         return low, None
     if claim.is_vacuous:
         # where all rows may have been seen, only the largest possible loss limits that on new ones
-        return low, settings.loss_bound
+        return low, subject.loss_bound
     limit = FARTHEST_END * max(measured.loco, *measured.curve.loss)
-    if settings.loss_bound is not None:
-        limit = min(limit, (1 - 1e-9) * settings.loss_bound)
-    return low, high if high <= limit or _is_limited(settings) else None
+    if subject.loss_bound is not None:
+        limit = min(limit, (1 - 1e-9) * subject.loss_bound)
+    return low, high if high <= limit or _is_limited(subject) else None
 
 
-def _is_limited(settings: Settings) -> bool:
+def _is_limited(subject: SubjectSummary) -> bool:
     """Return whether the loss has a largest value that says something about its mean."""
-    bound = settings.loss_ceiling if settings.loss_bound is None else settings.loss_bound
+    bound = subject.loss_ceiling if subject.loss_bound is None else subject.loss_bound
     # that of the log loss is only where probabilities are cut off
-    return bound is not None and settings.loss != "log"
+    return bound is not None and subject.loss != "log"
 
 
-def _with_ceiling(settings: Settings, measured: Measurement) -> Settings:
+def _with_ceiling(subject: SubjectSummary, measured: Measurement) -> SubjectSummary:
     """Drop the ceiling of losses for a model whose predictions leave the range of the target."""
     largest = max(measured.loco, *measured.curve.loss, *(measured.curve.training_loss or ()))
-    ceiling = settings.loss_ceiling
-    return (
-        settings if ceiling is None or largest < ceiling else replace(settings, loss_ceiling=None)
-    )
+    ceiling = subject.loss_ceiling
+    return subject if ceiling is None or largest < ceiling else replace(subject, loss_ceiling=None)
 
 
-def _possible(interval: tuple[float, float], settings: Settings) -> tuple[float, float]:
+def _possible(interval: tuple[float, float], subject: SubjectSummary) -> tuple[float, float]:
     """Keep an interval above the smallest possible loss and below the largest that is likely."""
-    low, high = (_floored(end, settings) for end in interval)
-    if settings.loss_ceiling is not None:
-        low, high = min(low, settings.loss_ceiling), min(high, settings.loss_ceiling)
+    low, high = (_floored(end, subject) for end in interval)
+    if subject.loss_ceiling is not None:
+        low, high = min(low, subject.loss_ceiling), min(high, subject.loss_ceiling)
     return low, high
 
 
-def _floored(loss: float, settings: Settings) -> float:
-    return loss if settings.loss_floor is None else max(loss, settings.loss_floor)
+def _floored(loss: float, subject: SubjectSummary) -> float:
+    return loss if subject.loss_floor is None else max(loss, subject.loss_floor)
 
 
-def _point(e0: float, interval: tuple[float, float], settings: Settings) -> _Point:
+def _point(e0: float, interval: tuple[float, float], subject: SubjectSummary) -> _Point:
     """Return e_0 and its interval as possible losses."""
-    value, _ = _possible((e0, e0), settings)
-    return value, _possible(interval, settings)
+    value, _ = _possible((e0, e0), subject)
+    return value, _possible(interval, subject)
 
 
 def _fragment_sensitivity(
-    measured: Measurement, folds: Folds, settings: Settings
+    measured: Measurement, folds: Folds, subject: SubjectSummary
 ) -> Sensitivity | None:
     losses = measured.fragments
     if losses is None:
         return None
 
     def point(share: float) -> _Point:
-        result = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
-        return _point(result.e0, result.interval, settings)
+        result = estimate_fragments(losses, seen_share=share, bound=subject.loss_bound)
+        return _point(result.e0, result.interval, subject)
 
     shares = [seen_share(rate, folds).share for rate in ERRORS]
     return trace(point, shares, pattern="fragments", error=ERRORS)

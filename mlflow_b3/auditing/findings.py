@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlflow_b3.auditing.leakage import SAFE_THRESHOLD, Evidence
-from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.auditing.report import AuditReport, RefitSummary, SubjectSummary
 from mlflow_b3.data.folds import Fold, make_folds
 from mlflow_b3.data.table import IN_TABLE, AuditData
 from mlflow_b3.linkage.leak import Splits
@@ -29,12 +29,11 @@ def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
 
 def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
     found = []
-    settings = report.settings
-    if settings.n_validated < FEW_CLUSTERS:
+    if report.plan.n_validated < FEW_CLUSTERS:
         found.append(
             (
                 "B301",
-                f"{settings.n_validated} clusters were validated on. The intervals speak of new rows from "
+                f"{report.plan.n_validated} clusters were validated on. The intervals speak of new rows from "
                 "these clusters; how far the next cluster differs from them cannot be told from "
                 "so few.",
             )
@@ -63,7 +62,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
     constant, threshold = report.constant_loss, report.threshold
-    if settings.threshold_given and None not in (constant, threshold) and threshold > constant:  # type: ignore[operator]
+    if report.plan.threshold_given and None not in (constant, threshold) and threshold > constant:  # type: ignore[operator]
         found.append(
             (
                 "B351",
@@ -71,7 +70,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 "constant answer: a model that has learned nothing would meet it. Give a smaller one.",
             )
         )
-    bound = settings.loss_bound
+    bound = report.subject.loss_bound
     if report.e0 is not None and bound is not None and report.e0 >= bound:
         found.append(
             (
@@ -85,11 +84,11 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
 
 def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     found = []
-    shape, settings = report.shape, report.settings
+    shape = report.shape
     by_rows = report.leakage.misplaces  # split clusters are not read from the curve
     instead = (
         " The interval does not rest on the shape: it is spread over the estimate and a parabola."
-        if settings.method == "power"
+        if report.plan.method == "power"
         else ""
     )
     if not shape.decreasing:
@@ -113,7 +112,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B319",
-                f"the solver of method {report.settings.method!r} did not find some of its losses "
+                f"the solver of method {report.plan.method!r} did not find some of its losses "
                 "accurately, so its numbers may be off. Use the method 'power', or other options.",
             )
         )
@@ -135,49 +134,48 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
 
 def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
     found = []
-    settings = report.settings
-    if settings.refit_strength != "full":
+    if not report.refit.is_full:
         found.append(
             (
                 "B321",
-                f"the route '{settings.refit}' does not train all of the model again: what it "
+                f"the route '{report.refit.route}' does not train all of the model again: what it "
                 "learned from validation rows stays in it. Its losses are too small, unless what "
                 "was trained again does worse than what it replaced; the loss on new clusters is at "
                 "least what is shown, and a test that does not reject says nothing. Give a trainer, "
                 "or the recipe of a network, for the whole answer.",
             )
         )
-    if settings.n_train is not None:
+    if report.plan.n_train is not None:
         found.append(
             (
                 "B353",
-                f"every score here is that of models trained on {settings.n_train} rows drawn with "
+                f"every score here is that of models trained on {report.plan.n_train} rows drawn with "
                 "replacement, not of the audited model, which is trained on more. Leave n_train out "
                 "to audit models of full size.",
             )
         )
-    agreement = settings.refit_agreement
+    agreement = report.refit.agreement
     if agreement is not None and agreement < LEAST_AGREEMENT:
         what = (
             "of its predictions"
-            if settings.task == "classification"
+            if report.subject.task == "classification"
             else "of the variance of its predictions"
         )
         found.append(
             (
                 "B322",
-                f"trained on all rows of this table, the refit agrees with {original_words(settings)} in "
+                f"trained on all rows of this table, the refit agrees with {original_words(report.subject)} in "
                 f"{100 * agreement:.3g}% {what}. Either these are not the rows it was trained on, "
                 "or the training was not the same (parameters, chance, dtypes of columns): then the "
-                "numbers are about another model." + _dtypes(settings),
+                "numbers are about another model." + _dtypes(report.refit),
             )
         )
     return found
 
 
-def _dtypes(settings: Settings) -> str:
+def _dtypes(refit: RefitSummary) -> str:
     """Return which columns may be of other dtypes than in training."""
-    differ = [note for note in settings.refit_notes if IN_TABLE in note]
+    differ = [note for note in refit.notes if IN_TABLE in note]
     return f" Dtypes differ: {'; '.join(differ)}." if differ else ""
 
 
@@ -217,7 +215,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
             )
         )
     fits = report.curve.fits
-    folds = len(report.folds) // report.settings.repeats
+    folds = len(report.folds) // report.plan.repeats
     least = 0 if fits is None else min(fits[1:]) * folds
     if least < FEW_REFITS:
         found.append(
@@ -252,9 +250,9 @@ def _failures(counts: FitCounts) -> str:
     )
 
 
-def original_words(settings: Settings) -> str:
+def original_words(subject: SubjectSummary) -> str:
     """Return what the model is called that refits are compared with."""
-    return "the fitted model that was given" if settings.uri is None else "the logged model"
+    return "the fitted model that was given" if subject.uri is None else "the logged model"
 
 
 # --- The findings that follow from linkage evidence, and how leakage could be lowered
@@ -326,8 +324,7 @@ def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]
 
 
 def _about_folds(report: AuditReport) -> list[tuple[str, str]]:
-    settings = report.settings
-    if settings.fold_threshold is None and settings.purge_threshold is None:
+    if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
         return []
     message = (
         "the folds keep rows apart, or together, by their match probabilities. That leaves less to "
@@ -386,13 +383,13 @@ def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
             "label pairs and cluster with what they teach (mlflow_b3.linkage.learn_log_odds, "
             "correlation_cluster)"
         )
-    if not safe and report.settings.fold_threshold is None:
+    if not safe and report.plan.fold_threshold is None:
         steps.append(
             "cluster coarsely for the folds: rows that are merged by mistake do no harm in them, rows "
             "that are split do (fold_threshold with a table of scored pairs)"
         )
-    if report.settings.n_clusters < FEW_LINKED_CLUSTERS:
-        steps.append(f"collect more clusters than these {report.settings.n_clusters}")
+    if report.subject.n_clusters < FEW_LINKED_CLUSTERS:
+        steps.append(f"collect more clusters than these {report.subject.n_clusters}")
     steps.append("try a simpler or more strongly regularised model, which remembers less")
     listed = "; ".join(f"{place}. {step}" for place, step in enumerate(steps, 1))
     profits = "profits" if report.test.rejected else "may profit"
@@ -406,16 +403,15 @@ def _safe_folds(
     report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
 ) -> str:
     """Return what leak-safe folds would do, where pairs are at hand and they would help."""
-    settings = report.settings
-    taken = settings.fold_threshold is not None or settings.folds_given
+    taken = report.plan.fold_threshold is not None or report.plan.folds_given
     if evidence.pairs is None or taken:
         return ""
-    count = len(folds) // settings.repeats
+    count = len(folds) // report.plan.repeats
     made = evidence.suspected_groups
     regrouped = table.regrouped(np.array(made.groups, dtype=np.intp))
     if regrouped.n_clusters < count:
         return ""
-    safe = make_folds(regrouped, count, seed=settings.seed, repeats=settings.repeats)
+    safe = make_folds(regrouped, count, seed=report.plan.seed, repeats=report.plan.repeats)
     before, after = (
         leak_from_pairs(
             *evidence.pairs.arrays,

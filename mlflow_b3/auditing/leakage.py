@@ -56,7 +56,7 @@ from mlflow_b3.linkage.sources import (
 )
 from mlflow_b3.measurement.collecting import Measurement, Tail, robust_covariance
 from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes, breakable
-from mlflow_b3.results import not_percentage, percent, read_number, read_share
+from mlflow_b3.results import Result, not_percentage, percent, read_number, read_share
 
 # --- What is known about the leakage: misplaced rows, split clusters, or nothing
 
@@ -119,6 +119,44 @@ class Solution:
     secant: float | None = None
     estimate: Estimate | None = None
     path: ExtrapolationPath | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakageClaim(Result):
+    """What was known about the leakage before the first refit, as it is recorded.
+
+    Attributes
+    ----------
+    pattern : {"rows", "fragments", "unknown"}
+        How cluster ids go wrong, as far as the user said.
+    source : {"p0", "cluster_error", "split_rate", "mixture", "none"}, or linkage evidence: \
+            {"resolved_rows", "partition_samples", "linkage_quality", "match_probability", "match_column"}
+    range : tuple of float or None
+        The range of leakage given, in the units of the source.
+    centre : float or None
+        The value in that range which is most likely, where it is not the middle.
+    p0_validation : float or None
+        As given with `p0`; None means as many rows leak back as leak into training.
+    linkage : LeakEstimate or None
+        What linkage evidence says about the leak shares of these folds, where it was given.
+    bound : P0Bound or None
+        The upper bound on p0 that the rows themselves give; None when the leakage was given.
+    """
+
+    pattern: str
+    source: str
+    range: tuple[float, float] | None
+    centre: float | None = None
+    p0_validation: float | None
+    linkage: LeakEstimate | None = None
+    bound: P0Bound | None = None
+
+    @property
+    def middle(self) -> float:
+        """The leakage that e0 is given for, in the units of the source; 0 without a range."""
+        if self.centre is not None:
+            return self.centre
+        return sum(self.range) / 2 if self.range else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +246,22 @@ class Leakage(ABC):
         """Whether its share takes the parts of a cluster to fall into folds at random."""
         return self.source in ("split_rate", "linkage_quality")
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of a report that say what is known."""
-        return {
-            "pattern": self.pattern,
-            "claim": (self.low, self.high),
-            "claim_centre": self.centre,
-            "p0_validation": None,
-        }
+    @property
+    def p0_validation(self) -> float | None:
+        """The share of V̂ that belongs to the training side, where it was given."""
+        return None
+
+    def summary(self, bound: P0Bound | None = None) -> LeakageClaim:
+        """Return what is known as it is recorded, with the bound that the rows give."""
+        return LeakageClaim(
+            pattern=self.pattern,
+            source=self.source,
+            range=(self.low, self.high) if self.is_known else None,
+            centre=self.centre,
+            p0_validation=self.p0_validation,
+            linkage=self.leak and replace(self.leak, row_probability=None),
+            bound=bound,
+        )
 
     def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Leakage":  # noqa: ARG002
         """Return it with the range that a bound by the rows gives, where it is to have that."""
@@ -285,10 +331,6 @@ class Unknown(Leakage):
         """The bound is shown, but not used."""
         return True
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of a report, without a claim."""
-        return super().settings() | {"claim": None}
-
     def check(self, *_: Any) -> None:
         """Refuse nothing."""
 
@@ -343,10 +385,6 @@ class Misplaced(Leakage):
     def is_bounded_by_rows(self) -> bool:
         """Where p0="mixture" was given."""
         return self.source == "mixture"
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of a report that say what is known."""
-        return super().settings() | {"p0_validation": self.p0_validation}
 
     def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Misplaced":
         """Return it with the range from 0 to the bound.
@@ -618,26 +656,18 @@ class Split(Leakage):
         return f"{percent(point)} ({percent(self.low)} to {percent(self.high)}) {seen}"
 
 
-def recorded_leakage(
-    *,
-    pattern: str,
-    source: str,
-    claim: tuple[float, float] | None,
-    centre: float | None,
-    p0_validation: float | None,
-    leak: LeakEstimate | None,
-    bound: P0Bound | None,
-) -> Leakage:
-    """Return what was known about the leakage by the settings of a report."""
-    if claim is None:
-        return Unknown(source=source)
-    low, high = claim
-    known: dict[str, Any] = {"source": source, "low": low, "high": high, "centre": centre}
-    if pattern == Misplaced.pattern:
-        return Misplaced(**known, p0_validation=p0_validation, bound=bound)
-    if pattern == Split.pattern:
-        return Split(**known, leak=leak)
-    return Unknown(source=source)
+def recorded_leakage(claim: LeakageClaim) -> Leakage:
+    """Return what was known about the leakage, as a report recorded it."""
+    if claim.range is None:
+        return Unknown(source=claim.source)
+    low, high = claim.range
+    known: dict[str, Any] = {"source": claim.source, "low": low, "high": high}
+    known["centre"] = claim.centre
+    if claim.pattern == Misplaced.pattern:
+        return Misplaced(**known, p0_validation=claim.p0_validation, bound=claim.bound)
+    if claim.pattern == Split.pattern:
+        return Split(**known, leak=claim.linkage)
+    return Unknown(source=claim.source)
 
 
 def extrapolation_of(

@@ -18,7 +18,7 @@ import joblib
 import pandas as pd
 
 from mlflow_b3.auditing.leakage import Evidence, Leakage, read_evidence
-from mlflow_b3.auditing.report import Settings
+from mlflow_b3.auditing.report import PlanSummary, RefitSummary, SubjectSummary
 from mlflow_b3.auditing.request import Request
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.data.folds import (
@@ -88,27 +88,36 @@ class Plan:
         return [*subject.findings, *fold_findings(self.folds, subject.table, subject.task)]
 
     @functools.cached_property
-    def settings(self) -> Settings:
-        """The settings of a report, but for what its refits add."""
-        request, claim, clusters = self.request, self.claim, self.subject.table.clusters
-        return Settings(
-            **self.subject.describe(),
+    def summary(self) -> PlanSummary:
+        """What a report says about method, folds, threshold and seed."""
+        request, clusters = self.request, self.subject.table.clusters
+        given = request.threshold
+        return PlanSummary(
             method=request.method.name,
             method_options=request.method.options,
             scheme=request.scheme,
             n_train=request.n_train,
-            fragments=str(self.fragments),
-            **claim.settings(),
-            folds_digest=digest_folds(self.folds),
+            fragment_sizes=str(self.fragments),
             folds_given=request.folds_given,
+            folds_digest=digest_folds(self.folds),
             repeats=self.repeats,
-            threshold_given=request.threshold is not None,
+            n_validated=len({c for fold in self.folds for c in clusters[fold.validation]}),
             fold_threshold=request.linkage.safe_threshold,
             purge_threshold=request.linkage.purge_threshold,
+            threshold=self.subject_summary.constant_loss if given is None else given,
+            threshold_given=given is not None,
             seed=request.seed,
-            fits=0,
-            n_validated=len({c for fold in self.folds for c in clusters[fold.validation]}),
         )
+
+    @functools.cached_property
+    def subject_summary(self) -> SubjectSummary:
+        """What a report says about model, table and loss."""
+        return self.subject.summary()
+
+    @functools.cached_property
+    def refit_summary(self) -> RefitSummary:
+        """What a report says about how the model is trained again."""
+        return self.subject.refit_summary()
 
 
 def plan_audit(request: Request, subject: Subject) -> Plan:
@@ -152,9 +161,8 @@ def _bound(
     """Bound p0 by the rows themselves where nothing else is known about it."""
     if not claim.asks_rows:
         return claim, None
-    back = claim.settings()["p0_validation"]
     with without_autologging():
-        bound = bound_folds(table, folds, p0_validation=back, seed=seed)
+        bound = bound_folds(table, folds, p0_validation=claim.p0_validation, seed=seed)
     return claim.bounded(bound, folds), bound
 
 

@@ -1,20 +1,20 @@
-"""`AuditReport`: everything one audit found, as plain numbers."""
+"""`AuditReport`: everything one audit found, as plain numbers, nested by what they come from."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
 
 from mlflow_b3.auditing.extension import ExtensionReport, extension_report
-from mlflow_b3.auditing.leakage import Leakage, recorded_leakage
+from mlflow_b3.auditing.leakage import Leakage, LeakageClaim, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.estimate import LossDistribution
 from mlflow_b3.estimation.influence import Influence, Reading
 from mlflow_b3.estimation.leakage_test import LeakageTest
-from mlflow_b3.estimation.p0 import P0Bound, P0Search
+from mlflow_b3.estimation.p0 import P0Search
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
-from mlflow_b3.linkage.leak import LeakEstimate
 from mlflow_b3.linkage.rows import LossRegression, SuspiciousRow
 from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.measurement.curve import FragmentLosses, LossCurve
@@ -24,10 +24,15 @@ from mlflow_b3.results import KEPT_APART, Finding, Result
 if TYPE_CHECKING:
     from mlflow_b3.correlated.report import CvcReport
 
+#: The format of `to_dict`. Format 1 was flat: the fields of all parts beside each other, or in `settings`.
+FORMAT = 2
+
+# --- The parts of a report, in the order of an audit: subject, refit, plan, claim, measured, conclusion
+
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Result):
-    """What was audited and how; with the same data, folds and seed the numbers are the same.
+class SubjectSummary(Result):
+    """What was audited: a model, a table and a loss.
 
     Attributes
     ----------
@@ -35,132 +40,181 @@ class Settings(Result):
         The audited model, and where MLflow keeps it.
     model_digest : str or None
         Digest of its files as they were when it was loaded.
-    refit : str
-        The route by which it was trained again.
-    refit_strength : {"full", "lower-bound"}
-        Whether the refits show all of the bias, or part of the model kept what it learned from all
-        rows, so that the losses on new clusters are lower bounds.
-    refit_notes : tuple of str
-        What was recovered of its training, and what was not.
-    refit_options : dict
-        The options given for it.
-    refit_agreement : float or None
-        How far a refit on all rows agrees with the logged model: the overlap of predicted
-        probabilities, the share of equal labels, or of explained variance; None where they could
-        not be compared.
-    sample_weight : str or None
-        The column that weighted the rows in training.
-    task, loss, target, cluster, method, scheme : str
-    pattern : {"rows", "fragments", "unknown"}
-        How cluster ids go wrong, as far as the user said.
-    fragments : str
-        How clusters were broken on purpose, as the audit's argument of that name.
-    claim : tuple of float or None
-        The range of leakage given, in the units of the report's `p0_source`.
-    claim_centre : float or None
-        The value in that range which is most likely, where it is not the middle.
-    p0_validation : float or None
-        As given with `p0`; None means as many rows leak back as leak into training.
-    folds_given : bool
-        The folds came from a splitter or as lists of rows, which the report does not repeat.
-    folds_digest : str
-        Changes with any row of any fold: equal ones are the same folds of the same number of rows.
-    rows_digest : str
-        Changes with any target, cluster or order of rows, not with features: equal ones can be
-        compared in pairs.
-    n_validated : int
-        Clusters with rows in a validation fold.
-    repeats : int
-        How many assignments of clusters the report's folds consist of.
-    threshold_given : bool
-        False when the report's threshold is the loss of the best constant prediction.
-    seed : int
-    fits : int
-        Refits that were made, failed ones included.
-    data_digest, version : str
-    measured_at : str or None
-        When the last refit ended, in UTC; None in reports of earlier versions.
+    task, target, cluster : str
+    features : tuple of str
     texts : tuple of str
         Columns that the model takes as text, and that were read from a .csv file as such.
-    data_source : str or None
-        The file that the table was read from; None for a table in memory. Equal tables make equal
-        reports wherever they came from.
-    method_options : dict
-        The options of the method, with their values.
-    n_repeated : int or None
-        Clusters with two rows or more; None in reports of earlier versions.
-    training_digest : str or None
-        MLflow's own digest of the table, for comparison with the datasets that the model's run logged;
-        None where the run logged none of this size.
-    fold_threshold, purge_threshold : float or None
-        Match probability from which rows of different clusters were kept in one fold, or training
-        rows were left out because of the validation rows.
-    n_train : int or None
-        Rows of a resampled training set, where that was chosen; None for as many as the fold has.
+    sample_weight : str or None
+        The column that weighted the rows in training.
+    loss : str
+    loss_bound, loss_floor : float or None
+        The largest and the smallest possible loss of a row.
     loss_ceiling : float or None
         For `squared` and `absolute`: the largest mean loss of predictions inside the range of the
         target. It limits intervals where all measured losses are below it.
+    constant_loss : float or None
+        The loss of the best constant prediction; None for losses whose best constant is not known.
+    n_rows, n_clusters : int
+    n_repeated : int or None
+        Clusters with two rows or more; None in reports of earlier versions.
+    data_digest : str
+        Changes with any value of the table.
+    rows_digest : str
+        Changes with any target, cluster or order of rows, not with features: equal ones can be
+        compared in pairs.
+    training_digest : str or None
+        MLflow's own digest of the table, for comparison with the datasets that the model's run logged;
+        None where the run logged none of this size.
+    data_source : str or None
+        The file that the table was read from; None for a table in memory. Equal tables make equal
+        reports wherever they came from.
     """
 
     model: str
     uri: str | None
     run_id: str | None
     model_id: str | None
-    refit: str
+    model_digest: str | None = None
     task: str
-    loss: str
-    loss_bound: float | None
-    loss_floor: float | None
     target: str
     cluster: str
     features: tuple[str, ...]
-    method: str
-    scheme: str
-    pattern: str
-    claim: tuple[float, float] | None
-    p0_validation: float | None
-    folds_given: bool
-    repeats: int
-    threshold_given: bool
-    seed: int
-    fits: int
+    texts: tuple[str, ...] = ()
+    sample_weight: str | None = None
+    loss: str
+    loss_bound: float | None
+    loss_floor: float | None
+    loss_ceiling: float | None = None
+    constant_loss: float | None = None
     n_rows: int
     n_clusters: int
-    n_validated: int
-    data_digest: str
-    version: str
-    folds_digest: str = ""
-    rows_digest: str = ""
-    data_source: str | None = field(default=None, compare=False)
-    method_options: dict[str, Any] = field(default_factory=dict)
-    fragments: str = "uniform"
-    refit_strength: str = "full"
-    refit_notes: tuple[str, ...] = ()
-    refit_options: dict[str, Any] = field(default_factory=dict)
-    refit_agreement: float | None = None
-    sample_weight: str | None = None
-    fold_threshold: float | None = None
-    purge_threshold: float | None = None
-    claim_centre: float | None = None
-    model_digest: str | None = None
-    measured_at: str | None = field(default=None, compare=False)
-    texts: tuple[str, ...] = ()
     n_repeated: int | None = None
+    data_digest: str
+    rows_digest: str = ""
     training_digest: str | None = None
-    n_train: int | None = None
-    loss_ceiling: float | None = None
-
-    @property
-    def middle(self) -> float:
-        """The leakage that e0 is given for, in the units of the claim; 0 without one."""
-        if self.claim_centre is not None:
-            return self.claim_centre
-        return sum(self.claim) / 2 if self.claim else 0.0
+    data_source: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditReport(Result):
-    """The answer of an audit: is the score inflated, by how much, and how sure is that.
+class RefitSummary(Result):
+    """How the model was trained again.
+
+    Attributes
+    ----------
+    route : str
+        The route by which it was trained again.
+    strength : {"full", "lower-bound"}
+        Whether the refits show all of the bias, or part of the model kept what it learned from all
+        rows, so that the losses on new clusters are lower bounds.
+    notes : tuple of str
+        What was recovered of its training, and what was not.
+    options : dict
+        The options given for it.
+    agreement : float or None
+        How far a refit on all rows agrees with the logged model: the overlap of predicted
+        probabilities, the share of equal labels, or of explained variance; None where they could
+        not be compared.
+    """
+
+    route: str
+    strength: str = "full"
+    notes: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    agreement: float | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the refits show all of the bias."""
+        return self.strength == "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSummary(Result):
+    """What was settled before the first refit; with the same subject the numbers are the same.
+
+    Attributes
+    ----------
+    method : str
+    method_options : dict
+        The options of the method, with their values.
+    scheme : str
+    n_train : int or None
+        Rows of a resampled training set, where that was chosen; None for as many as the fold has.
+    fragment_sizes : str
+        How clusters were broken on purpose, as the audit's argument `fragments`.
+    folds_given : bool
+        The folds came from a splitter or as lists of rows, which the report does not repeat.
+    folds_digest : str
+        Changes with any row of any fold: equal ones are the same folds of the same number of rows.
+    repeats : int
+        How many assignments of clusters the report's folds consist of.
+    n_validated : int
+        Clusters with rows in a validation fold.
+    fold_threshold, purge_threshold : float or None
+        Match probability from which rows of different clusters were kept in one fold, or training
+        rows were left out because of the validation rows.
+    threshold : float or None
+        The loss at which the model fails: given, or that of the best constant prediction.
+    threshold_given : bool
+        False when the threshold is the loss of the best constant prediction.
+    seed : int
+    """
+
+    method: str
+    method_options: dict[str, Any] = field(default_factory=dict)
+    scheme: str
+    n_train: int | None = None
+    fragment_sizes: str = "uniform"
+    folds_given: bool
+    folds_digest: str = ""
+    repeats: int
+    n_validated: int
+    fold_threshold: float | None = None
+    purge_threshold: float | None = None
+    threshold: float | None
+    threshold_given: bool
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementSummary(Result):
+    """What the refits have measured.
+
+    Attributes
+    ----------
+    loco : float
+        Loss on the folds by the noisy cluster ids.
+    iid : float
+        Loss on folds that ignore clusters.
+    curve : LossCurve
+        The loss by the share of training rows that were injected from the validation side.
+    fragments : FragmentLosses or None
+        The losses where clusters were broken on purpose.
+    folds : tuple of FoldSummary
+    fits : int
+        Refits that were made, failed ones included.
+    refits : Refits or None
+        How the refits went: how many failed and why, and whether the user stopped them early; None
+        in reports of earlier versions.
+    measured_at : str or None
+        When the last refit ended, in UTC; None in reports of earlier versions.
+    """
+
+    loco: float
+    iid: float
+    curve: LossCurve
+    fragments: FragmentLosses | None
+    folds: tuple[FoldSummary, ...]
+    fits: int = 0
+    refits: Refits | None = None
+    measured_at: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion(Result):
+    """What follows from the measured losses, and from what was known about the leakage.
+
+    `attest` draws it again, and compares every field.
 
     Attributes
     ----------
@@ -170,11 +224,11 @@ class AuditReport(Result):
     e0_interval : tuple of float, or of float and None
         95% interval of e0; over all cluster errors up to 50% when nothing is known. Over all
         leakage up to a limit of 95% confidence it holds with 90%. The upper end is None where
-        the refits give lower bounds only (`settings.refit_strength`); then e0 and inflation are
+        the refits give lower bounds only (`refit.strength`); then e0 and inflation are
         what shows of them, and tipping points are the latest possible ones. It is also None where
         evidence leaves open that all validation rows were seen and the loss has no largest value,
         and where it would be more than ten times the largest measured loss: then the extrapolation
-        says nothing about it. It is at most the largest possible loss, or `settings.loss_ceiling`.
+        says nothing about it. It is at most the largest possible loss, or `subject.loss_ceiling`.
     e0_secant : float or None
         Lower limit of e0 (one-sided 95%) that holds if the loss curve is convex: a secant with its
         noise subtracted. None unless the measured curve supports convexity
@@ -183,66 +237,121 @@ class AuditReport(Result):
     p0 : float or None
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
-    p0_source : {"p0", "cluster_error", "split_rate", "mixture", "none"}, or linkage evidence: \
-            {"resolved_rows", "partition_samples", "linkage_quality", "match_probability", "match_column"}
-    loco, loco_interval
-        Loss on the folds by the noisy cluster ids, and its 95 % interval over clusters.
-    iid : float
-        Loss on folds that ignore clusters.
     inflation : float or None
         e0 - loco: how much too good the score by noisy cluster ids is.
-    curve : LossCurve
+    loco_interval : tuple of float
+        95% interval of the loss by the noisy cluster ids, over clusters.
     leaked, losses : tuple or None
         e_j for j leaked rows.
     residual : float or None
+        What the fitted curve leaves of the measured one.
     shape : ShapeCheck
+        Whether the measured curve falls, and is convex.
     search : P0Search
+        The papers' grid search for p0.
     sensitivity : Sensitivity
-        Pattern `rows`, over the cluster error; with `settings.p0_validation` over p0, as no
+        Pattern `rows`, over the cluster error; with `claim.p0_validation` over p0, as no
         cluster error stands behind it then.
-    fragments : FragmentLosses or None
     fragment_sensitivity : Sensitivity or None
         Pattern `fragments`, over the split rate; None when no cluster has two rows, or with
-        `settings.n_train`.
-    threshold : float or None
-        The loss at which the model fails: given, or that of the best constant prediction.
-    constant_loss : float or None
-        The loss of the best constant prediction; None for losses whose best constant is not known.
+        `plan.n_train`.
     tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
         The smallest values at which e0 reaches the threshold; None when it does not by 50 %
         (rows) or below 100 % (split rate). There is no cluster error with
-        `settings.p0_validation`.
+        `claim.p0_validation`.
     test : LeakageTest
-    folds : tuple of FoldSummary
-    findings : tuple of Finding
-    settings : Settings
+        Whether the learner profits from having seen the validation clusters.
+    readings : tuple of Reading
+        e0 at the ends and in the middle of what is known about the leakage.
+    path : ExtrapolationPath or None
+        For pattern `rows`: the loss curve extrapolated to the point without leakage.
+    distribution : LossDistribution or None
+        Where it was asked for: how the losses of rows of new clusters are distributed.
     accurate : bool
         False when a solver's result could not be confirmed.
     sketch_error : float or None
         For the method `sketch`: a bound on the error of sketching as a multiple of e_0.
-    distribution : LossDistribution or None
-        Where it was asked for: how the losses of rows of new clusters are distributed.
+    e0_guaranteed : float or None
+        In records of earlier versions only: the secant without its noise subtracted, and without a
+        test that supports convexity. It was above the loss on new clusters in a third of audits.
+    """
+
+    e0: float | None
+    e0_interval: tuple[float, float | None]
+    e0_secant: float | None
+    p0: float | None
+    inflation: float | None
+    loco_interval: tuple[float, float]
+    leaked: tuple[int, ...] | None
+    losses: tuple[float, ...] | None
+    residual: float | None
+    shape: ShapeCheck
+    search: P0Search
+    sensitivity: Sensitivity
+    fragment_sensitivity: Sensitivity | None
+    tipping_p0: float | None
+    tipping_cluster_error: float | None
+    tipping_split_rate: float | None
+    test: LeakageTest
+    readings: tuple[Reading, ...] = ()
+    path: ExtrapolationPath | None = None
+    distribution: LossDistribution | None = None
+    accurate: bool = True
+    sketch_error: float | None = None
+    e0_guaranteed: float | None = None
+
+
+# --- The report
+
+T = TypeVar("T")
+
+
+class Shortcut(Generic[T]):
+    """A field of a part of a report, readable as an attribute of the report."""
+
+    def __init__(self, read: Callable[["AuditReport"], T]) -> None:
+        """Keep how the field is read."""
+        self.read = read
+
+    @overload
+    def __get__(self, report: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, report: "AuditReport", owner: type) -> T: ...
+
+    def __get__(self, report: "AuditReport | None", owner: type) -> "T | Self":
+        """Return the field."""
+        return self if report is None else self.read(report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport(Result):
+    """The answer of an audit: is the score inflated, by how much, and how sure is that.
+
+    Attributes
+    ----------
+    subject : SubjectSummary
+        The audited model, table and loss.
+    refit : RefitSummary
+        How the model was trained again.
+    plan : PlanSummary
+        Method, folds, threshold and seed.
+    claim : LeakageClaim
+        What was known about the leakage; `p0_source`, `linkage` and `p0_bound` are read from it.
+    measured : MeasurementSummary
+        `loco`, `iid`, `curve`, `fragments`, `folds` and `refits` are read from it.
+    conclusion : Conclusion
+        `e0`, `e0_interval`, `inflation`, `sensitivity`, `test` and all other numbers are read from it.
+    findings : tuple of Finding
+    version : str
+        The version of mlflow-b3.
     cvc : CvcReport or None
         With the method "cvc": ordinary cross-validation with its bias added back.
-    p0_bound : P0Bound or None
-        The upper bound on p0 that the rows themselves give; None when the leakage was given.
-    linkage : LeakEstimate or None
-        What linkage evidence says about the leak shares of these folds, where it was given.
     suspicious : tuple of SuspiciousRow
         The rows that are most likely leaked and make the score look better, where the evidence
         tells rows apart.
     regression : LossRegression or None
         The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
-    path : ExtrapolationPath or None
-        For pattern `rows`: the loss curve extrapolated to the point without leakage.
-    readings : tuple of Reading
-        e0 at the ends and in the middle of what is known about the leakage.
-    refits : Refits or None
-        How the refits went: how many failed and why, and whether the user stopped them early; None
-        in reports of earlier versions.
-    e0_guaranteed : float or None
-        In records of earlier versions only: the secant without its noise subtracted, and without a
-        test that supports convexity. It was above the loss on new clusters in a third of audits.
     influence : Influence or None
         How far each cluster moves the scores, for comparing audits of the same clusters. Like
         `splits` it is kept in a table of its own.
@@ -276,45 +385,17 @@ class AuditReport(Result):
     True
     """
 
-    e0: float | None
-    e0_interval: tuple[float, float | None]
-    e0_secant: float | None
-    p0: float | None
-    p0_source: str
-    loco: float
-    loco_interval: tuple[float, float]
-    iid: float
-    inflation: float | None
-    curve: LossCurve
-    leaked: tuple[int, ...] | None
-    losses: tuple[float, ...] | None
-    residual: float | None
-    shape: ShapeCheck
-    search: P0Search
-    sensitivity: Sensitivity
-    fragments: FragmentLosses | None
-    fragment_sensitivity: Sensitivity | None
-    threshold: float | None
-    tipping_p0: float | None
-    tipping_cluster_error: float | None
-    tipping_split_rate: float | None
-    test: LeakageTest
-    folds: tuple[FoldSummary, ...]
+    subject: SubjectSummary
+    refit: RefitSummary
+    plan: PlanSummary
+    claim: LeakageClaim
+    measured: MeasurementSummary
+    conclusion: Conclusion
     findings: tuple[Finding, ...]
-    settings: Settings
-    accurate: bool = True
-    sketch_error: float | None = None
-    distribution: LossDistribution | None = None
+    version: str
     cvc: "CvcReport | None" = None
-    p0_bound: P0Bound | None = None
-    linkage: LeakEstimate | None = None
     suspicious: tuple[SuspiciousRow, ...] = ()
     regression: LossRegression | None = None
-    path: ExtrapolationPath | None = None
-    readings: tuple[Reading, ...] = ()
-    constant_loss: float | None = None
-    refits: Refits | None = None
-    e0_guaranteed: float | None = None
     influence: Influence | None = field(
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
@@ -325,19 +406,59 @@ class AuditReport(Result):
         default=None, compare=False, repr=False, metadata=KEPT_APART
     )
 
+    e0 = Shortcut(lambda report: report.conclusion.e0)
+    e0_interval = Shortcut(lambda report: report.conclusion.e0_interval)
+    e0_secant = Shortcut(lambda report: report.conclusion.e0_secant)
+    e0_guaranteed = Shortcut(lambda report: report.conclusion.e0_guaranteed)
+    p0 = Shortcut(lambda report: report.conclusion.p0)
+    p0_source = Shortcut(lambda report: report.claim.source)
+    p0_bound = Shortcut(lambda report: report.claim.bound)
+    linkage = Shortcut(lambda report: report.claim.linkage)
+    loco = Shortcut(lambda report: report.measured.loco)
+    loco_interval = Shortcut(lambda report: report.conclusion.loco_interval)
+    iid = Shortcut(lambda report: report.measured.iid)
+    inflation = Shortcut(lambda report: report.conclusion.inflation)
+    curve = Shortcut(lambda report: report.measured.curve)
+    fragments = Shortcut(lambda report: report.measured.fragments)
+    folds = Shortcut(lambda report: report.measured.folds)
+    refits = Shortcut(lambda report: report.measured.refits)
+    leaked = Shortcut(lambda report: report.conclusion.leaked)
+    losses = Shortcut(lambda report: report.conclusion.losses)
+    residual = Shortcut(lambda report: report.conclusion.residual)
+    shape = Shortcut(lambda report: report.conclusion.shape)
+    search = Shortcut(lambda report: report.conclusion.search)
+    sensitivity = Shortcut(lambda report: report.conclusion.sensitivity)
+    fragment_sensitivity = Shortcut(lambda report: report.conclusion.fragment_sensitivity)
+    threshold = Shortcut(lambda report: report.plan.threshold)
+    constant_loss = Shortcut(lambda report: report.subject.constant_loss)
+    tipping_p0 = Shortcut(lambda report: report.conclusion.tipping_p0)
+    tipping_cluster_error = Shortcut(lambda report: report.conclusion.tipping_cluster_error)
+    tipping_split_rate = Shortcut(lambda report: report.conclusion.tipping_split_rate)
+    test = Shortcut(lambda report: report.conclusion.test)
+    readings = Shortcut(lambda report: report.conclusion.readings)
+    path = Shortcut(lambda report: report.conclusion.path)
+    distribution = Shortcut(lambda report: report.conclusion.distribution)
+    accurate = Shortcut(lambda report: report.conclusion.accurate)
+    sketch_error = Shortcut(lambda report: report.conclusion.sketch_error)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dictionaries, lists, strings, numbers, booleans and None."""
-        values = super().to_dict()
-        if self.e0_guaranteed is None:  # records of earlier versions only have it
-            del values["e0_guaranteed"]
-        return values
+        return {"format": FORMAT, **super().to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Build the report from what `to_dict` returned, in this version or an earlier one."""
-        if isinstance(values, dict) and "e0_guaranteed" in values:
-            values = {"e0_secant": None, **values}
-        return super().from_dict(values)
+        if not isinstance(values, dict):
+            return super().from_dict(values)
+        form = values.get("format", 1)
+        if form == 1:
+            return super().from_dict(nest(values))
+        if form != FORMAT:
+            raise ValueError(
+                f"the report has the format {form!r}; this version of mlflow-b3 reads formats 1 and "
+                f"{FORMAT}. Install a newer version."
+            )
+        return super().from_dict({name: values[name] for name in values if name != "format"})
 
     @classmethod
     def _field_types(cls) -> dict[str, Any]:
@@ -347,16 +468,12 @@ class AuditReport(Result):
     @cached_property
     def leakage(self) -> Leakage:
         """What was known about the leakage."""
-        settings = self.settings
-        return recorded_leakage(
-            pattern=settings.pattern,
-            source=self.p0_source,
-            claim=settings.claim,
-            centre=settings.claim_centre,
-            p0_validation=settings.p0_validation,
-            leak=self.linkage,
-            bound=self.p0_bound,
-        )
+        return recorded_leakage(self.claim)
+
+    @property
+    def settings(self) -> "FlatSettings":
+        """What was audited and how, by the names of earlier versions."""
+        return FlatSettings(self)
 
     @property
     def extensions(self) -> tuple[ExtensionReport, ...]:
@@ -394,3 +511,99 @@ class AuditReport(Result):
         if file is not None:
             write_text("path", file, page)
         return page
+
+
+# --- Format 1, in which all parts were flat: its fields, and where they are now
+
+#: The parts that had fields in the report itself, and in its settings.
+PARTS: dict[str, type[Result]] = {
+    "subject": SubjectSummary,
+    "refit": RefitSummary,
+    "plan": PlanSummary,
+    "claim": LeakageClaim,
+    "measured": MeasurementSummary,
+    "conclusion": Conclusion,
+}
+#: Fields that had another name. Those of settings come after a dot.
+RENAMED = {
+    "p0_source": ("claim", "source"),
+    "p0_bound": ("claim", "bound"),
+    "settings.claim": ("claim", "range"),
+    "settings.claim_centre": ("claim", "centre"),
+    "settings.fragments": ("plan", "fragment_sizes"),
+    "settings.refit": ("refit", "route"),
+    "settings.refit_strength": ("refit", "strength"),
+    "settings.refit_notes": ("refit", "notes"),
+    "settings.refit_options": ("refit", "options"),
+    "settings.refit_agreement": ("refit", "agreement"),
+}
+#: Fields that kept their name and were not among the settings.
+OUTSIDE_SETTINGS = frozenset(
+    {
+        *(item.name for item in fields(Conclusion)),
+        *("loco", "iid", "curve", "fragments", "folds", "refits"),
+        *("threshold", "constant_loss", "linkage"),
+    }
+)
+
+
+def _places() -> Iterator[tuple[str, tuple[str, ...]]]:
+    renamed = set(RENAMED.values())
+    for part, kind in PARTS.items():
+        for item in fields(kind):  # type: ignore[arg-type]
+            if (part, item.name) not in renamed:
+                settings = "" if item.name in OUTSIDE_SETTINGS else "settings."
+                yield f"{settings}{item.name}", (part, item.name)
+    yield from RENAMED.items()
+    yield "settings.version", ("version",)
+    for name in ("findings", "cvc", "suspicious", "regression"):
+        yield name, (name,)
+
+
+#: Where each field of format 1 is now.
+PLACES = dict(_places())
+
+
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return a report of format 1 as one of format 2."""
+    settings = flat.get("settings")
+    if not isinstance(settings, dict):
+        raise TypeError(f"the settings of a report are a dictionary, not {settings!r}.")
+    given = {name: value for name, value in flat.items() if name not in ("settings", "format")}
+    given |= {f"settings.{name}": value for name, value in settings.items()}
+    unknown = sorted(set(given) - set(PLACES))
+    if unknown:
+        raise TypeError(f"a report of format 1 has no fields {unknown}.")
+    if "e0_guaranteed" in given:  # recorded before there was a secant
+        given.setdefault("e0_secant", None)
+    nested: dict[str, Any] = {part: {} for part in PARTS}
+    for name, value in given.items():
+        *part, field_name = PLACES[name]
+        (nested[part[0]] if part else nested)[field_name] = value
+    return nested
+
+
+class FlatSettings:
+    """The settings of a report by the names that they had in format 1.
+
+    It is for code that was written for earlier versions: `report.settings.cluster` is
+    `report.subject.cluster`.
+    """
+
+    def __init__(self, report: AuditReport) -> None:
+        """Read from a report."""
+        self._report = report
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a setting."""
+        place = PLACES.get(f"settings.{name}")
+        if place is None:
+            raise AttributeError(f"the settings of a report have no {name!r}.")
+        value: Any = self._report
+        for step in place:
+            value = getattr(value, step)
+        return value
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all settings."""
+        return [name.removeprefix("settings.") for name in PLACES if name.startswith("settings.")]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_b3.auditing.extension import ExtraColumns
-from mlflow_b3.data.losses import Loss, infer_task, loss_ceiling, resolve_loss
+from mlflow_b3.auditing.report import RefitSummary, SubjectSummary
+from mlflow_b3.data.losses import Loss, constant_loss, infer_task, loss_ceiling, resolve_loss
 from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit.learner import (
@@ -21,7 +22,6 @@ from mlflow_b3.refit.learner import (
 )
 from mlflow_b3.refit.loading import digest_like_training, load_model, without_autologging
 from mlflow_b3.results import Finding
-from mlflow_b3.version import __version__
 
 #: Agreement from which on a refit is the logged model, but for rounding.
 AS_GOOD_AS_EQUAL = 0.999
@@ -79,8 +79,37 @@ class Subject:
         size = size_findings(self.audited.training_rows, self.table.n_rows)
         return [*self.table.findings, *size]
 
-    def describe(self) -> dict[str, Any]:
-        """Return the settings of a report that say what was audited."""
+    def summary(self) -> SubjectSummary:
+        """Return what a report says about model, table and loss."""
+        audited, table, loss = self.audited, self.table, self.loss
+        return SubjectSummary(
+            model=audited.name,
+            uri=audited.uri,
+            run_id=audited.run_id,
+            model_id=audited.model_id,
+            model_digest=audited.model_digest,
+            task=self.task,
+            target=table.target_name,
+            cluster=table.cluster_name,
+            features=table.feature_names,
+            texts=audited.inputs.texts,
+            sample_weight=self.sample_weight,
+            loss=loss.name,
+            loss_bound=loss.bound,
+            loss_floor=loss.floor,
+            loss_ceiling=loss_ceiling(loss, table.target),
+            constant_loss=constant_loss(loss, table.target, self.task),
+            n_rows=table.n_rows,
+            n_clusters=table.n_clusters,
+            n_repeated=table.n_repeated,
+            data_digest=table.digest,
+            rows_digest=table.rows_digest,
+            training_digest=self.training_digest,
+            data_source=self.source,
+        )
+
+    def refit_summary(self) -> RefitSummary:
+        """Return what a report says about how the model is trained again."""
         inputs, notes = self.audited.inputs, list(self.learner.notes)
         if inputs.count is not None and inputs.columns is None:
             notes.append(UNNAMED)
@@ -89,36 +118,13 @@ class Subject:
             notes.append(self.agreement.reading)
         elif self.learner.original is not None and self.agreement.value is None:
             notes.append("a refit on all rows could not be compared with the original model")
-        return {
-            "model": self.audited.name,
-            "uri": self.audited.uri,
-            "run_id": self.audited.run_id,
-            "model_id": self.audited.model_id,
-            "model_digest": self.audited.model_digest,
-            "refit": self.learner.route,
-            "refit_strength": self.learner.strength,
-            "refit_notes": tuple(notes),
-            "refit_options": self.options,
-            "refit_agreement": self.agreement.value,
-            "sample_weight": self.sample_weight,
-            "task": self.task,
-            "loss": self.loss.name,
-            "loss_bound": self.loss.bound,
-            "loss_floor": self.loss.floor,
-            "loss_ceiling": loss_ceiling(self.loss, self.table.target),
-            "target": self.table.target_name,
-            "cluster": self.table.cluster_name,
-            "features": self.table.feature_names,
-            "texts": self.audited.inputs.texts,
-            "n_rows": self.table.n_rows,
-            "n_clusters": self.table.n_clusters,
-            "n_repeated": self.table.n_repeated,
-            "data_digest": self.table.digest,
-            "rows_digest": self.table.rows_digest,
-            "training_digest": self.training_digest,
-            "data_source": self.source,
-            "version": __version__,
-        }
+        return RefitSummary(
+            route=self.learner.route,
+            strength=self.learner.strength,
+            notes=tuple(notes),
+            options=self.options,
+            agreement=self.agreement.value,
+        )
 
 
 def size_findings(trained: int | None, audited: int) -> list[Finding]:

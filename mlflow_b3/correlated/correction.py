@@ -55,6 +55,7 @@ from mlflow_b3.measurement.refits import (
 from mlflow_b3.measurement.runner import Means, Session, interrupted, open_session
 from mlflow_b3.refit.learner import Learner, Rows
 from mlflow_b3.results import Finding, number, percent
+from mlflow_b3.version import __version__
 
 # --- What correlates the audited rows, read from their table
 
@@ -635,9 +636,10 @@ def _slope(model: WorkingModel | None) -> float | None:
 def _settings(
     subject: Subject, folds: Sequence[Fold], model: WorkingModel | None
 ) -> dict[str, Any]:
-    described, options = subject.describe(), correlation_of(subject).options
-    kept = ("model", "uri", "run_id", "model_id", "refit", "target", "rows_digest", "data_digest")
-    chosen = {name: described[name] for name in kept} | {"version": described["version"]}
+    described, options = subject.summary(), correlation_of(subject).options
+    kept = ("model", "uri", "run_id", "model_id", "target", "rows_digest", "data_digest")
+    chosen = {name: getattr(described, name) for name in kept}
+    chosen |= {"refit": subject.learner.route, "version": __version__}
     chosen["folds_digest"] = digest_folds(list(folds))
     return chosen | options.to_dict() | {"working_digest": digest_working_model(model)}
 

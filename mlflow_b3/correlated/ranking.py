@@ -44,7 +44,7 @@ class CvcScore:
 
         Where ids may be wrong, e0 sees that and CV_c does not.
         """
-        claim = report.settings.claim
+        claim = report.claim.range
         return self.known(report) is not None and claim is not None and not any(claim)
 
     def known(self, report: AuditReport) -> float | None:
@@ -80,7 +80,7 @@ class CvcScore:
         """Return what an audit has for an aspect, in words."""
         value = self.aspects()[aspect](report)
         if isinstance(value, str):
-            return f"{report.settings.n_rows} of digest {value[:8]}"
+            return f"{report.subject.n_rows} of digest {value[:8]}"
         assert isinstance(value, (frozenset, tuple))
         return ", ".join(sorted(value)) or "none"
 
@@ -159,7 +159,7 @@ def _cvc(report: AuditReport) -> CvcReport:
 
 
 def _is_approximate(report: AuditReport) -> bool:
-    return _cvc(report).is_approximate(report.settings.refit_strength)
+    return _cvc(report).is_approximate(report.refit.strength)
 
 
 def _coordinates(report: AuditReport) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _coordinates(report: AuditReport) -> tuple[str, ...]:
 def _split(report: AuditReport) -> object:
     cvc = _cvc(report)
     folds = cvc.settings.get("folds_digest")
-    return cvc.folds, cvc.seed, folds, report.settings.folds_digest, report.settings.seed
+    return cvc.folds, cvc.seed, folds, report.plan.folds_digest, report.plan.seed
 
 
 def _same_world(a: AuditReport, b: AuditReport) -> bool:

@@ -742,4 +742,4 @@ def limit_words(policy: Policy, limit: float) -> str:
 
 def unknown_limit(report: AuditReport) -> str:
     """Return why there is nothing to hold the loss against."""
-    return f"the loss of the best constant answer is not known for the loss {report.settings.loss}"
+    return f"the loss of the best constant answer is not known for the loss {report.subject.loss}"

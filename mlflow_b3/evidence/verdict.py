@@ -312,9 +312,9 @@ def _pinned(results: Results) -> Reason:
         text = f"nothing is pinned for {pin.models!r}: whoever audited chose what to audit"
         return Reason(check=check, outcome=PASS, text=text)
     wrong = [
-        f"the {key} is {getattr(report.settings, key)!r}, not {_either(names)}"
+        f"the {key} is {getattr(report.subject, key)!r}, not {_either(names)}"
         for key, names in pinned.items()
-        if key != "data" and getattr(report.settings, key) not in names
+        if key != "data" and getattr(report.subject, key) not in names
     ]
     on_table = None if pin.data is None else _table(pin, report, results.training_digests)
     if on_table is not None and on_table.outcome == FAIL:
@@ -333,7 +333,7 @@ def _pinned(results: Results) -> Reason:
 
 def _table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | None) -> Reason:
     """Judge whether the audited table is one that a pin names."""
-    check, digest = "pins", report.settings.data_digest
+    check, digest = "pins", report.subject.data_digest
     assert pin.data is not None
     if digest in pin.data:
         return Reason(check=check, outcome=PASS, text=f"the table {digest[:12]}…")
@@ -346,7 +346,7 @@ def _table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | Non
     if not training_digests:
         text = "the training run logged no dataset to compare the table with"
         return Reason(check=check, outcome=FAIL, text=text)
-    if report.settings.training_digest not in training_digests:
+    if report.subject.training_digest not in training_digests:
         text = "the table is none of the datasets that the training run logged"
         return Reason(check=check, outcome=FAIL, text=text)
     return Reason(check=check, outcome=PASS, text="a table that the training run logged")
@@ -359,11 +359,11 @@ def _either(names: tuple[str, ...]) -> str:
 def _numbers(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     for check, least, found, what in (
-        ("min_clusters", policy.min_clusters, report.settings.n_clusters, "clusters"),
+        ("min_clusters", policy.min_clusters, report.subject.n_clusters, "clusters"),
         (
             "min_repeated_clusters",
             policy.min_repeated_clusters,
-            report.settings.n_repeated,
+            report.subject.n_repeated,
             "clusters with two rows or more",
         ),
     ):
@@ -384,7 +384,7 @@ def _findings(results: Results) -> Iterator[Reason]:
     for finding in refused:
         yield Reason(check=check, outcome=FAIL, text=str(finding))
     unseen = [code for code in codes if code in SINCE_N_REPEATED]
-    if unseen and report.settings.n_repeated is None:
+    if unseen and report.subject.n_repeated is None:
         text = f"an earlier version made the audit, which did not look for {', '.join(unseen)}"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
     elif codes and not refused:
@@ -417,11 +417,11 @@ def _sources(results: Results) -> Iterator[Reason]:
 
 def _refits(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
-    route = report.settings.refit
+    route = report.refit.route
     if policy.refits is not None and route not in policy.refits:
         text = f"the model was refitted by {route}; allowed is {', '.join(policy.refits)}"
         yield Reason(check="refits", outcome=FAIL, text=text)
-    elif report.settings.refit_strength != "full":
+    elif not report.refit.is_full:
         text = f"refits by {route} keep part of what the model learned from all rows: e0 is a lower bound"
         yield Reason(check="refits", outcome=INCONCLUSIVE, text=text)
     else:
@@ -453,7 +453,7 @@ def _extensions(results: Results) -> Iterator[Reason]:
     """
     policy, report = results.policy, results.report
     for part in report.extensions:
-        score = part.limited(report.settings.refit_strength)
+        score = part.limited(report.refit.strength)
         for is_constant, limit, words in limits_of(policy, report):
             check = score.checks[is_constant]
             if limit is None or not is_known(limit):

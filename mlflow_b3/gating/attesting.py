@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.auditing.conclusions import NOT_RECOMPUTED, recompute
+from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.subject import size_findings
 from mlflow_b3.data.folds import digest_folds, summarize_folds
@@ -322,8 +322,7 @@ class _Attested(Record):
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The table that was given, or that the audit has read."""
-        settings = self.report.settings
-        data = settings.data_source if self.data is None else self.data
+        data = self.report.subject.data_source if self.data is None else self.data
         if data is None:
             raise EvidenceError(
                 "the audited table was in memory; save it, and give it: --data FILE, or data= in Python"
@@ -332,19 +331,19 @@ class _Attested(Record):
             raise EvidenceError(
                 f"the audited table, {data!r}, is not here; give it: --data FILE, or data= in Python"
             )
-        return read_table(data, settings.texts)
+        return read_table(data, self.report.subject.texts)
 
     @cached_property
     def table(self) -> AuditData:
         """The same as the audit has taken it."""
-        settings = self.report.settings
+        subject = self.report.subject
         return prepare(
             self.frame,
-            target=settings.target,
-            cluster=settings.cluster,
-            task=settings.task,
-            inputs=ModelInputs(columns=settings.features, anything=True),
-            sample_weight=settings.sample_weight,
+            target=subject.target,
+            cluster=subject.cluster,
+            task=subject.task,
+            inputs=ModelInputs(columns=subject.features, anything=True),
+            sample_weight=subject.sample_weight,
         )
 
     @cached_property
@@ -377,17 +376,16 @@ def measured_at(record: _Attested) -> str:
 def report(record: _Attested) -> str:
     """Check that the report is what the evidence and the audit's run say."""
     report, evidence = record.report, record.evidence
-    settings = report.settings
     wrong = [
         name
         for name, same in (
             ("results", dict(metrics_of(report)) == evidence.results),
             ("settings", parameters_of(report) == evidence.settings),
-            ("data_digest", settings.data_digest == evidence.data_digest),
-            ("rows_digest", settings.rows_digest == evidence.rows_digest),
-            ("folds_digest", settings.folds_digest == evidence.folds_digest),
-            ("model_digest", settings.model_digest == evidence.model_digest),
-            ("measured_at", settings.measured_at == evidence.measured_at),
+            ("data_digest", report.subject.data_digest == evidence.data_digest),
+            ("rows_digest", report.subject.rows_digest == evidence.rows_digest),
+            ("folds_digest", report.plan.folds_digest == evidence.folds_digest),
+            ("model_digest", report.subject.model_digest == evidence.model_digest),
+            ("measured_at", report.measured.measured_at == evidence.measured_at),
             ("partial", not report.partial),
             ("curves", not list(changed_curves(record.run.data.metrics, report))),
         )
@@ -401,7 +399,7 @@ def report(record: _Attested) -> str:
 @check("data")
 def audited_table(record: _Attested) -> str:
     """Check that the table is the one that was audited."""
-    audited = record.report.settings.data_digest
+    audited = record.report.subject.data_digest
     require_digest("the table", record.table.digest, audited)
     return f"the table is the one that was audited, {audited}"
 
@@ -409,22 +407,22 @@ def audited_table(record: _Attested) -> str:
 @check("table_facts")
 def table_facts(record: _Attested) -> str:
     """Check what follows from the table alone."""
-    settings, table = record.report.settings, record.table
-    training_digest = digest_like_training(record.frame, settings.run_id)
+    subject, table = record.report.subject, record.table
+    training_digest = digest_like_training(record.frame, subject.run_id)
     wrong = [
         name
         for name, same in (
-            ("n_rows", table.n_rows == settings.n_rows),
-            ("n_clusters", table.n_clusters == settings.n_clusters),
-            ("n_repeated", table.n_repeated == settings.n_repeated),
-            ("training_digest", training_digest == settings.training_digest),
-            ("rows_digest", table.rows_digest == settings.rows_digest),
+            ("n_rows", table.n_rows == subject.n_rows),
+            ("n_clusters", table.n_clusters == subject.n_clusters),
+            ("n_repeated", table.n_repeated == subject.n_repeated),
+            ("training_digest", training_digest == subject.training_digest),
+            ("rows_digest", table.rows_digest == subject.rows_digest),
             ("constant_loss", _same_constant(record.report, table)),
         )
         if not same
     ]
     reported = {finding.code for finding in record.report.findings}
-    size = size_findings(training_table(settings.run_id).rows, table.n_rows)
+    size = size_findings(training_table(subject.run_id).rows, table.n_rows)
     hidden = sorted({finding.code for finding in (*table.findings, *size)} - reported)
     wrong += [f"the finding {code} is missing" for code in hidden]
     if wrong:
@@ -436,13 +434,13 @@ def table_facts(record: _Attested) -> str:
 
 
 def _same_constant(report: AuditReport, table: AuditData) -> bool:
-    settings = report.settings
-    known = CLASSIFICATION if settings.task == "classification" else REGRESSION
-    if settings.loss not in known:  # a function of the user's
+    subject = report.subject
+    known = CLASSIFICATION if subject.task == "classification" else REGRESSION
+    if subject.loss not in known:  # a function of the user's
         return report.constant_loss is None
-    loss = resolve_loss(settings.loss, settings.task)
-    constant = constant_loss(loss, table.target, settings.task)
-    if not settings.threshold_given and not _alike(report.threshold, constant):
+    loss = resolve_loss(subject.loss, subject.task)
+    constant = constant_loss(loss, table.target, subject.task)
+    if not report.plan.threshold_given and not _alike(report.threshold, constant):
         return False
     return _alike(report.constant_loss, constant)
 
@@ -450,8 +448,8 @@ def _same_constant(report: AuditReport, table: AuditData) -> bool:
 @check("folds")
 def folds(record: _Attested) -> str:
     """Check that the recorded folds are those of the report."""
-    splits, settings = record.report.splits, record.report.settings
-    if splits is None or digest_folds(splits) != settings.folds_digest:
+    splits = record.report.splits
+    if splits is None or digest_folds(splits) != record.report.plan.folds_digest:
         raise EvidenceError("the recorded folds are not those of the report")
     sizes = summarize_folds(splits, record.table)
     shown = tuple(replace(fold, loss=None) for fold in record.report.folds)
@@ -463,23 +461,23 @@ def folds(record: _Attested) -> str:
 @check("measurements")
 def measurements(record: _Attested) -> str:
     """Check that rows of these folds can have had the recorded losses."""
+    subject = record.report.subject
     found, splits = record.report.measurements, record.report.splits
-    settings = record.report.settings
     if found is None or splits is None:
         raise EvidenceError("the measured losses were not recorded")
     lengths = [len(losses) for losses in found.row_losses]
     if lengths != [len(fold.validation) for fold in splits]:
         raise EvidenceError("there are not as many losses as validation rows")
     losses = np.concatenate(found.row_losses)
-    low = -math.inf if settings.loss_floor is None else settings.loss_floor
-    high = math.inf if settings.loss_bound is None else settings.loss_bound
+    low = -math.inf if subject.loss_floor is None else subject.loss_floor
+    high = math.inf if subject.loss_bound is None else subject.loss_bound
     if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
-        raise EvidenceError(f"there are losses that {settings.loss} cannot have")
+        raise EvidenceError(f"there are losses that {subject.loss} cannot have")
     weights = np.array(lengths) / sum(lengths)
     means = np.array([values.mean() for values in found.row_losses])
     if not _alike(found.loco, float(weights @ means)):
         raise EvidenceError("the loss by the folds is not the mean of the recorded losses")
-    return f"{len(losses)} losses of validation rows, each one that {settings.loss} can have"
+    return f"{len(losses)} losses of validation rows, each one that {subject.loss} can have"
 
 
 @check("conclusions")
@@ -488,8 +486,12 @@ def conclusions(record: _Attested) -> str:
     again, report = recompute(record.report), record.report
     wrong = [
         name
-        for name, value in report.to_dict().items()
-        if name not in NOT_RECOMPUTED and not _alike(value, again.to_dict()[name])
+        for recorded, found in (
+            (report.measured.to_dict(), again.measured.to_dict()),
+            (report.conclusion.to_dict(), again.conclusion.to_dict()),
+        )
+        for name, value in recorded.items()
+        if not _alike(value, found[name])
     ]
     for part in report.extensions:
         wrong += [name for name, equal in part.sums().items() if not _alike(*equal)]

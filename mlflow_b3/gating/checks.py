@@ -377,7 +377,7 @@ def table(record: Record) -> str:
     found = input_table.find(record)
     if record.data is None:
         return found
-    frame = read_table(record.data, record.report.settings.texts).rename(columns=str)
+    frame = read_table(record.data, record.report.subject.texts).rename(columns=str)
     require_digest("the given table", digest_table(frame), record.evidence.data_digest)
     return f"the given table is the one that was audited, {record.evidence.data_digest}"
 

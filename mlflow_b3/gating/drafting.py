@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from glob import escape
 from typing import Any
 
-from mlflow_b3.auditing.report import Settings
+from mlflow_b3.auditing.report import SubjectSummary
 from mlflow_b3.errors import InputError, ModelError, TrackingError
 from mlflow_b3.evidence.policy import TRAINING, default_policy_text
 from mlflow_b3.refit.loading import model_info, registered_version, training_datasets
@@ -23,8 +23,8 @@ class _Known:
     ----------
     name, version : str
     audit_run_id : str or None
-    settings : Settings or None
-        Those of its newest audit.
+    audited : SubjectSummary or None
+        What its newest audit was of.
     datasets : list
         The datasets that its training run logged.
     features : tuple of str
@@ -34,7 +34,7 @@ class _Known:
     name: str
     version: str
     audit_run_id: str | None
-    settings: Settings | None
+    audited: SubjectSummary | None
     datasets: list[Any]
     features: tuple[str, ...]
 
@@ -77,19 +77,19 @@ def _look_up(model: str) -> _Known:
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
     uri = f"models:/{name}/{version}"
-    audit_run_id = settings = None
+    audit_run_id = audited = None
     with suppress(TrackingError, ModelError):  # not audited, or not readable: nothing is known
         audit_run_id = find_audit(client, uri)
-        settings = read_audit(audit_run_id).settings
-        run_id = settings.run_id or run_id
+        audited = read_audit(audit_run_id).subject
+        run_id = audited.run_id or run_id
     datasets: list[Any] = []
     with suppress(MlflowException):  # a model may outlive its run
         datasets = training_datasets(client.get_run(run_id)) if run_id else []
     return _Known(
         name=name,
         version=version,
-        audit_run_id=audit_run_id if settings is not None else None,
-        settings=settings,
+        audit_run_id=audit_run_id if audited is not None else None,
+        audited=audited,
         datasets=datasets,
         features=_features(uri),
     )
@@ -120,8 +120,8 @@ def _opening(known: _Known) -> str:
 
 
 def _pins(known: _Known) -> Iterator[str]:
-    pattern, settings = _quoted(escape(known.name)), known.settings
-    if settings is None:
+    pattern, audited = _quoted(escape(known.name)), known.audited
+    if audited is None:
         yield "#\n# pins:"
         yield f"#   {pattern}:"
         yield from (f"#     {key}: …  # not known: no audit says" for key in ("target", "cluster"))
@@ -133,19 +133,19 @@ def _pins(known: _Known) -> Iterator[str]:
     yield "pins:"
     yield f"  {pattern}:"
     for key in ("target", "cluster", "loss"):
-        yield f"    {key}: {_quoted(getattr(settings, key))}"
-    if settings.training_digest in {dataset.digest for dataset in known.datasets}:
+        yield f"    {key}: {_quoted(getattr(audited, key))}"
+    if audited.training_digest in {dataset.digest for dataset in known.datasets}:
         yield f"    data: {TRAINING}  # the audited table is one that the training run logged"
     else:
         yield f"    # data: {TRAINING}  # {_about_datasets(known)}"
-        yield f"    data: {_quoted(settings.data_digest)}  # the audited table; no other one passes"
+        yield f"    data: {_quoted(audited.data_digest)}  # the audited table; no other one passes"
 
 
 def _about_datasets(known: _Known) -> str:
     if not known.datasets:
         return "the training run logged no dataset with the context 'training'"
     names = shortened([visible(dataset.name) for dataset in known.datasets], 5)
-    if known.settings is None:
+    if known.audited is None:
         return f"the training run logged {names}"
     return f"the training run logged {names}, which the audited table is not"
 

@@ -96,7 +96,7 @@ def figures_of(report: AuditReport) -> dict[str, Figure]:
 
     For split clusters, whose `loss_curve` is a mixture, the curve as it was measured comes along.
     """
-    pattern = report.settings.pattern
+    pattern = report.claim.pattern
     figures = [scores_figure(report), loss_figure(report)]
     if is_mixture(report):
         figures.append(measured_figure(report, MEASURED))
@@ -145,7 +145,7 @@ def scores_figure(report: AuditReport) -> Figure:
     limit = [] if report.threshold is None else [threshold_words(report)]
     return Figure(
         name="scores",
-        title=f"The scores of this audit: {loss_words(report.settings.loss)}",
+        title=f"The scores of this audit: {loss_words(report.subject.loss)}",
         alt="; ".join([*texts, *limit]) + ".",
         caption=score_caption(report),
         draw=partial(draw_scores, report=report),
@@ -157,7 +157,7 @@ def scores_figure(report: AuditReport) -> Figure:
 def draw_scores(ax: "Axes", report: AuditReport) -> None:
     """Draw the scores of an audit on one axis, with the threshold."""
     core = [report.iid, report.loco, *report.loco_interval, report.e0, report.e0_secant]
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     x = axis_for(core, report.e0_interval, perhaps=report.threshold, label=word)
     if report.threshold is not None:
         words = threshold_words(report)
@@ -170,7 +170,7 @@ def draw_scores(ax: "Axes", report: AuditReport) -> None:
 
 
 def _score_rows(report: AuditReport) -> list[ScoreRow]:
-    least = "" if report.settings.refit_strength == "full" else " at least"
+    least = "" if report.refit.is_full else " at least"
     rows: list[tuple[str, float | None, tuple[float, float | None] | None, str, str]] = [
         ("ignoring clusters (IID)", report.iid, None, "o", ORANGE),
         ("on noisy clusters (LOCO)", report.loco, report.loco_interval, "s", GREEN),
@@ -193,7 +193,7 @@ def _score_rows(report: AuditReport) -> list[ScoreRow]:
 
 def threshold_words(report: AuditReport) -> str:
     """Return what the threshold is, with its value."""
-    what = "threshold" if report.settings.threshold_given else "best constant answer"
+    what = "threshold" if report.plan.threshold_given else "best constant answer"
     return f"{what} {number(report.threshold)}"
 
 
@@ -205,7 +205,7 @@ def loss_figure(report: AuditReport) -> Figure:
     if not is_mixture(report):
         return measured_figure(report, "loss_curve")
     assert report.fragments is not None
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     return Figure(
         name="loss_curve",
         title="Rows that were seen and rows that were not: a mixture",
@@ -222,7 +222,7 @@ def measured_figure(report: AuditReport, name: str) -> Figure:
     """Return the loss curve as it was measured, with its extrapolation where there is one."""
     curve, path = report.curve, report.path
     alt = (
-        f"The {loss_words(report.settings.loss)} goes from {number(curve.loss[0])} on the folds as "
+        f"The {loss_words(report.subject.loss)} goes from {number(curve.loss[0])} on the folds as "
         f"they are to {number(curve.loss[-1])} with {percent(max(curve.exposure))} of the validation "
         "rows in training."
     )
@@ -245,7 +245,7 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
         [] if path is None else list(zip(path.measured_exposure, path.measured_loss, strict=True))
     )
     measured = list(zip(curve.exposure, curve.loss, strict=True))
-    full = report.settings.refit_strength == "full"
+    full = report.refit.is_full
     ends = [y + side * e for (_, y), e in zip(measured, errors, strict=True) for side in (-1, 1)]
     ends += [] if path is None else [*path.loss, *path.low, *(path.high if full else ())]
     values = [*curve.loss, *(y for _, y in unmixed), None if path is None else report.e0]
@@ -256,7 +256,7 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
     set_axes(
         ax,
         Axis(low=first - margin, high=most + margin, label=label, shares=True),
-        axis_for(values, ends, label=loss_words(report.settings.loss), reach=6.0),
+        axis_for(values, ends, label=loss_words(report.subject.loss), reach=6.0),
     )
     entries: list[Artist] = []
     for (x, y), error in zip(measured, errors, strict=True):
@@ -297,7 +297,7 @@ def draw_mixture(ax: "Axes", report: AuditReport) -> None:
     end = e0 + (report.loco - e0) / share if share > 0 else seen
     ends = [*report.loco_interval, *report.e0_interval, seen - error, seen + error]
     label = "validation rows with true mates in training (s)"
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     set_axes(
         ax,
         Axis(low=-0.04, high=1.04, label=label, shares=True),
@@ -355,7 +355,7 @@ def sensitivity_figure(report: AuditReport, curve: Sensitivity) -> Figure:
 
 def draw_sensitivity(ax: "Axes", report: AuditReport, curve: Sensitivity) -> None:
     """Draw a sensitivity curve with the threshold, the tipping point and what is known."""
-    full = report.settings.refit_strength == "full"
+    full = report.refit.is_full
     error = curve.error or curve.p0
     near = [e0 for at, e0 in zip(error, curve.e0, strict=True) if at <= NEAR]
     known = [report.e0, *report.e0_interval] if report.e0 is not None else []
@@ -367,8 +367,8 @@ def draw_sensitivity(ax: "Axes", report: AuditReport, curve: Sensitivity) -> Non
             [report.loco, *report.loco_interval, *near, *known],
             [*curve.e0, *(curve.high if full else ()), *curve.low],
             perhaps=report.threshold,
-            label=f"{loss_words(report.settings.loss)} on new clusters (e0)",
-            reach=2.0 if report.settings.loss_bound is None else 8.0,
+            label=f"{loss_words(report.subject.loss)} on new clusters (e0)",
+            reach=2.0 if report.subject.loss_bound is None else 8.0,
         ),
     )
     if full:
@@ -423,7 +423,7 @@ def _draw_threshold(ax: "Axes", report: AuditReport, value: float, tip: float | 
 
 def _latest(report: AuditReport) -> str:
     """Return that a tipping point is the latest possible one, where only part of the bias shows."""
-    return "" if report.settings.refit_strength == "full" else " at the latest"
+    return "" if report.refit.is_full else " at the latest"
 
 
 def no_splits_figure() -> Figure:
@@ -494,7 +494,7 @@ TIMES = "multiple of the standard deviations that were found"
 
 def e0_score(report: AuditReport) -> Score:
     """Return the loss on new clusters by the audit, to stand beside the scores."""
-    least = "" if report.settings.refit_strength == "full" else " at least"
+    least = "" if report.refit.is_full else " at least"
     ends = report.e0_interval
     note = confidence_note(report, ends)
     return f"new clusters by the audit (e0){least}", report.e0, ends, note

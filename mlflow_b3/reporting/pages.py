@@ -69,7 +69,7 @@ def audit_document(report: AuditReport) -> Document:
     figures = figures_of(report)
     curves = [figures[name] for name in ("loss_curve", MEASURED) if name in figures]
     return Document(
-        title=f"Leakage audit of {report.settings.model}",
+        title=f"Leakage audit of {report.subject.model}",
         answer=Answer(
             sentence=headline.sentence,
             word=headline.word,
@@ -99,7 +99,7 @@ def audit_document(report: AuditReport) -> Document:
             ),
             *_details(report),
         ),
-        footer=f"mlflow-b3 {report.settings.version}",
+        footer=f"mlflow-b3 {report.version}",
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from mlflow_b3.auditing.findings import original_words
-from mlflow_b3.auditing.report import AuditReport, Settings
+from mlflow_b3.auditing.report import AuditReport, RefitSummary
 from mlflow_b3.correlated.report import FEW_GROUPS, WITHHELD, CvcReport, GroupLevel
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import seen_share
@@ -78,10 +78,9 @@ def largest_sensible(report: AuditReport) -> float:
     Ten times the loss of the best constant prediction, of the score by ids, or of the threshold,
     whichever is largest. Losses with a natural limit, such as error rates, need none.
     """
-    settings = report.settings
-    if settings.loss_bound is not None and settings.loss != "log":
+    if report.subject.loss_bound is not None and report.subject.loss != "log":
         return math.inf
-    given = report.threshold if settings.threshold_given else None
+    given = report.threshold if report.plan.threshold_given else None
     known = [report.loco_interval[1], report.constant_loss or 0.0, given or 0.0]
     largest = max(value for value in known if not math.isnan(value))
     return SENSELESS * largest if largest > 0 else math.inf
@@ -104,15 +103,14 @@ def is_finite(report: AuditReport) -> bool:
 
 def premise_of(report: AuditReport) -> str:
     """Return what is known about the ids, as the condition of everything that follows."""
-    return report.leakage.premise(report.settings.cluster, excludes=report.e0 is not None)
+    return report.leakage.premise(report.subject.cluster, excludes=report.e0 is not None)
 
 
 def folds_words(report: AuditReport) -> str:
     """Return by which folds the score is that keeps clusters apart, as far as they do."""
-    settings = report.settings
     if shares_clusters(report):
         return "on the given folds"
-    if settings.fold_threshold is None and settings.purge_threshold is None:
+    if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
         return "by the cluster ids as they are"
     return "on folds made with match probabilities"
 
@@ -160,10 +158,9 @@ def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, floa
 
     None where nothing is known, evidence excludes nothing, or it belongs to the other pattern.
     """
-    settings = report.settings
-    if settings.claim is None or settings.pattern != curve.pattern or report.e0 is None:
+    if report.claim.range is None or report.claim.pattern != curve.pattern or report.e0 is None:
         return None
-    values = [settings.claim[0], settings.middle, settings.claim[1]]
+    values = [report.claim.range[0], report.claim.middle, report.claim.range[1]]
     rates = ("cluster_error", "split_rate", "match_column")
     if report.p0_source not in rates and curve.error is not None and curve.p0[-1] > 0:
         # shares are proportional to the rate that they belong to
@@ -182,8 +179,8 @@ HALF_OF_TRACEBACK = 20
 #: Fields with names that others chose; all other text is sentences.
 NAMES = frozenset(
     {
-        *("model", "uri", "run_id", "model_id", "refit", "loss", "target", "cluster", "features"),
-        *("sample_weight", "data_source", "id", "mate_id", "method_options", "refit_options"),
+        *("model", "uri", "run_id", "model_id", "route", "loss", "target", "cluster", "features"),
+        *("sample_weight", "data_source", "id", "mate_id", "method_options", "options"),
         *("name", "grouped_by", "coordinates"),
     }
 )
@@ -200,7 +197,8 @@ def readable(report: Report) -> Report:
     if isinstance(shown, AuditReport):
         low, high = shown.e0_interval
         if high is not None and high > max(low, largest_sensible(shown)):
-            shown = replace(shown, e0_interval=(low, None))
+            conclusion = replace(shown.conclusion, e0_interval=(low, None))
+            shown = replace(shown, conclusion=conclusion)
     assert isinstance(shown, type(report))
     return shown
 
@@ -508,7 +506,7 @@ def summarise_cvc(report: AuditReport) -> str:
 
 def explain_pair(report: AuditReport) -> list[str]:
     """Return what e0 and CV_c say together."""
-    cvc, cluster = report.cvc, report.settings.cluster
+    cvc, cluster = report.cvc, report.subject.cluster
     if cvc is None or cvc.cvc is None:
         return []
     if report.e0 is None:
@@ -521,13 +519,13 @@ def explain_pair(report: AuditReport) -> list[str]:
             f"e0 ({number(report.e0)}) is about new {cluster!r}, CV_c ({number(cvc.cvc)}) is not: it "
             f"holds {scope_words(cvc)}. They answer different questions."
         ]
-    if report.settings.refit_strength != "full" and report.e0 <= cvc.cvc:
+    if not report.refit.is_full and report.e0 <= cvc.cvc:
         return [
             f"e0 ({number(report.e0)}) and CV_c ({number(cvc.cvc)}) cannot be compared: e0 is a lower "
             "bound, because part of the model was not trained again."
         ]
     start = []
-    if report.settings.claim == (0.0, 0.0):
+    if report.claim.range == (0.0, 0.0):
         start = [
             f"The ids were taken as right, so that e0 is the score by folds of whole {cluster!r}, up to "
             "the noise of the fitted curve."
@@ -536,11 +534,11 @@ def explain_pair(report: AuditReport) -> list[str]:
 
 
 def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> str:
-    cluster = report.settings.cluster
+    cluster = report.subject.cluster
     side = apart(e0, report.e0_interval, value, cvc.interval)
     if side > 0:
         wrong = "so many ids are wrong that the groups look more alike than they are"
-        if report.settings.claim == (0.0, 0.0):
+        if report.claim.range == (0.0, 0.0):
             wrong = "ids are wrong after all"
         return (
             f"e0 ({number(e0)}) is well above CV_c ({number(value)}): either features carry a "
@@ -614,72 +612,74 @@ ROUTE_WORDS = {
 
 def describe_method(report: AuditReport) -> str:
     """Return how the numbers were made, for the record."""
-    s = report.settings
-    draws = "without replacement at full size" if s.scheme == "subset" else "with replacement"
-    draws += "" if s.n_train is None else f", {s.n_train} rows each"
-    features = f"features {shortened(s.features)}" if s.features else "no features"
+    subject, plan = report.subject, report.plan
+    draws = "without replacement at full size" if plan.scheme == "subset" else "with replacement"
+    draws += "" if plan.n_train is None else f", {plan.n_train} rows each"
+    features = f"features {shortened(subject.features)}" if subject.features else "no features"
     corrected = "" if report.cvc is None else f" {describe_cvc(report.cvc)}"
     return (
-        f"{s.n_rows} rows, {s.n_clusters} clusters by {s.cluster!r}, {features}, "
+        f"{subject.n_rows} rows, {subject.n_clusters} clusters by {subject.cluster!r}, {features}, "
         f"{fold_words(report)}, "
-        f"loss {s.loss}, {s.fits} refits by route '{s.refit}', drawn {draws}, estimator "
+        f"loss {subject.loss}, {report.measured.fits} refits by route '{report.refit.route}', drawn {draws}, estimator "
         f"{estimator_words(report)}, curve sharpness at most "
-        f"{report.curve.sharpness}, seed {s.seed}, data {s.data_digest}, mlflow-b3 {s.version}.{corrected}"
+        f"{report.curve.sharpness}, seed {plan.seed}, data {subject.data_digest}, mlflow-b3 {report.version}.{corrected}"
     )
 
 
 def describe_refit(report: AuditReport) -> str:
     """Return how the model was trained again, and what that means for the result."""
-    s = report.settings
+    subject, refit = report.subject, report.refit
     meaning = (
         "so that all of the bias can show"
-        if s.refit_strength == "full"
+        if refit.is_full
         else "so that only part of the bias can show: losses are lower bounds"
     )
-    what = ROUTE_WORDS.get(s.refit, "the model was trained again by another package's flavour")
-    parts = [f"Route '{s.refit}': {what}, {meaning}", *s.refit_notes]
-    if s.sample_weight is not None:
-        parts.append(f"rows were weighted by {s.sample_weight!r} in training, not in the losses")
-    if s.refit_agreement is not None:
+    what = ROUTE_WORDS.get(refit.route, "the model was trained again by another package's flavour")
+    parts = [f"Route '{refit.route}': {what}, {meaning}", *refit.notes]
+    if subject.sample_weight is not None:
+        parts.append(
+            f"rows were weighted by {subject.sample_weight!r} in training, not in the losses"
+        )
+    if refit.agreement is not None:
         equal = (
-            "its predictions" if s.task == "classification" else "the variance of its predictions"
+            "its predictions"
+            if subject.task == "classification"
+            else "the variance of its predictions"
         )
         parts.append(
-            f"trained on all rows it agrees with {original_words(s)} in {percent(s.refit_agreement)} of "
-            f"{equal}" + (", by that reading of its classes" if _classes_read(s) else "")
+            f"trained on all rows it agrees with {original_words(subject)} in {percent(refit.agreement)} of "
+            f"{equal}" + (", by that reading of its classes" if _classes_read(refit) else "")
         )
     return "; ".join(parts) + "."
 
 
-def _classes_read(settings: Settings) -> bool:
-    return any(note.startswith(CLASSES_READ) for note in settings.refit_notes)
+def _classes_read(refit: RefitSummary) -> bool:
+    return any(note.startswith(CLASSES_READ) for note in refit.notes)
 
 
 def estimator_words(report: AuditReport) -> str:
     """Return the estimator of the loss on new clusters, with its options."""
-    s = report.settings
     if not report.leakage.misplaces:
         return "mixture"
-    options = [f"{name} {value}" for name, value in s.method_options.items()]
+    options = [f"{name} {value}" for name, value in report.plan.method_options.items()]
     if report.sketch_error is not None:
         options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
-    return f"{s.method} ({', '.join(options)})" if options else s.method
+    return f"{report.plan.method} ({', '.join(options)})" if options else report.plan.method
 
 
 def fold_words(report: AuditReport) -> str:
     """Return how many folds there were, and what they kept together."""
-    settings = report.settings
-    each = len(report.folds) // settings.repeats
+    each = len(report.folds) // report.plan.repeats
     count = "1 fold" if each == 1 else f"{each} folds"
-    if settings.repeats > 1:
-        count += f" assigned anew {settings.repeats} times"
-    if settings.fold_threshold is not None:
+    if report.plan.repeats > 1:
+        count += f" assigned anew {report.plan.repeats} times"
+    if report.plan.fold_threshold is not None:
         count += (
-            f" that keep rows with a match probability from {settings.fold_threshold:g} together"
+            f" that keep rows with a match probability from {report.plan.fold_threshold:g} together"
         )
-    if settings.purge_threshold is not None:
+    if report.plan.purge_threshold is not None:
         count += (
             " without training rows whose cluster has a match probability from "
-            f"{settings.purge_threshold:g} with validation rows"
+            f"{report.plan.purge_threshold:g} with validation rows"
         )
     return count

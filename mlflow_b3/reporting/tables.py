@@ -38,8 +38,8 @@ def score_rows(
     report: AuditReport,
 ) -> list[tuple[str, float | None, tuple[float, float | None] | None]]:
     """Return the scores of a report with their names and intervals."""
-    word = loss_words(report.settings.loss)
-    at_least = "" if report.settings.refit_strength == "full" else ", at least"
+    word = loss_words(report.subject.loss)
+    at_least = "" if report.refit.is_full else ", at least"
     rows: list[tuple[str, float | None, tuple[float, float | None] | None]] = [
         (f"{word} ignoring clusters (IID)", report.iid, None),
         (f"{word} on noisy clusters (LOCO)", report.loco, report.loco_interval),
@@ -80,7 +80,7 @@ def sensitivity_rows(
 
     There is no high where the refits give lower bounds only.
     """
-    leakage, full = report.leakage, report.settings.refit_strength == "full"
+    leakage, full = report.leakage, report.refit.is_full
     curves = {
         "rows": report.sensitivity if leakage.misplaces else None,
         "fragments": report.fragment_sensitivity if leakage.splits else None,
@@ -162,7 +162,7 @@ def suspicious_tables(report: AuditReport) -> list[Table]:
 
 def fold_tables(report: AuditReport) -> list[Table]:
     """Return the folds one by one; of many, how they vary and those with the largest loss."""
-    folds, repeats = report.folds, report.settings.repeats
+    folds, repeats = report.folds, report.plan.repeats
     each = max(1, len(folds) // repeats)
     names = [
         f"{place // each + 1}.{place % each + 1}" if repeats > 1 else str(place + 1)
@@ -213,40 +213,40 @@ def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
 
 def settings_table(report: AuditReport) -> Table:
     """Return what was audited and how, for repeating it."""
-    s = report.settings
+    subject, plan = report.subject, report.plan
     known = {
-        "model": s.model,
-        "URI": s.uri,
-        "run": s.run_id,
-        "logged model": s.model_id,
-        "data": s.data_source,
-        "data digest": s.data_digest,
-        "target": s.target,
-        "cluster": s.cluster,
-        "features": shortened(s.features) or "none",
-        "task": s.task,
-        "loss": s.loss,
-        "threshold": number(report.threshold) if s.threshold_given else None,
+        "model": subject.model,
+        "URI": subject.uri,
+        "run": subject.run_id,
+        "logged model": subject.model_id,
+        "data": subject.data_source,
+        "data digest": subject.data_digest,
+        "target": subject.target,
+        "cluster": subject.cluster,
+        "features": shortened(subject.features) or "none",
+        "task": subject.task,
+        "loss": subject.loss,
+        "threshold": number(report.threshold) if plan.threshold_given else None,
         "leaked share": _leaked(report),
-        "pattern": s.pattern,
+        "pattern": report.claim.pattern,
         "clusters broken": _broken(report),
-        "rows": str(s.n_rows),
-        "clusters": f"{s.n_clusters}, of which {s.n_validated} were validated on",
+        "rows": str(subject.n_rows),
+        "clusters": f"{subject.n_clusters}, of which {plan.n_validated} were validated on",
         "folds": fold_words(report),
-        "folds digest": s.folds_digest or None,
-        "refits": f"{s.fits} by route {s.refit!r}, drawn by scheme {s.scheme!r}"
-        + ("" if s.n_train is None else f", {s.n_train} rows each"),
+        "folds digest": plan.folds_digest or None,
+        "refits": f"{report.measured.fits} by route {report.refit.route!r}, drawn by scheme {plan.scheme!r}"
+        + ("" if plan.n_train is None else f", {plan.n_train} rows each"),
         "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
         "corrected cross-validation": None if report.cvc is None else describe_cvc(report.cvc),
-        "seed": str(s.seed),
-        "mlflow-b3": s.version,
+        "seed": str(plan.seed),
+        "mlflow-b3": report.version,
     }
     rows = tuple((name, value) for name, value in known.items() if value is not None)
     return Table(header=("setting", "value"), rows=rows, prose=True)
 
 
 def _leaked(report: AuditReport) -> str:
-    claim = report.settings.claim
+    claim = report.claim.range
     if claim is None:
         return "not known"
     if report.e0 is None:
@@ -258,7 +258,7 @@ def _broken(report: AuditReport) -> str | None:
     if report.fragments is None:
         return None
     known = report.linkage is not None and report.linkage.fragments is not None
-    return "as the linkage evidence says" if known else report.settings.fragments
+    return "as the linkage evidence says" if known else report.plan.fragment_sizes
 
 
 # --- The tables of corrected cross-validation, as text in cells

@@ -131,13 +131,13 @@ def _answer(report: AuditReport) -> Headline:
     if report.e0 is None and not report.leakage.is_known:
         return Headline(word=CANNOT_TELL, sentence=_without_rate(report, scores))
     compared = compare_with_threshold(report)
-    if report.settings.threshold_given and compared == ABOVE:
+    if report.plan.threshold_given and compared == ABOVE:
         word = CANNOT_TELL if _doubt(report) else MISSED
         return Headline(word=word, sentence=f"{details}{unsure(report)}")
     doubt = _hidden(report) or _doubt(report) or _room(report)
     if doubt:
         return Headline(word=CANNOT_TELL, sentence=f"{_upper(doubt)}. {details}")
-    if report.settings.threshold_given and compared != BELOW:
+    if report.plan.threshold_given and compared != BELOW:
         return Headline(word=CANNOT_TELL, sentence=details)
     return Headline(word=HOLDS, sentence=details)
 
@@ -148,7 +148,7 @@ def _upper(text: str) -> str:
 
 def _scores(report: AuditReport) -> str:
     """Return the reported score beside the worst of the others."""
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     reported = f"reported {word} {number(report.iid)}"
     worst = _worst(report)
     if worst == report.e0:
@@ -186,7 +186,7 @@ def _premise(report: AuditReport) -> str:
     if report.threshold is None:
         return f"{start}."
     limit = f"the threshold of {number(report.threshold)}"
-    if not report.settings.threshold_given:
+    if not report.plan.threshold_given:
         limit = f"the {number(report.threshold)} of the best constant answer"
     compared = compare_with_threshold(report)
     if compared == UNDECIDED:
@@ -197,7 +197,7 @@ def _premise(report: AuditReport) -> str:
 
 
 def _unknown_rate(report: AuditReport) -> str:
-    rate = f"How many values of {report.settings.cluster!r} are wrong is not known"
+    rate = f"How many values of {report.subject.cluster!r} are wrong is not known"
     return f"{rate}, so neither is the loss on new clusters."
 
 
@@ -213,8 +213,8 @@ def _without_rate(report: AuditReport, scores: str) -> str:
 
 def _uninformative(report: AuditReport) -> str:
     """Return why these data cannot show inflation at all; nothing where they can."""
-    settings = report.settings
-    mates = settings.n_rows - settings.n_clusters  # no more clusters than this have a second row
+    # no more clusters than this have a second row
+    mates = report.subject.n_rows - report.subject.n_clusters
     if mates < FEW_CLUSTERS:
         few = "no cluster has" if mates <= 0 else f"at most {mates} clusters have"
         return (
@@ -223,7 +223,7 @@ def _uninformative(report: AuditReport) -> str:
         )
     if any(finding.code == GIVEN_AWAY for finding in report.findings):
         return "A feature gives away the target, so the score says nothing about new clusters."
-    if report.loco <= 0 == settings.loss_floor and report.iid <= 0:
+    if report.loco <= 0 == report.subject.loss_floor and report.iid <= 0:
         return (
             "The model makes no error on any held-out row, as when a feature contains the target. "
             "Check the features before anything else."
@@ -241,7 +241,7 @@ def _inflated(report: AuditReport) -> bool:
 
 
 def _same_rows(report: AuditReport) -> bool:
-    return report.settings.n_validated == report.settings.n_clusters
+    return report.plan.n_validated == report.subject.n_clusters
 
 
 def loco_inflation(report: AuditReport) -> str:
@@ -251,7 +251,7 @@ def loco_inflation(report: AuditReport) -> str:
     upwards, or `OPEN` where too little is known about the ids or the refits.
     """
     known = report.e0 is not None and not _unchecked(report)
-    low, high = report.settings.claim or (0.0, 1.0)
+    low, high = report.claim.range or (0.0, 1.0)
     gap = report.inflation or 0.0
     profits = report.test.rejected
     beyond = report.e0_interval[0] > report.loco and not _unchecked(report)
@@ -259,7 +259,7 @@ def loco_inflation(report: AuditReport) -> str:
         return SHOWN
     if profits and shares_clusters(report):
         return SHOWN
-    whole = report.settings.refit_strength == "full"
+    whole = report.refit.is_full
     return NOT_SHOWN if known and whole and (not profits or gap <= 0 or high == 0) else OPEN
 
 
@@ -289,14 +289,13 @@ def _ends_below(report: AuditReport) -> bool:
 
 def _hidden(report: AuditReport) -> str:
     """Return why the loss may be larger than all of its interval; nothing where it may not."""
-    settings = report.settings
-    if settings.refit_strength != "full":
+    if not report.refit.is_full:
         return "part of the model was not trained again and keeps what it learned from all rows"
     if shares_clusters(report):
         return "known clusters sit on both sides of the folds"
     if report.e0 is None and report.linkage is not None:
         return "the evidence leaves open that all validation rows were seen"
-    if report.e0 is None and settings.claim is not None:
+    if report.e0 is None and report.claim.range is not None:
         return "the rows do not tell how many of them leaked"
     if not report.leakage.is_known and report.fragment_sensitivity is None:
         return "what split clusters would do could not be measured"
@@ -305,13 +304,12 @@ def _hidden(report: AuditReport) -> str:
 
 def _doubt(report: AuditReport) -> str:
     """Return why the interval may be off on either side; nothing where nothing says so."""
-    settings = report.settings
     if _unchecked(report):
         return "nobody has checked the match probabilities that it rests on"
-    if settings.n_validated < FEW_CLUSTERS:
-        return f"{settings.n_validated} clusters are too few to speak of others"
-    if settings.refit_agreement is not None and not settings.refit_agreement >= LEAST_AGREEMENT:
-        return f"the refits are unlike {original_words(settings)}"
+    if report.plan.n_validated < FEW_CLUSTERS:
+        return f"{report.plan.n_validated} clusters are too few to speak of others"
+    if report.refit.agreement is not None and not report.refit.agreement >= LEAST_AGREEMENT:
+        return f"the refits are unlike {original_words(report.subject)}"
     if not report.accurate and report.leakage.misplaces:
         return "the solver was not sure of its numbers"
     return ""
@@ -324,7 +322,7 @@ def _room(report: AuditReport) -> str:
     if report.e0 is None or high is None:
         return "nothing limits the loss on new clusters"
     if constant is None:
-        within = report.settings.threshold_given and compare_with_threshold(report) == BELOW
+        within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
         return "" if within else "what a constant answer would score is not known"
     if max(report.e0, report.loco) >= constant:
         return (
@@ -345,7 +343,7 @@ def unsure(report: AuditReport) -> str:
 def _loss(report: AuditReport) -> str:
     """Return the loss on new clusters with what is known of it."""
     low, high = report.e0_interval
-    word = f"{loss_words(report.settings.loss)} on new clusters"
+    word = f"{loss_words(report.subject.loss)} on new clusters"
     if high is None:
         return f"{word} is {at_least(report)}"
     ends, sure = f"{number(low)} to {number(high)}", confidence_of(report)
@@ -359,7 +357,7 @@ def at_least(report: AuditReport) -> str:
     low = f"at least {number(report.e0_interval[0])}"
     if report.e0 is None:
         return f"{low} with {confidence_of(report)} confidence, with no upper limit"
-    if report.settings.refit_strength == "full":
+    if report.refit.is_full:
         return (
             f"about {number(report.e0)} ({low} with {confidence_of(report)} confidence, with no "
             "upper limit)"
@@ -377,9 +375,9 @@ def explain_tipping(report: AuditReport) -> str:
         return "No threshold was given for this loss, so there is no tipping point."
     if not is_finite(report):
         return NOT_FINITE
-    full = report.settings.refit_strength == "full"
+    full = report.refit.is_full
     what = f"the threshold of {number(report.threshold)}"
-    if not report.settings.threshold_given:
+    if not report.plan.threshold_given:
         what = f"the {number(report.threshold)} of the best constant answer"
     if report.loco >= report.threshold:
         return (
@@ -432,11 +430,10 @@ def explain(report: AuditReport) -> list[str]:
 
 def explain_answer(report: AuditReport) -> str:
     """Return the loss on new clusters, under what it is known."""
-    settings = report.settings
-    word = loss_words(settings.loss)
+    word = loss_words(report.subject.loss)
     if not is_finite(report):
         return NOT_FINITE
-    if settings.refit_strength != "full":
+    if not report.refit.is_full:
         return (
             f"{premise_of(report)}, this model's {word} on clusters it has never seen is "
             f"{at_least(report)}. How much more it is cannot be told, because part of the model was "
@@ -476,23 +473,23 @@ def _half(report: AuditReport) -> str:
 
 def _doses(report: AuditReport) -> str:
     """Return what the loss would be if clusters split in other ways than they were broken."""
-    losses, settings = report.fragments, report.settings
+    losses, claimed = report.fragments, report.claim.range
     if losses is None or not losses.doses:
         return ""
     share: SeenShare | tuple[SeenShare, SeenShare]
     if report.linkage is not None and report.p0 is not None:
         share = SeenShare(share=report.p0)
     else:
-        low, high = settings.claim or (DOSE_RATE, DOSE_RATE)
+        low, high = claimed or (DOSE_RATE, DOSE_RATE)
         share = seen_share(low, report.folds), seen_share(high, report.folds)
-    answer = estimate_fragments(losses, seen_share=share, bound=settings.loss_bound)
+    answer = estimate_fragments(losses, seen_share=share, bound=report.subject.loss_bound)
     rate = f" At a split rate of {percent(DOSE_RATE)} it would be about {number(answer.e0)}"
-    subject = " This holds" if settings.claim else rate
+    subject = " This holds" if claimed else rate
     others = " and ".join(
         f"{number(dose.e0)} if they split {DOSE_WORDS[dose.fragments]}" for dose in answer.doses
     )
     given = "by the sizes given" if report.linkage is None else "as those that were found did"
-    stated = DOSE_WORDS.get(settings.fragments, given)
+    stated = DOSE_WORDS.get(report.plan.fragment_sizes, given)
     return f"{subject} if clusters split {stated}; it would be about {others}."
 
 
@@ -511,7 +508,7 @@ def _search(report: AuditReport) -> str:
 
 def explain_inflation(report: AuditReport) -> str:
     """Return how much too good the uncorrected scores are, as far as that was shown."""
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     if not is_finite(report):
         return NOT_FINITE
     ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
@@ -521,7 +518,7 @@ def explain_inflation(report: AuditReport) -> str:
             " The second is too good as well if ids are wrong." if report.test.rejected else ""
         )
     answer = loco_inflation(report)
-    if report.settings.refit_strength != "full":
+    if not report.refit.is_full:
         shows = f"of the second's bias, {number(report.inflation)} shows."
         if report.inflation <= 0:
             shows = "no bias of the second shows, which does not say that it has none."
@@ -580,12 +577,12 @@ def _form(test: LeakageTest) -> str:
 
 def score_caption(report: AuditReport) -> str:
     """Return how to read the chart of the scores."""
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     text = f"The {word} of the same learner under three ways of validating it; smaller is better."
     if report.e0 is None:
         text += " Of the last only a range is known"
         text += "." if report.e0_interval[1] is not None else ", which has no upper end."
-    elif report.settings.refit_strength != "full":
+    elif not report.refit.is_full:
         text += " The last is a lower bound; the bar has no upper end."
     if report.e0_secant is not None:
         text += " The lower limit rests on a convex loss curve."
@@ -601,7 +598,7 @@ def curve_title(report: AuditReport) -> str:
 
 def curve_caption(report: AuditReport) -> str:
     """Return how e0 follows from what was measured, or why it does not."""
-    word = loss_words(report.settings.loss)
+    word = loss_words(report.subject.loss)
     if is_mixture(report):
         return (
             f"With s the share of validation rows whose true cluster also has rows in training, the "
@@ -612,7 +609,7 @@ def curve_caption(report: AuditReport) -> str:
         )
     text = _measuring(word)
     if report.path is not None:
-        low, high = report.settings.claim or (0.0, 0.0)
+        low, high = report.claim.range or (0.0, 0.0)
         middle = " All of this is for the middle of the range that was taken as known." * (
             low < high
         )
@@ -634,7 +631,7 @@ def curve_caption(report: AuditReport) -> str:
 def measured_caption(report: AuditReport) -> str:
     """Return what the measured curve says where e0 follows from a mixture."""
     return (
-        f"{_measuring(loss_words(report.settings.loss))} How steeply it falls is how much this learner "
+        f"{_measuring(loss_words(report.subject.loss))} How steeply it falls is how much this learner "
         "profits from rows of the same cluster. For split clusters e0 is solved from the mixture above, "
         "not read from this curve."
     )
@@ -654,7 +651,7 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
         "cluster error": "share of rows with a wrong id",
     }.get(rate_of(report, split=split), "share of training rows that belong to validation clusters")
     text = f"The loss on new clusters for every {rate}: the one thing that the data cannot tell."
-    if report.threshold is not None and not report.settings.threshold_given:
+    if report.threshold is not None and not report.plan.threshold_given:
         text += (
             f" No threshold was given; {number(report.threshold)} is the loss of the best constant "
             "answer, which needs no features."
@@ -703,10 +700,10 @@ SOURCES = {
 
 def open_questions(report: AuditReport) -> list[str]:
     """Return what is not known after this audit, in sentences."""
-    settings, test = report.settings, report.test
-    excluded = report.e0 is not None or settings.claim is None
+    test, validated = report.test, report.plan.n_validated
+    excluded = report.e0 is not None or report.claim.range is None
     found = [SOURCES[report.p0_source] if excluded else VACUOUS, report.leakage.open_question]
-    if settings.refit_strength != "full":
+    if not report.refit.is_full:
         found.append(
             "How much larger the loss on new clusters is than what is shown: part of the model was "
             "not trained again."
@@ -716,9 +713,9 @@ def open_questions(report: AuditReport) -> list[str]:
             "How the model does on folds that keep known clusters together: those that were given "
             "do not."
         )
-    if settings.n_validated < FEW_CLUSTERS:
+    if validated < FEW_CLUSTERS:
         found.append(
-            f"How far the next cluster differs from these {settings.n_validated}: the intervals speak "
+            f"How far the next cluster differs from these {validated}: the intervals speak "
             "of new rows of the same clusters."
         )
     if not test.rejected:
@@ -755,10 +752,10 @@ def _about_cvc(report: AuditReport) -> list[str]:
 
 
 def _about_refits(report: AuditReport) -> list[str]:
-    agreement = report.settings.refit_agreement
+    agreement = report.refit.agreement
     question = "Whether the refits are models like the one that was logged"
     if agreement is None:
-        return [f"{question}: they could not be compared."] if report.settings.uri else []
+        return [f"{question}: they could not be compared."] if report.subject.uri else []
     if not agreement >= LEAST_AGREEMENT:
         return [f"{question}: on all rows they agree in {percent(agreement)} only."]
     return []
@@ -810,17 +807,16 @@ def references_of(report: AuditReport) -> tuple[str, ...]:
 
 
 def _outcome(report: AuditReport) -> list[str]:
-    threshold = [_threshold(report)] if report.settings.threshold_given else []
+    threshold = [_threshold(report)] if report.plan.threshold_given else []
     return [_results(report), *threshold, _test(report)]
 
 
 def _validation(report: AuditReport) -> str:
-    s = report.settings
     folds = "given folds" if len(report.folds) > 1 else "one given fold"
     if shares_clusters(report):
         shared = max(fold.shared_clusters for fold in report.folds)
         kept = f"on {folds} with up to {shared} clusters on both sides"
-    elif s.folds_given:
+    elif report.plan.folds_given:
         kept = f"on {folds} that kept the rows of a cluster together"
     else:
         kept = "with the rows of a cluster kept together"
@@ -828,8 +824,8 @@ def _validation(report: AuditReport) -> str:
     if len(report.folds) == 1:
         how = f"by validation {kept}"
     return (
-        f"The {s.n_rows} rows came from {s.n_clusters} clusters by {s.cluster!r}. The "
-        f"{loss_words(s.loss)} was evaluated {how}, and for comparison by cross-validation "
+        f"The {report.subject.n_rows} rows came from {report.subject.n_clusters} clusters by {report.subject.cluster!r}. The "
+        f"{loss_words(report.subject.loss)} was evaluated {how}, and for comparison by cross-validation "
         "that ignored clusters."
     )
 
@@ -843,20 +839,20 @@ def _problem(report: AuditReport) -> str:
 
 def _evidence(report: AuditReport) -> str:
     """Return by what evidence the leaked share is known."""
-    s, source = report.settings, report.p0_source
-    if s.claim is None:
+    claim, source = report.claim, report.p0_source
+    if claim.range is None:
         return "How many identifiers are wrong was not known."
-    low, high = s.claim
+    low, high = claim.range
     rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
     seen = "of the validation rows have rows of the same true cluster in training"
-    middle = f"{percent(s.middle)} (95% interval {rate}) {seen}"
+    middle = f"{percent(claim.middle)} (95% interval {rate}) {seen}"
     leak = report.linkage
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
     sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
     stated = "That was stated, not estimated from these data."
     back = "with as many rows leaking back"
-    if s.p0_validation is not None:
-        back = f"with {percent(s.p0_validation)} of the validation rows from training clusters"
+    if claim.p0_validation is not None:
+        back = f"with {percent(claim.p0_validation)} of the validation rows from training clusters"
     bound = report.p0_bound
     confidence = percent(0.95 if bound is None else bound.confidence)
     texts = {
@@ -874,9 +870,9 @@ def _evidence(report: AuditReport) -> str:
         "linkage_quality": "By the published quality of the record linkage, at most "
         f"{percent(high)} {seen}{sure}.",
         "match_probability": "By match probabilities of the record linkage that nobody checked, "
-        f"about {percent(s.middle)} {seen}; {rate} was allowed for.",
+        f"about {percent(claim.middle)} {seen}; {rate} was allowed for.",
         "match_column": "By match probabilities of the rows that nobody checked, about "
-        f"{percent(s.middle)} of them carry a wrong identifier; {rate} was allowed for.",
+        f"{percent(claim.middle)} of them carry a wrong identifier; {rate} was allowed for.",
     }
     if report.e0 is None and report.leakage.is_bounded_by_rows:
         return (
@@ -892,9 +888,8 @@ def _evidence(report: AuditReport) -> str:
 
 
 def _estimation(report: AuditReport) -> str:
-    s = report.settings
-    route = ROUTE_WORDS.get(s.refit, "the model was trained again")
-    refits = f"{s.fits} refits in all, for each of which {route}"
+    route = ROUTE_WORDS.get(report.refit.route, "the model was trained again")
+    refits = f"{report.measured.fits} refits in all, for each of which {route}"
     if not report.leakage.misplaces:
         text = (
             "The performance on new clusters was estimated from the mixture of validation rows with "
@@ -905,8 +900,8 @@ def _estimation(report: AuditReport) -> str:
         how = ""
         if report.e0 is None:
             how = "for every share of wrong identifiers up to 50% "
-            if s.claim is not None and s.p0_validation is not None:
-                how = f"for every such share up to {percent(s.claim[1])} "
+            if report.claim.range is not None and report.claim.p0_validation is not None:
+                how = f"for every such share up to {percent(report.claim.range[1])} "
         text = (
             f"The performance on new clusters was estimated {how}with {_bootstrap(report)}: increasing "
             "shares of validation rows were put into training, the performance on the others was "
@@ -918,7 +913,7 @@ def _estimation(report: AuditReport) -> str:
             " For every share of rows in split clusters up to 50% it was estimated from the "
             f"performance on rows whose clusters were split, measured by {BREAKING}."
         )
-    if s.refit_strength != "full":
+    if not report.refit.is_full:
         text += (
             " Part of the model kept what it had learned from all rows, so that these losses are "
             "lower bounds."
@@ -928,11 +923,10 @@ def _estimation(report: AuditReport) -> str:
 
 def _bootstrap(report: AuditReport) -> str:
     """Return the published method, and in what this one differs from it."""
-    s = report.settings
     others = [
-        *(["training sets drawn without replacement"] if s.scheme == "subset" else []),
-        *(["rows leaking in both directions"] if s.p0_validation != 0 else []),
-        *(["another estimator"] if s.method in OWN_METHODS else []),
+        *(["training sets drawn without replacement"] if report.plan.scheme == "subset" else []),
+        *(["rows leaking in both directions"] if report.claim.p0_validation != 0 else []),
+        *(["another estimator"] if report.plan.method in OWN_METHODS else []),
     ]
     name = "binomial block bootstrap (Barnes and Dubrawski, 2017, 2019"
     return f"a variant of the {name}; {', '.join(others)})" if others else f"the {name})"
@@ -940,7 +934,7 @@ def _bootstrap(report: AuditReport) -> str:
 
 def _results(report: AuditReport) -> str:
     low, high = report.e0_interval
-    word, ends = loss_words(report.settings.loss), report.loco_interval
+    word, ends = loss_words(report.subject.loss), report.loco_interval
     sure = confidence_of(report)
     corrected = f"{number(report.e0)} ({sure} interval {number(low)} to {number(high)})"
     if high is None:
@@ -961,9 +955,9 @@ def _results(report: AuditReport) -> str:
             " If the loss curve is convex, the loss on new clusters is at least "
             f"{number(limit)} (one-sided 95% limit of a secant){above}."
         )
-    if report.settings.n_validated < FEW_CLUSTERS:
+    if report.plan.n_validated < FEW_CLUSTERS:
         text += (
-            f" The intervals speak of new rows of the same clusters: {report.settings.n_validated} are "
+            f" The intervals speak of new rows of the same clusters: {report.plan.n_validated} are "
             "too few to speak of others."
         )
     return text
@@ -1019,5 +1013,4 @@ def _corrected(report: AuditReport) -> list[str]:
 
 
 def _software(report: AuditReport) -> str:
-    s = report.settings
-    return f"Software: mlflow-b3 {s.version} (seed {s.seed}, data digest {s.data_digest})."
+    return f"Software: mlflow-b3 {report.version} (seed {report.plan.seed}, data digest {report.subject.data_digest})."

@@ -35,7 +35,7 @@ def name_of(client: Any, reference: str, report: AuditReport, audit_run_id: str 
     """Return a registered version as it was named; else the run that was audited, not its id."""
     from mlflow.exceptions import MlflowException
 
-    run_id = report.settings.run_id or audit_run_id
+    run_id = report.subject.run_id or audit_run_id
     versioned = reference.startswith("models:/") and not reference.startswith("models:/m-")
     if versioned or run_id is None:
         return reference
@@ -77,7 +77,7 @@ def _logged_name(audit: Named) -> str | None:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    model_id = audit[1].settings.model_id
+    model_id = audit[1].subject.model_id
     try:
         return model_id and str(MlflowClient().get_logged_model(model_id).name)
     except MlflowException:  # deleted, or of another server
@@ -85,7 +85,7 @@ def _logged_name(audit: Named) -> str | None:
 
 
 def _model_id(audit: Named) -> str | None:
-    model_id = audit[1].settings.model_id
+    model_id = audit[1].subject.model_id
     return model_id and model_id[: len("m-") + DIGITS]
 
 
@@ -212,7 +212,7 @@ def _read(
     from mlflow import MlflowClient
 
     if all(isinstance(model, AuditReport) for model in models) and models:
-        return [(model.settings.model, model, None) for model in models]
+        return [(model.subject.model, model, None) for model in models]
     client = MlflowClient()
     if registered_model:
         models = audited_versions(client, registered_model)
@@ -221,7 +221,7 @@ def _read(
     audits: list[Named] = []
     for model in models:
         if isinstance(model, AuditReport):
-            audits.append((model.settings.model, model, None))
+            audits.append((model.subject.model, model, None))
             continue
         if not isinstance(model, str):
             raise InputError(
@@ -259,7 +259,7 @@ def _audit_together(
         else:
             report = audit(model, data, **arguments)
         require_whole(report)
-        arguments.setdefault("repeats", report.settings.repeats)
+        arguments.setdefault("repeats", report.plan.repeats)
         arguments |= _shared_options(report, arguments.get("method_options"))
         given = models[place]
         name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name

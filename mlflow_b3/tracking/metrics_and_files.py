@@ -38,10 +38,10 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
     """Return the scalar metrics of a report; None where there is no value."""
     low, high = report.e0_interval
     split = not report.leakage.misplaces
-    seen = report.settings.claim if report.linkage is not None else None
+    seen = report.claim.range if report.linkage is not None else None
     values = {
         # a lower bound must not pass for the loss itself where a threshold is set on this metric
-        "e0": report.e0 if report.settings.refit_strength == "full" else None,
+        "e0": report.e0 if report.refit.is_full else None,
         "e0_low": low,
         "e0_high": high,
         "e0_secant": report.e0_secant,
@@ -60,12 +60,12 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "tipping_p0": report.tipping_p0,
         "tipping_cluster_error": report.tipping_cluster_error,
         "tipping_split_rate": report.tipping_split_rate,
-        "fits": float(report.settings.fits),
-        "refit_full": float(report.settings.refit_strength == "full"),
-        "refit_agreement": report.settings.refit_agreement,
+        "fits": float(report.measured.fits),
+        "refit_full": float(report.refit.is_full),
+        "refit_agreement": report.refit.agreement,
     }
     for part in report.extensions:
-        values |= part.metrics(report.settings.refit_strength)
+        values |= part.metrics(report.refit.strength)
     return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
 
 
@@ -100,29 +100,29 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
 
 def parameters_of(report: AuditReport) -> dict[str, str]:
     """Return the parameters of the audit's own run: what was audited, and how."""
-    s = report.settings
+    subject, plan, claim = report.subject, report.plan, report.claim
     values = {
-        "model": s.uri or s.model,
-        "data": s.data_source,
-        "target": s.target,
-        "cluster": s.cluster,
-        "loss": s.loss,
+        "model": subject.uri or subject.model,
+        "data": subject.data_source,
+        "target": subject.target,
+        "cluster": subject.cluster,
+        "loss": subject.loss,
         "p0_source": report.p0_source,
-        "claim": s.claim and " to ".join(dict.fromkeys(f"{end:.6g}" for end in s.claim)),
-        "pattern": s.pattern,
-        "fragments": s.fragments if report.leakage.splits else None,
-        "folds": str(len(report.folds) // s.repeats),
-        "repeats": str(s.repeats),
-        "folds_digest": s.folds_digest,
-        "fold_threshold": s.fold_threshold,
-        "purge_threshold": s.purge_threshold,
-        "threshold": number(report.threshold) if s.threshold_given else None,
-        "method": s.method,
-        "scheme": s.scheme,
+        "claim": claim.range and " to ".join(dict.fromkeys(f"{end:.6g}" for end in claim.range)),
+        "pattern": claim.pattern,
+        "fragments": plan.fragment_sizes if report.leakage.splits else None,
+        "folds": str(len(report.folds) // plan.repeats),
+        "repeats": str(plan.repeats),
+        "folds_digest": plan.folds_digest,
+        "fold_threshold": plan.fold_threshold,
+        "purge_threshold": plan.purge_threshold,
+        "threshold": number(report.threshold) if plan.threshold_given else None,
+        "method": plan.method,
+        "scheme": plan.scheme,
         "test": report.test.method,
-        "refit": s.refit,
-        "sample_weight": s.sample_weight,
-        "seed": s.seed,
+        "refit": report.refit.route,
+        "sample_weight": subject.sample_weight,
+        "seed": plan.seed,
     }
     for part in report.extensions:
         values |= part.parameters()
@@ -135,18 +135,18 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
 
 def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
     """Return the tags by which an audit is found and read without opening its files."""
-    settings = report.settings
+    subject = report.subject
     unknown = [name for name, value in metrics_of(report).items() if value is None]
     return {
         "b3.audit_run_id": audit_run_id,
         # which audits are of the same model: a run may hold several models
-        "b3.subject": settings.model_id or settings.uri or settings.run_id or "none",
+        "b3.subject": subject.model_id or subject.uri or subject.run_id or "none",
         "b3.p0_source": report.p0_source,
-        "b3.pattern": settings.pattern,
-        "b3.refit": settings.refit,
-        "b3.refit_strength": settings.refit_strength,
-        "b3.version": settings.version,
-        "b3.data_digest": settings.data_digest,
+        "b3.pattern": report.claim.pattern,
+        "b3.refit": report.refit.route,
+        "b3.refit_strength": report.refit.strength,
+        "b3.version": report.version,
+        "b3.data_digest": subject.data_digest,
         # MLflow keeps the values of older audits on the LoggedModel; these are not of this one
         "b3.not_known": ", ".join(unknown) or "none",
     }
@@ -175,7 +175,7 @@ def files_of(report: AuditReport) -> dict[str, str]:
     }
     files |= {f"plots/{name}.svg": text for name, text in charts_of(report).items()}
     if report.splits is not None:
-        files["folds.csv"] = fold_table(report.splits, report.settings.n_rows)
+        files["folds.csv"] = fold_table(report.splits, report.subject.n_rows)
     if report.influence is not None:
         files["influence.csv"] = report.influence.to_csv()
     if report.measurements is not None:
@@ -267,11 +267,11 @@ PAUSES = (0.1, 0.3, 1.0)
 
 def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
     """Name the audited table as the input of an audit's run."""
+    subject = report.subject
     from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
 
-    settings = report.settings
-    source = settings.data_source
-    profile = {"num_rows": settings.n_rows, "num_clusters": settings.n_clusters}
+    source = subject.data_source
+    profile = {"num_rows": subject.n_rows, "num_clusters": subject.n_clusters}
     dataset = Dataset(
         name=_dataset_name(report),
         digest=_dataset_digest(report),
@@ -287,13 +287,13 @@ def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | No
 
 
 def _dataset_name(report: AuditReport) -> str:
-    source = report.settings.data_source
+    source = report.subject.data_source
     return "b3-audit" if source is None else Path(source).name
 
 
 def _dataset_digest(report: AuditReport) -> str:
     """Return as much of the digest as MLflow's tables have room for; a tag has all of it."""
-    return report.settings.data_digest[:DATASET_DIGEST]
+    return report.subject.data_digest[:DATASET_DIGEST]
 
 
 def log_scalars(
@@ -434,20 +434,19 @@ def issue_evidence(
     if found is None:
         return None
     source, present = found
-    settings = report.settings
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return Evidence(
         issued_at=now,
-        measured_at=settings.measured_at or now,
+        measured_at=report.measured.measured_at or now,
         audit_run_id=audit_run_id,
         model_id=source.model_id,
-        run_id=settings.run_id,
+        run_id=report.subject.run_id,
         source=source.source,
         model_digest=digest_of(present),
         model_files=present,
-        data_digest=settings.data_digest,
-        rows_digest=settings.rows_digest,
-        folds_digest=settings.folds_digest,
+        data_digest=report.subject.data_digest,
+        rows_digest=report.subject.rows_digest,
+        folds_digest=report.plan.folds_digest,
         files={name: digest(text.encode()) for name, text in files.items()},
         settings=parameters_of(report),
         results=dict(metrics_of(report)),
@@ -460,20 +459,21 @@ def issue_evidence(
 
 def _model_files(client: Any, report: AuditReport) -> tuple[ModelSource, dict[str, str]] | None:
     """Return the model's files, if they are still those that were audited."""
+    subject = report.subject
     from mlflow.exceptions import MlflowException
 
-    settings = report.settings
-    if settings.uri is None or settings.model_digest is None:
+    if subject.uri is None or subject.model_digest is None:
         return None
     try:
         source = resolve_source(
-            client, f"models:/{settings.model_id}" if settings.model_id else settings.uri
+            client,
+            f"models:/{subject.model_id}" if subject.model_id else subject.uri,
         )
         present = digest_model(source.location)
     except (MlflowException, OSError, EvidenceError) as error:
         _LOG.warning("The audit has no evidence for gates: the model's files: %s", error)
         return None
-    if digest_of(present) != settings.model_digest:
+    if digest_of(present) != subject.model_digest:
         _LOG.warning("The audit has no evidence for gates: the model's files have changed since.")
         return None
     return source, present

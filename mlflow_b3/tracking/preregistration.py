@@ -368,7 +368,7 @@ class Preregistration:
 
     def as_evidence(self, report: AuditReport) -> dict[str, Any]:
         """Return what the evidence of an audit says about it."""
-        same_table = self.data_digest == report.settings.data_digest
+        same_table = self.data_digest == report.subject.data_digest
         return {
             "hash": self.hash,
             "committed_at": self.committed_at,

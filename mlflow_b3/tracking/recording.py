@@ -113,7 +113,7 @@ def told(report: AuditReport) -> str:
     """Return that an audit was stopped, and when."""
     assert report.refits is not None
     done, planned = report.refits.done, report.refits.planned
-    return f"the audit of {report.settings.model} was stopped after {done} of {planned} refits."
+    return f"the audit of {report.subject.model} was stopped after {done} of {planned} refits."
 
 
 # --- Writes audits to MLflow: a child run of its own for each, the newest one shown on the run
@@ -272,13 +272,12 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
         raise InputError(
             "report: it is of an audit that was stopped early; start that again, and record its report."
         )
-    settings = report.settings
-    parent = run_id or settings.run_id
+    parent = run_id or report.subject.run_id
     with audit_run(parent) as run:
         places = _Places(
             run=run,
             shown_on=[] if parent is None else [parent],
-            on_model=parent == settings.run_id,
+            on_model=parent == report.subject.run_id,
         )
         interrupted = _write(report, places)
     _raise_if(interrupted)
@@ -336,12 +335,13 @@ def _write(report: AuditReport, places: _Places) -> bool:
     from mlflow import MlflowClient
 
     client, child = MlflowClient(), places.run.id
-    settings = report.settings
     tags = tags_of(report, child)
-    model_id = settings.model_id if places.on_model else None
+    model_id = report.subject.model_id if places.on_model else None
     files = files_of(report)
     with tracking_errors("the audit", report), without_active_model():
-        tags["b3.subject"] = subject_of(client, settings.model_id, settings.uri, settings.run_id)
+        tags["b3.subject"] = subject_of(
+            client, report.subject.model_id, report.subject.uri, report.subject.run_id
+        )
         log_dataset(client, child, report, model_id)
         log_curves(client, child, report)
         log_files(client, child, files)
@@ -375,14 +375,14 @@ def _end_and_show(client: Any, shown: Shown, places: _Places) -> bool:
     """
     from mlflow.exceptions import MlflowException
 
-    settings, subject = shown.report.settings, shown.tags["b3.subject"]
+    audited, subject = shown.report.subject, shown.tags["b3.subject"]
     showcase = Showcase(
         client=client,
         own=shown,
         runs=places.shown_on,
         subject=subject,
-        model_run=settings.run_id,
-        model_id=settings.model_id,
+        model_run=audited.run_id,
+        model_id=audited.model_id,
         on_model=places.on_model,
         measured_elsewhere=places.shown_on[0] if places.logged_by_mlflow else None,
     )

@@ -150,7 +150,7 @@ VERDICT = "b3.verdict"
 def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
     """Return the tags of a registered version: those of the audit, and its main numbers."""
     low, high = report.e0_interval
-    full = report.settings.refit_strength == "full"
+    full = report.refit.is_full
     return {
         **tags,
         "b3.e0": number(report.e0 if full else None),
@@ -188,20 +188,19 @@ def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
     """
     from mlflow.exceptions import MlflowException
 
-    settings = report.settings
-    own = registered_version(settings.uri)
+    own = registered_version(report.subject.uri)
     found = {} if own is None else {own: None}
-    if settings.model_id is None:
+    if report.subject.model_id is None:
         return list(found)
-    waiting = [f"models:/{settings.model_id}", *(f"models:/{n}/{v}" for n, v in found)]
-    listed = client.get_logged_model(settings.model_id).tags.get("mlflow.modelVersions", "[]")
+    waiting = [f"models:/{report.subject.model_id}", *(f"models:/{n}/{v}" for n, v in found)]
+    listed = client.get_logged_model(report.subject.model_id).tags.get("mlflow.modelVersions", "[]")
     with suppress(ValueError, TypeError, KeyError, MlflowException, EvidenceError):
         for name, version in dict.fromkeys(
             (v["name"], str(v["version"])) for v in json.loads(listed)
         ):
             uri = f"models:/{name}/{version}"
             with suppress(MlflowException, EvidenceError):  # it still names those that were deleted
-                if resolve_source(client, uri).model_id == settings.model_id:
+                if resolve_source(client, uri).model_id == report.subject.model_id:
                     found[name, version] = None
                     waiting.append(uri)
     while waiting:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import click
 import mlflow
 import pytest
 from click.testing import CliRunner, Result
+from example_reports import changed
 from mlflow import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
@@ -541,7 +541,7 @@ def test_the_demo_cannot_be_asked_to_leave_no_trace(demonstrated):
 
 
 def test_the_summary_of_a_demo_says_on_which_side_the_truth_lies(report):
-    known = replace(report, e0=0.3, e0_interval=(0.25, 0.35), iid=0.1, loco=0.2)
+    known = changed(report, e0=0.3, e0_interval=(0.25, 0.35), iid=0.1, loco=0.2)
     near = Demo(report=known, run_id="r", truth=0.32).summary()
     far = Demo(report=known, run_id="r", truth=0.4).summary()
     assert "error rate on 2000 fresh patients: 0.320, inside the interval of e0." in near

@@ -9,7 +9,7 @@ import example_reports
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from example_reports import COMPARED_CVC, influence, with_cvc
+from example_reports import COMPARED_CVC, changed, influence, with_cvc
 from scipy import stats
 
 import mlflow_b3 as b3
@@ -51,7 +51,7 @@ def audit(*, cv, bias, psi=None, settings=None, digest="a1b2c3d4e5", reach=0.02,
     report = with_cvc(plain, **numbers)
     own = psi_of(1) if psi is None else psi
     reading = Reading(leakage=0.0, e0=0.3, low=0.26, high=0.34, noise=0.0)
-    return replace(report, readings=(reading,), influence=influence(own, readings=1))
+    return changed(report, readings=(reading,), influence=influence(own, readings=1))
 
 
 def psi_of(seed, size=0.1):
@@ -128,10 +128,7 @@ def test_without_new_groups_the_words_name_none():
     ("claim", "chosen"), [((0.0, 0.0), "cvc"), ((0.05, 0.15), "e0"), (None, "e0")], ids=str
 )
 def test_auto_takes_cvc_where_ids_are_taken_as_right(claim, chosen):
-    reports = {
-        name: replace(report, settings=replace(report.settings, claim=claim))
-        for name, report in FLIPPED.items()
-    }
+    reports = {name: changed(report, settings={"claim": claim}) for name, report in FLIPPED.items()}
     assert compared(reports, "auto").by == chosen
     assert compared(reports, "e0").by == "e0"
 
@@ -394,7 +391,7 @@ def test_every_form_shows_cvc():
 
 def test_the_csv_file_has_columns_for_cvc_that_are_empty_without_it():
     def rows(by, **changes):
-        reports = {name: replace(report, **changes) for name, report in FLIPPED.items()}
+        reports = {name: changed(report, **changes) for name, report in FLIPPED.items()}
         return list(csv.DictReader(io.StringIO(comparison_csv(compared(reports, by)))))
 
     best = rows("cvc")[0]

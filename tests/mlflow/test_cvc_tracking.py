@@ -10,7 +10,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pytest
-from example_reports import COMPARED_CVC, REPORT, influence, with_cvc
+from example_reports import COMPARED_CVC, REPORT, changed, influence, with_cvc
 from mlflow import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
@@ -66,7 +66,7 @@ def test_a_withheld_correction_is_not_known():
     "report",
     [
         with_cvc(REPORT, engine="hot", lower_quality=True),
-        replace(CORRECTED, settings=replace(REPORT.settings, refit_strength="lower-bound")),
+        changed(CORRECTED, settings={"refit_strength": "lower-bound"}),
     ],
     ids=["engine", "refits"],
 )
@@ -149,10 +149,8 @@ def logged(shared_store):
         info = mlflow.sklearn.log_model(
             GaussianNB().fit(X, y), name="model", pip_requirements=["scikit-learn"]
         )
-    settings = replace(
-        REPORT.settings, uri=info.model_uri, run_id=run.info.run_id, model_id=info.model_id
-    )
-    return replace(CORRECTED, settings=settings)
+    settings = {"uri": info.model_uri, "run_id": run.info.run_id, "model_id": info.model_id}
+    return changed(CORRECTED, settings=settings)
 
 
 def values(run_id):

@@ -619,7 +619,7 @@ def test_an_open_run_takes_the_audits_of_several_evaluations(logged_alone, evalu
         ]
         # the files of a result are those of its own audit
         kept = [result.artifacts["b3/audit.json"].content for result in results]
-        assert [content["settings"]["seed"] for content in kept] == [0, 1]
+        assert [content["plan"]["seed"] for content in kept] == [0, 1]
         assert mlflow.active_run().info.run_id == run.info.run_id
     assert {result.run_id for result in results} == {run.info.run_id}
     assert len(children(run.info.run_id)) == 2

@@ -114,7 +114,7 @@ def test_an_audit_takes_values():
             {"repeats": 1, "levels": 3, "progress": False},
         )
     )
-    del one["settings"]["measured_at"], other["settings"]["measured_at"]
+    del one["measured"]["measured_at"], other["measured"]["measured_at"]
     assert one == other
 
 

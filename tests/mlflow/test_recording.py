@@ -16,6 +16,7 @@ from typing import Any
 
 import mlflow
 import pytest
+from example_reports import changed
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -123,7 +124,7 @@ def audited(tracking: MlflowClient, clinic: mlflow_b3.Clinic) -> SimpleNamespace
 @pytest.fixture(scope="module")
 def complete(audited: SimpleNamespace) -> AuditReport:
     """Return a report in which no number is missing but those of the other pattern."""
-    return replace(
+    return changed(
         audited.report,
         e0_secant=0.21,
         residual=0.02,
@@ -143,8 +144,8 @@ class Trained:
 
     def own(self, report: AuditReport, **changes: Any) -> AuditReport:
         """Return a report as if this model had been audited."""
-        settings = replace(report.settings, run_id=self.run_id, model_id=self.model_id)
-        return replace(report, settings=settings, **changes)
+        settings = {"run_id": self.run_id, "model_id": self.model_id}
+        return changed(report, settings=settings, **changes)
 
     def model(self, estimator: Any) -> Any:
         """Return an estimator as if it had been loaded from here."""
@@ -195,8 +196,8 @@ def read(run: Any, path: str) -> str:
 def unknown(report: AuditReport) -> AuditReport:
     """Return a report as if nothing had been said about the leakage."""
     missing = ("e0", "e0_secant", "p0", "inflation", "leaked", "losses", "residual")
-    settings = replace(report.settings, pattern="unknown", claim=None)
-    return replace(report, **dict.fromkeys(missing), p0_source="none", settings=settings)
+    settings = {"pattern": "unknown", "claim": None}
+    return changed(report, **dict.fromkeys(missing), p0_source="none", settings=settings)
 
 
 # --- the child run --------------------------------------------------------------------------------
@@ -242,8 +243,8 @@ def test_a_report_has_exactly_the_documented_metrics(complete):
 
 
 def test_a_lower_bound_is_no_metric_that_a_threshold_on_e0_could_pass(complete):
-    settings = replace(complete.settings, refit_strength="lower-bound")
-    partial = replace(complete, settings=settings, e0_interval=(0.2, None))
+    settings = {"refit_strength": "lower-bound"}
+    partial = changed(complete, settings=settings, e0_interval=(0.2, None))
     metrics = metrics_of(partial)
     assert metrics["b3/e0"] is None
     assert metrics["b3/e0_high"] is None
@@ -320,7 +321,7 @@ def test_the_steps_of_a_curve_are_its_axis(audited):
 
 
 def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complete):
-    report = replace(complete, fragments=None, fragment_sensitivity=None)
+    report = changed(complete, fragments=None, fragment_sensitivity=None)
     assert "b3_curve/sensitivity_split" not in curves_of(report)
 
 
@@ -408,8 +409,8 @@ def test_the_audits_run_has_what_was_audited_and_how_as_parameters(audited):
 
 
 def test_a_range_is_a_parameter_with_both_ends(complete):
-    settings = replace(complete.settings, claim=(0.05, 0.15))
-    assert parameters_of(replace(complete, settings=settings))["b3/claim"] == "0.05 to 0.15"
+    settings = {"claim": (0.05, 0.15)}
+    assert parameters_of(changed(complete, settings=settings))["b3/claim"] == "0.05 to 0.15"
 
 
 def test_the_folds_can_be_repeated_from_their_table(audited, clinic, tmp_path):
@@ -429,8 +430,8 @@ def test_a_report_that_was_read_back_has_no_table_of_folds(tracking, trained, co
 
 
 def test_the_table_keeps_the_name_of_its_file(trained, complete):
-    settings = replace(complete.settings, data_source="rows/visits.parquet")
-    child = record(trained.own(replace(complete, settings=settings)))
+    settings = {"data_source": "rows/visits.parquet"}
+    child = record(trained.own(changed(complete, settings=settings)))
     (given,) = trained.client.get_run(child).inputs.dataset_inputs
     assert given.dataset.name == "visits.parquet"
     assert json.loads(given.dataset.source) == {"uri": "rows/visits.parquet"}
@@ -460,8 +461,8 @@ def test_audits_of_other_models_of_the_same_run_are_not_superseded(tracking, tra
         experiment(tracking), name="other", source_run_id=trained.run_id
     )
     first = record(trained.own(complete))
-    settings = replace(complete.settings, run_id=trained.run_id, model_id=other.model_id)
-    second = record(replace(complete, settings=settings))
+    settings = {"run_id": trained.run_id, "model_id": other.model_id}
+    second = record(changed(complete, settings=settings))
     for child in (first, second):
         assert tracking.get_run(child).data.tags["b3.status"] == "current"
         assert tracking.get_run(child).data.tags["b3.supersedes"] == "none"
@@ -469,7 +470,7 @@ def test_audits_of_other_models_of_the_same_run_are_not_superseded(tracking, tra
 
 def test_a_failed_audit_is_never_the_current_one(trained, complete, monkeypatch):
     refuse("set_logged_model_tags", monkeypatch, lambda _: True)
-    first = record(replace(trained.own(complete), settings=complete.settings), trained.run_id)
+    first = record(replace(trained.own(complete), subject=complete.subject), trained.run_id)
     with pytest.raises(TrackingError):
         record(trained.own(complete))
     failed = [run for run in trained.children() if run.info.status == "FAILED"]
@@ -501,7 +502,7 @@ def test_a_second_audit_shows_on_the_run_and_keeps_the_first_in_its_child(traine
     run = trained.client.get_run(trained.run_id)
     assert run.data.metrics["b3/e0"] == 0.29
     assert run.data.tags["b3.audit_run_id"] == second
-    assert json.loads(read(run, "b3/audit.json"))["e0"] == 0.29
+    assert json.loads(read(run, "b3/audit.json"))["conclusion"]["e0"] == 0.29
     model = trained.client.get_logged_model(trained.model_id)
     assert model.tags["b3.audit_run_id"] == second
     by_run = {metric.run_id: metric.value for metric in model.metrics if metric.key == "b3/e0"}
@@ -548,7 +549,7 @@ def test_an_unknown_value_is_left_out_where_no_older_one_is(trained, complete):
 
 def bare(report: AuditReport) -> AuditReport:
     """Return a report as if an estimator outside MLflow had been audited."""
-    return replace(report, settings=replace(report.settings, run_id=None, model_id=None, uri=None))
+    return changed(report, settings={"run_id": None, "model_id": None, "uri": None})
 
 
 def test_the_audit_of_a_bare_estimator_gets_a_run_of_its_own(tracking, complete):
@@ -571,8 +572,8 @@ def test_the_audit_of_a_bare_estimator_can_be_written_to_any_run(trained, comple
 def test_a_model_logged_without_a_run_gets_metrics_and_tags(tracking, complete):
     """MLflow 3 logs models outside of runs; their audits are found by the LoggedModel alone."""
     model_id = tracking.create_logged_model(experiment(tracking), name="model").model_id
-    settings = replace(complete.settings, run_id=None, model_id=model_id)
-    child = record(replace(complete, settings=settings))
+    settings = {"run_id": None, "model_id": model_id}
+    child = record(changed(complete, settings=settings))
     model = tracking.get_logged_model(model_id)
     metrics = {metric.key: metric.value for metric in model.metrics}
     assert metrics == pytest.approx(known_metrics(complete))

@@ -1,10 +1,10 @@
 """What an audit of a registered model version leaves in the registry, and where others run."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import mlflow
 import pytest
+from example_reports import changed
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from sklearn.naive_bayes import GaussianNB
@@ -86,7 +86,7 @@ def test_an_active_model_gets_no_metrics_of_another(registered):
 def test_a_second_audit_replaces_tags_and_our_description_but_nobody_elses(registered):
     client = registered.client
     report, _ = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
-    record(replace(report, e0=0.123))
+    record(changed(report, e0=0.123))
     assert client.get_model_version("clinic", "1").tags["b3.e0"] == "0.123"
     client.update_model_version("clinic", "1", description="approved by the board")
     child = record(report)
@@ -97,8 +97,8 @@ def test_a_second_audit_replaces_tags_and_our_description_but_nobody_elses(regis
 
 def test_a_lower_bound_is_not_shown_as_the_loss_of_a_version(registered):
     report, _ = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
-    settings = replace(report.settings, refit_strength="lower-bound")
-    record(replace(report, settings=settings, e0_interval=(0.2, None)))
+    settings = {"refit_strength": "lower-bound"}
+    record(changed(report, settings=settings, e0_interval=(0.2, None)))
     tags = registered.client.get_model_version("clinic", "1").tags
     assert tags["b3.e0"] == "unknown"
     assert tags["b3.e0_interval"] == "0.200 or more"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from example_reports import REPORT, linked, lower_bound, report, split, unknown
+from example_reports import REPORT, changed, linked, lower_bound, report, split, unknown
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
@@ -242,7 +242,7 @@ def test_shares_of_other_units_are_shown_on_the_axis_of_the_curve():
 def test_what_is_known_may_lie_beyond_the_axis():
     """The curve ends at a split rate of 50%; evidence of more than that has no place on it."""
     audit = linked("resolved_rows")
-    audit = replace(audit, settings=replace(audit.settings, claim=(0.55, 0.7)))
+    audit = changed(audit, settings={"claim": (0.55, 0.7)})
     svg = charts_of(audit)["sensitivity_split"]
     assert "taken as known: 55% to 70% (beyond this axis)" in texts(svg)
     figure = figures_of(audit)["sensitivity_split"]
@@ -252,7 +252,7 @@ def test_what_is_known_may_lie_beyond_the_axis():
 
 def test_more_rows_than_two_parts_of_a_cluster_explain_are_no_rate_above_one():
     audit = linked("resolved_rows")
-    audit = replace(audit, settings=replace(audit.settings, claim=(0.4, 1.17)))
+    audit = changed(audit, settings={"claim": (0.4, 1.17)})
     assert "taken as known: 40% or more" in texts(charts_of(audit)["sensitivity_split"])
 
 
@@ -439,18 +439,17 @@ def scaled(factor: float, shift: float = 0.0) -> AuditReport:
         stderr=[abs(factor) * error for error in REPORT.curve.stderr],
         n_train=1600,
     )
-    audit = losses(
-        unknown() if factor < 0 else REPORT,
-        *("e0", "e0_interval", "e0_secant", "loco", "loco_interval", "iid", "threshold"),
-    )
-    return replace(
+    audit = unknown() if factor < 0 else REPORT
+    names = ("e0", "e0_interval", "e0_secant", "loco", "loco_interval", "iid", "threshold")
+    return changed(
         audit,
+        **{name: lose(getattr(audit, name)) for name in names},
         curve=curve,
         path=audit.path and losses(audit.path, "measured_loss", "loss", "low", "high"),
         sensitivity=losses(audit.sensitivity, "e0", "low", "high"),
         fragments=losses(audit.fragments, "loss", "seen_loss"),
         fragment_sensitivity=losses(audit.fragment_sensitivity, "e0", "low", "high"),
-        settings=replace(audit.settings, loss="squared", loss_bound=None),
+        settings={"loss": "squared", "loss_bound": None},
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from example_reports import changed
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -294,7 +295,7 @@ def test_where_sensitivity_curves_cross_two_models_change_places(reports):
     flat = replace(report.sensitivity, e0=(0.2,) * len(errors))
     rising = replace(report.sensitivity, e0=tuple(0.15 + e for e in errors))
     crossing = compare_reports(
-        {"flat": replace(report, sensitivity=flat), "rising": replace(report, sensitivity=rising)}
+        {"flat": changed(report, sensitivity=flat), "rising": changed(report, sensitivity=rising)}
     )
     assert crossing.differences[0].flips_at == pytest.approx(0.05)
     assert crossing.axis == "cluster error"
@@ -303,7 +304,7 @@ def test_where_sensitivity_curves_cross_two_models_change_places(reports):
 def test_where_curves_do_not_cross_it_is_said_how_far_they_were_looked_at(reports):
     report = reports["logistic"]
     above = replace(report.sensitivity, e0=tuple(e0 + 0.1 for e0 in report.sensitivity.e0))
-    two = {"a": report, "b": replace(report, sensitivity=above)}
+    two = {"a": report, "b": changed(report, sensitivity=above)}
     comparison = compare_reports(two)
     (found,) = comparison.differences
     assert (found.flips_at, found.flips_searched_to) == (None, report.sensitivity.error[-1])
@@ -325,12 +326,12 @@ def test_where_curves_do_not_cross_it_is_said_how_far_they_were_looked_at(report
 )
 def test_where_models_change_places_may_not_be_known(reports, settings, curve, why):
     """Without a claim, audits by different methods have comparable scores, but no common curves."""
-    report = replace(reports["logistic"], e0=None)
+    report = changed(reports["logistic"], e0=None)
     if curve.get("error"):
         curve = {"error": curve["error"][: len(report.sensitivity.error)]}
-    other = replace(
+    other = changed(
         report,
-        settings=replace(report.settings, **settings),
+        settings=settings,
         sensitivity=replace(report.sensitivity, **curve),
     )
     comparison = compare_reports({"a": report, "b": other})
@@ -348,7 +349,7 @@ def test_without_a_rate_of_wrong_ids_places_change_over_the_leaked_share(reports
     flat = replace(report.sensitivity, error=None, e0=(0.2,) * len(shares))
     rising = replace(flat, e0=tuple(0.15 + share for share in shares))
     comparison = compare_reports(
-        {"flat": replace(report, sensitivity=flat), "rising": replace(report, sensitivity=rising)}
+        {"flat": changed(report, sensitivity=flat), "rising": changed(report, sensitivity=rising)}
     )
     assert comparison.differences[0].flips_at == pytest.approx(0.05)
     assert "change places at a leaked share p0 of" in comparison_text(comparison)
@@ -364,23 +365,23 @@ def test_audits_with_different_leakage_are_compared_as_independent_and_say_so(re
 
 
 def test_audits_of_other_rows_are_compared_as_independent_and_say_so(reports):
-    settings = replace(reports["logistic"].settings, rows_digest="another")
-    other = replace(reports["logistic"], settings=settings)
+    settings = {"rows_digest": "another"}
+    other = changed(reports["logistic"], settings=settings)
     comparison = compare_reports({"nearest": reports["nearest"], "other": other})
     assert not comparison.differences[0].paired
     assert any("other rows" in note for note in comparison.notes)
 
 
 def test_other_folds_of_the_same_rows_are_paired_and_named(reports):
-    settings = replace(reports["logistic"].settings, folds_digest="another")
-    other = replace(reports["logistic"], settings=settings)
+    settings = {"folds_digest": "another"}
+    other = changed(reports["logistic"], settings=settings)
     comparison = compare_reports({"nearest": reports["nearest"], "other": other})
     assert comparison.differences[0].paired
     assert any("folds differ" in note for note in comparison.notes)
 
 
 def test_an_unknown_e0_has_no_place(reports):
-    unknown = replace(reports["stump"], e0=None, inflation=None, readings=())
+    unknown = changed(reports["stump"], e0=None, inflation=None, readings=())
     comparison = compare_reports({**reports, "stump": unknown})
     last = comparison.contenders[-1]
     assert (last.name, last.e0, last.rank_e0) == ("stump", None, None)
@@ -390,8 +391,8 @@ def test_an_unknown_e0_has_no_place(reports):
 
 def test_a_lower_bound_has_no_place(reports):
     """A model of which only a part was refitted would otherwise look better than it is."""
-    settings = replace(reports["stump"].settings, refit_strength="lower-bound")
-    bound = replace(reports["stump"], settings=settings, e0_interval=(0.1, None))
+    settings = {"refit_strength": "lower-bound"}
+    bound = changed(reports["stump"], settings=settings, e0_interval=(0.1, None))
     comparison = compare_reports({**reports, "stump": bound})
     last = comparison.contenders[-1]
     assert (last.name, last.e0, last.rank_e0) == ("stump", None, None)
@@ -401,7 +402,7 @@ def test_a_lower_bound_has_no_place(reports):
 
 
 def test_without_any_e0_the_scores_by_noisy_ids_are_compared(reports):
-    unknown = {name: replace(r, e0=None, readings=()) for name, r in reports.items()}
+    unknown = {name: changed(r, e0=None, readings=()) for name, r in reports.items()}
     comparison = compare_reports(unknown)
     assert comparison.by == "loco"
     best = min(reports, key=lambda name: reports[name].loco)
@@ -410,9 +411,9 @@ def test_without_any_e0_the_scores_by_noisy_ids_are_compared(reports):
 
 
 def test_different_losses_have_no_common_scale(reports):
-    settings = replace(reports["stump"].settings, loss="log")
+    settings = {"loss": "log"}
     with pytest.raises(b3.InputError, match=r"different losses .*stump: log"):
-        compare_reports({**reports, "stump": replace(reports["stump"], settings=settings)})
+        compare_reports({**reports, "stump": changed(reports["stump"], settings=settings)})
 
 
 def test_one_model_is_no_comparison(reports):
@@ -425,13 +426,9 @@ def test_a_comparison_survives_json(reports):
     assert Comparison.from_json(comparison.to_json()) == comparison
 
 
-def changed(report, **settings):
-    return replace(report, settings=replace(report.settings, **settings))
-
-
 def shifted(report, shift=0.3):
     """Return a report of a model that is worse by far."""
-    return replace(
+    return changed(
         report,
         loco=report.loco + shift,
         loco_interval=tuple(end + shift for end in report.loco_interval),
@@ -461,7 +458,7 @@ def told(comparison):
     ],
 )
 def test_audits_of_different_questions_are_never_beyond_the_noise(reports, settings, named):
-    one, other = reports["logistic"], changed(shifted(reports["logistic"]), **settings)
+    one, other = reports["logistic"], changed(shifted(reports["logistic"]), settings=settings)
     comparison = compare_reports({"one": one, "other": other})
     (found,) = comparison.differences
     assert found.interval[0] > 0
@@ -474,15 +471,15 @@ def test_audits_of_different_questions_are_never_beyond_the_noise(reports, setti
 
 
 def test_another_law_of_fragments_is_another_question_where_clusters_are_split(reports):
-    one = changed(reports["logistic"], pattern="fragments")
-    halves = {"one": one, "other": changed(shifted(one), fragments="halves")}
+    one = changed(reports["logistic"], settings={"pattern": "fragments"})
+    halves = {"one": one, "other": changed(shifted(one), settings={"fragments": "halves"})}
     assert not compare_reports(halves).differences[0].comparable
-    rows = {name: changed(report, pattern="rows") for name, report in halves.items()}
+    rows = {name: changed(report, settings={"pattern": "rows"}) for name, report in halves.items()}
     assert compare_reports(rows).differences[0].comparable
 
 
 def test_losses_without_a_name_may_be_different_ones(reports):
-    one = changed(reports["logistic"], loss="<lambda>")
+    one = changed(reports["logistic"], settings={"loss": "<lambda>"})
     comparison = compare_reports({"one": one, "other": shifted(one)})
     assert not comparison.differences[0].beyond_noise
     assert any("Define it with def" in note for note in comparison.notes)
@@ -490,7 +487,7 @@ def test_losses_without_a_name_may_be_different_ones(reports):
 
 @pytest.mark.parametrize(("what", "value"), [("target", "weight"), ("task", "regression")])
 def test_different_targets_and_tasks_are_refused(reports, what, value):
-    other = changed(reports["stump"], **{what: value})
+    other = changed(reports["stump"], settings={what: value})
     with pytest.raises(b3.InputError, match=f"different {what}s .*stump: {value}"):
         compare_reports({"nearest": reports["nearest"], "stump": other})
 
@@ -513,7 +510,7 @@ def test_with_few_clusters_noise_between_them_cannot_be_told():
 
 
 def test_a_single_known_e0_is_no_reason_to_call_its_model_the_best(reports):
-    unknown = replace(reports["logistic"], e0=None, readings=(), p0_source="none")
+    unknown = changed(reports["logistic"], e0=None, readings=(), p0_source="none")
     comparison = compare_reports({"stump": reports["stump"], "logistic": unknown})
     assert comparison.by == "loco"
     assert {c.rank_e0 for c in comparison.contenders} == {None}
@@ -521,15 +518,17 @@ def test_a_single_known_e0_is_no_reason_to_call_its_model_the_best(reports):
 
 
 def test_the_best_is_named_among_those_whose_e0_is_known(reports):
-    unknown = replace(reports["stump"], e0=None, readings=())
+    unknown = changed(reports["stump"], e0=None, readings=())
     comparison = compare_reports({**reports, "stump": unknown})
     assert "Of those whose e0 is known, " in told(comparison)
     assert {c.rank_iid for c in comparison.contenders if c.rank_e0 is None} == {None}
 
 
 def test_lower_bounds_take_part_in_no_difference_of_scores_by_ids(reports):
-    one = replace(reports["nearest"], e0=None, readings=())
-    bound = changed(replace(reports["stump"], e0=None, readings=()), refit_strength="lower-bound")
+    one = changed(reports["nearest"], e0=None, readings=())
+    bound = changed(
+        reports["stump"], settings={"refit_strength": "lower-bound"}, e0=None, readings=()
+    )
     comparison = compare_reports({"one": one, "two": one, "bound": bound})
     assert [(d.better, d.worse) for d in comparison.differences] == [("one", "two")]
     assert any("'bound' there are lower bounds only" in note for note in comparison.notes)
@@ -541,8 +540,8 @@ def test_lower_bounds_take_part_in_no_difference_of_scores_by_ids(reports):
 
 
 def test_a_note_on_an_unknown_e0_says_why_it_is_not_known(reports):
-    vacuous = replace(reports["stump"], e0=None, readings=())
-    silent = changed(replace(vacuous, p0_source="none"), claim=None)
+    vacuous = changed(reports["stump"], e0=None, readings=())
+    silent = changed(vacuous, p0_source="none", settings={"claim": None})
     notes = compare_reports({**reports, "vacuous": vacuous, "silent": silent}).notes
     assert any("'vacuous' is not known: what was given" in note for note in notes)
     assert any("'silent' is not known: nothing says" in note for note in notes)

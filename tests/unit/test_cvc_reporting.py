@@ -10,6 +10,7 @@ from example_reports import (
     PATIENT,
     REPORT,
     audited,
+    changed,
     lower_bound,
     over_regions,
     report,
@@ -309,7 +310,7 @@ def test_a_dependence_that_no_level_explains_is_left_open():
 
 def test_a_lower_bound_of_e0_is_not_said_to_be_below():
     audit = replace(lower_bound(e0=0.2, e0_interval=(0.15, None)), cvc=CVC)
-    audit = replace(audit, settings=replace(audit.settings, cluster="patient"))
+    audit = changed(audit, settings={"cluster": "patient"})
     assert "cannot be compared: e0 is a lower bound" in explain_pair(audit)[0]
 
 

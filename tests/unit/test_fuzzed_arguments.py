@@ -150,7 +150,7 @@ def test_numbers_of_an_influence_come_back_to_the_last_digit_without_a_warning()
 def test_a_number_of_a_report_that_is_none_is_refused_when_it_is_read(written, wrong):
     _, whole, _ = written
     with pytest.raises((TypeError, OverflowError)):
-        mlflow_b3.AuditReport.from_dict({**whole, "loco": wrong})
+        mlflow_b3.AuditReport.from_dict({**whole, "measured": {**whole["measured"], "loco": wrong}})
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])

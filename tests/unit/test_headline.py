@@ -9,6 +9,7 @@ from example_reports import (
     FRAGMENTS,
     REPORT,
     SHOWS_NOTHING,
+    changed,
     linked,
     lower_bound,
     report,
@@ -59,7 +60,7 @@ def shared() -> AuditReport:
 
 
 def without_threshold(audit: AuditReport, **changes) -> AuditReport:
-    return replace(audit, settings=replace(audit.settings, threshold_given=False), **changes)
+    return changed(audit, settings={"threshold_given": False}, **changes)
 
 
 def sound(*, settings: dict | None = None, **changes) -> AuditReport:
@@ -117,7 +118,7 @@ def test_scores_by_rows_and_by_ids_that_differ_are_inflation_whatever_is_known_o
         "Reported error rate 0.150, by the cluster ids as they are 0.250 (+0.100). How many values of "
         "'patient_id' are wrong is not known"
     )
-    assert word(replace(audit, iid=0.23)) == CANNOT_TELL
+    assert word(changed(audit, iid=0.23)) == CANNOT_TELL
 
 
 def test_scores_of_different_rows_are_not_compared():
@@ -135,7 +136,7 @@ def test_the_larger_of_both_scores_is_compared_where_the_correction_is_downwards
 def test_known_clusters_on_both_sides_inflate_the_score_of_a_learner_that_profits():
     audit = without_threshold(shared(), iid=0.24, e0=0.25, inflation=0.0, e0_interval=(0.2, 0.3))
     assert word(audit) == INFLATED
-    assert word(replace(audit, test=SHOWS_NOTHING)) == CANNOT_TELL
+    assert word(changed(audit, test=SHOWS_NOTHING)) == CANNOT_TELL
 
 
 @pytest.mark.parametrize("low", [0.2, 0.26])
@@ -152,7 +153,7 @@ def test_match_probabilities_that_nobody_checked_show_no_inflation(test, low):
 def test_a_lower_bound_shows_inflation_but_never_its_absence():
     bound = without_threshold(lower_bound(e0_interval=(0.2, None)), iid=0.24)
     assert word(bound) == INFLATED
-    silent = replace(bound, test=SHOWS_NOTHING)
+    silent = changed(bound, test=SHOWS_NOTHING)
     assert word(silent) == CANNOT_TELL
     assert "art of the model was not trained again" in sentence(silent)
 
@@ -286,7 +287,7 @@ def test_every_word_has_a_sign_and_a_style():
 
 def test_the_folds_of_the_score_by_ids_are_named():
     made = linked("resolved_rows")
-    made = replace(made, settings=replace(made.settings, fold_threshold=0.5, **ANY))
+    made = changed(made, settings={"fold_threshold": 0.5, **ANY})
     assert "On folds made with match probabilities: 0.250, inflated" in sentence(made)
     assert "On the given folds: 0.250, inflated" in sentence(without_threshold(shared()))
 
@@ -343,7 +344,7 @@ def test_checked_evidence_can_show_that_a_loss_is_small(source):
 def test_a_small_loss_needs_evidence_to_rely_on(audit, reason):
     assert compare_with_threshold(audit) == UNDECIDED
     assert f"is open, because {reason}" in sentence(audit)
-    assert compare_with_threshold(replace(audit, threshold=0.2)) == ABOVE
+    assert compare_with_threshold(changed(audit, threshold=0.2)) == ABOVE
 
 
 def test_a_bound_from_the_rows_that_excludes_nothing_shows_nothing():

@@ -6,7 +6,16 @@ from html.parser import HTMLParser
 from importlib.resources import files
 
 import pytest
-from example_reports import REPORT, SHOWS_NOTHING, linked, lower_bound, report, split, unknown
+from example_reports import (
+    REPORT,
+    SHOWS_NOTHING,
+    changed,
+    linked,
+    lower_bound,
+    report,
+    split,
+    unknown,
+)
 
 from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Bound
 from mlflow_b3.linkage.rows import SuspiciousRow
@@ -406,7 +415,7 @@ def test_the_paragraph_claims_no_more_than_the_audit():
     assert "extrapolated" not in describe_for_paper(split())
     assert "half of the limit" in describe_for_paper(MIXTURE)
     assert "half of the limit" in describe_for_paper(AUDITS["linkage_quality"])
-    vacuous = replace(MIXTURE, p0_bound=replace(BOUND, vacuous=True), e0=None)
+    vacuous = changed(MIXTURE, p0_bound=replace(BOUND, vacuous=True), e0=None)
     assert "excluded nothing" in describe_for_paper(vacuous)
     assert "threshold" not in describe_for_paper(report(settings={"threshold_given": False}))
 

@@ -8,10 +8,10 @@ import sqlite3
 import time
 import zlib
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from example_reports import changed
 from journals import change_journal, count_refits
 from learners import Patient
 from sklearn.linear_model import LogisticRegression
@@ -441,4 +441,4 @@ def test_a_report_from_a_journal_is_the_report(clinic, tmp_path):
 
 def without_time(report) -> str:
     """Return a report as text, but for when it was made."""
-    return replace(report, settings=replace(report.settings, measured_at=None)).to_json()
+    return changed(report, settings={"measured_at": None}).to_json()

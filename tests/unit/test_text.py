@@ -8,8 +8,8 @@ import pytest
 from example_reports import (
     PROFITS,
     REPORT,
-    SETTINGS,
     SHOWS_NOTHING,
+    changed,
     linked,
     lower_bound,
     report,
@@ -276,7 +276,7 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
         assert "about 0.300 (90% interval 0.260 to 0.340)" in explain(audit)[0]
         assert "0.260 – 0.340 (90%)" in said(audit)
     exact = linked("linkage_quality", "upper")
-    exact = replace(exact, linkage=replace(exact.linkage, n_labels=None))
+    exact = changed(exact, linkage=replace(exact.linkage, n_labels=None))
     assert "(95% interval 0.260 to 0.340)" in explain(exact)[0]
 
 
@@ -374,7 +374,7 @@ def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
 
 
 def test_a_refit_of_a_part_never_says_that_leakage_is_harmless():
-    tame = replace(PARTIAL, tipping_cluster_error=None, tipping_split_rate=None, inflation=-0.01)
+    tame = changed(PARTIAL, tipping_cluster_error=None, tipping_split_rate=None, inflation=-0.01)
     text = " ".join(explain(tame))
     assert "not even if" not in text
     assert "not too good" not in text
@@ -389,14 +389,13 @@ def test_a_refit_of_a_part_that_shows_no_bias_is_not_called_too_good():
 
 
 def test_the_route_and_what_was_recovered_are_told():
-    settings = replace(
-        SETTINGS,
-        refit="parameters",
-        refit_notes=("max_depth came from the run",),
-        refit_agreement=0.975,
-        sample_weight="weight",
-    )
-    text = describe_refit(replace(REPORT, settings=settings))
+    settings = {
+        "refit": "parameters",
+        "refit_notes": ("max_depth came from the run",),
+        "refit_agreement": 0.975,
+        "sample_weight": "weight",
+    }
+    text = describe_refit(changed(REPORT, settings=settings))
     assert text == (
         "Route 'parameters': a model with the recovered parameters was trained on other rows, so "
         "that all of the bias can show; max_depth came from the run; rows were weighted by 'weight' "
@@ -509,8 +508,8 @@ def test_a_loss_that_extrapolation_made_up_is_never_printed():
         assert not re.search("14792|9000|20000", text)
     assert "1.818, no upper limit" in said(audit)
     assert "over 19.000" in said(audit)
-    log = replace(audit, settings=replace(SETTINGS, loss="log", loss_bound=34.539))
-    assert "34.5" not in said(replace(log, e0_interval=(0.702, 34.539)))
+    log = changed(audit, settings={"loss": "log", "loss_bound": 34.539})
+    assert "34.5" not in said(changed(log, e0_interval=(0.702, 34.539)))
     split_up = split(e0_interval=(0.26, None))
     assert "no upper limit" in to_html(split_up)
 

@@ -1,9 +1,8 @@
 """Fixtures for the tests of gates: a pair of keys, one real audit, and versions to tamper with."""
 
-from dataclasses import replace
-
 import mlflow
 import pytest
+from example_reports import changed
 from gate_examples import Registered, register
 from sklearn.naive_bayes import GaussianNB
 
@@ -31,7 +30,7 @@ def complete(clinic):
     report = mlflow_b3.audit(
         GaussianNB(), clinic.frame, **options, budget=100, n_jobs=1, progress=False
     )
-    return replace(report, constant_loss=0.95)
+    return changed(report, constant_loss=0.95)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlflow
 from evidence_examples import lenient
+from example_reports import changed
 from mlflow import MlflowClient
 from signing import sign_audit
 
@@ -43,7 +44,7 @@ class Registered:
 
         It is signed where the environment has a key.
         """
-        written = replace(self, audit_run_id=record(replace(self.report, **changes)))
+        written = replace(self, audit_run_id=record(changed(self.report, **changes)))
         sign_audit(written.audit_run_id)
         return written
 
@@ -75,18 +76,17 @@ def register(saved: Path, report: AuditReport, name: str = "clinic") -> Register
     client.log_model_artifacts(model.model_id, str(saved))
     client.finalize_logged_model(model.model_id, "READY")
     version = mlflow.register_model(f"models:/{model.model_id}", name)
-    settings = replace(
-        report.settings,
-        uri=f"models:/{name}/{version.version}",
-        run_id=run.info.run_id,
-        model_id=model.model_id,
-        model_digest=digest_of(digest_model(model.artifact_location)),
-    )
+    settings = {
+        "uri": f"models:/{name}/{version.version}",
+        "run_id": run.info.run_id,
+        "model_id": model.model_id,
+        "model_digest": digest_of(digest_model(model.artifact_location)),
+    }
     return Registered(
         name=name,
         version=str(version.version),
         model_id=model.model_id,
         run_id=run.info.run_id,
         files=Path(model.artifact_location.removeprefix("file://")),
-        report=replace(report, settings=settings),
+        report=changed(report, settings=settings),
     )

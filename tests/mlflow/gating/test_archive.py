@@ -9,6 +9,7 @@ import mlflow
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from evidence_examples import lenient
+from example_reports import changed
 from gate_examples import audit_files, register
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput
@@ -23,7 +24,7 @@ from mlflow_b3.tracking.audits import runs_of
 pytestmark = pytest.mark.newest
 
 
-def changed(path, old: str, new: str) -> None:
+def edit(path, old: str, new: str) -> None:
     """Replace some text of a file that has it."""
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -45,7 +46,7 @@ def test_a_version_without_an_audit_does_not(fresh):
 
 
 def test_a_changed_model_file_is_noticed(audited):
-    changed(audited.files / "MLmodel", "sklearn", "skleorn")
+    edit(audited.files / "MLmodel", "sklearn", "skleorn")
     assert audited.refusal() == ("the model is not the one that was audited: 'MLmodel' was changed")
 
 
@@ -115,7 +116,7 @@ def test_another_dataset_is_noticed(audited, length):
 
 @pytest.mark.parametrize("name", ["audit.json", "influence.csv"])
 def test_an_edited_file_of_the_audit_is_noticed(audited, name):
-    changed(audited.audit_files / name, "0.", "0.0")
+    edit(audited.audit_files / name, "0.", "0.0")
     assert audited.refusal() == f"the audit's file {name!r} was changed after it was written"
 
 
@@ -250,7 +251,7 @@ def test_an_earlier_audit_that_cannot_be_read_is_refused_too(audited):
 def test_an_audit_that_is_written_to_another_run_leaves_the_version_alone(audited):
     with mlflow.start_run() as run:
         pass
-    record(replace(audited.report, e0_interval=(0.92, 0.99)), run_id=run.info.run_id)
+    record(changed(audited.report, e0_interval=(0.92, 0.99)), run_id=run.info.run_id)
     assert audited.judge().audit_run_id == audited.audit_run_id
 
 
@@ -336,18 +337,16 @@ def test_audits_that_nobody_signed_neither_block_a_model_nor_count(fresh, signin
 
 
 def test_an_old_report_that_is_recorded_again_is_as_old_as_it_is(fresh, signing):
-    settings = fresh.report.settings
     long_ago = (datetime.now(UTC) - timedelta(days=200)).isoformat(timespec="seconds")
-    again = fresh.record(settings=replace(settings, measured_at=long_ago))
+    again = fresh.record(settings={"measured_at": long_ago})
     verdict = again.judge(signed=True, trusted_keys=(signing,))
     assert [reason.check for reason in verdict.decisive] == ["max_age_days"]
 
 
 def test_an_older_report_does_not_replace_a_newer_one_by_being_recorded_later(fresh):
-    settings = fresh.report.settings
     failing = fresh.record(e0_interval=(0.92, 0.99))
     earlier = (datetime.now(UTC) - timedelta(days=2)).isoformat(timespec="seconds")
-    older = fresh.record(settings=replace(settings, measured_at=earlier))
+    older = fresh.record(settings={"measured_at": earlier})
     assert failing.audit_run_id in older.refusal()
 
 
@@ -435,17 +434,12 @@ def test_an_audit_of_a_model_without_a_run_is_found(audited, saved):
     experiment = client.get_run(audited.run_id).info.experiment_id
     model = client.create_logged_model(experiment, name="alone")
     client.log_model_artifacts(model.model_id, str(saved))
-    settings = replace(
-        audited.report.settings,
-        uri=f"models:/{model.model_id}",
-        run_id=None,
-        model_id=model.model_id,
-    )
-    record(replace(audited.report, settings=settings))
+    settings = {"uri": f"models:/{model.model_id}", "run_id": None, "model_id": model.model_id}
+    record(changed(audited.report, settings=settings))
     version = mlflow.register_model(f"models:/{model.model_id}", "alone")
     uri = f"models:/alone/{version.version}"
     assert gate(uri, lenient()).outcome == "PASS"
-    record(replace(audited.report, settings=settings, e0_interval=(0.92, 0.99)))
+    record(changed(audited.report, settings=settings, e0_interval=(0.92, 0.99)))
     assert gate(uri, lenient()).outcome == "FAIL"
 
 
@@ -460,20 +454,19 @@ def test_an_audit_of_a_model_of_mlflow_2_is_found(audited, saved, by):
     else:
         client.create_registered_model(name)
         version = client.create_model_version(name, source, run.info.run_id)
-    settings = replace(
-        audited.report.settings,
-        uri=f"models:/{name}/{version.version}",
-        run_id=run.info.run_id,
-        model_id=None,
-        model_digest=digest_of(digest_model(saved.as_uri())),
-    )
-    record(replace(audited.report, settings=settings))
+    settings = {
+        "uri": f"models:/{name}/{version.version}",
+        "run_id": run.info.run_id,
+        "model_id": None,
+        "model_digest": digest_of(digest_model(saved.as_uri())),
+    }
+    record(changed(audited.report, settings=settings))
     assert gate(f"models:/{name}/1", lenient()).outcome == "PASS"
     copy = client.create_model_version(name, version.source, run.info.run_id)
     assert gate(f"models:/{name}/{copy.version}", lenient()).outcome == "PASS", (
         "made after the audit"
     )
-    record(replace(audited.report, settings=settings, e0_interval=(0.92, 0.99)))
+    record(changed(audited.report, settings=settings, e0_interval=(0.92, 0.99)))
     assert gate(f"models:/{name}/1", lenient()).outcome == "FAIL"
     client.log_text(run.info.run_id, "", "old/added")
     (reason,) = gate(f"models:/{name}/1", lenient()).reasons

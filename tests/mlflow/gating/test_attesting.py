@@ -11,6 +11,7 @@ import mlflow
 import pandas as pd
 import pytest
 from evidence_examples import lenient
+from example_reports import changed
 from gate_examples import audit_files
 from mlflow import MlflowClient
 from sklearn.naive_bayes import GaussianNB
@@ -126,7 +127,7 @@ def forged(audited, **changes) -> None:
     from mlflow_b3.tracking.metrics_and_files import files_of, metrics_of, parameters_of
 
     client, folder = MlflowClient(), audit_files(audited.run_id)
-    report = replace(audited.report, **changes)
+    report = changed(audited.report, **changes)
     files = files_of(report)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

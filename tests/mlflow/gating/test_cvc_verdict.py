@@ -6,7 +6,7 @@ from dataclasses import replace
 import example_reports
 import pytest
 from evidence_examples import lenient, policy
-from example_reports import corrected, with_cvc
+from example_reports import changed, corrected, with_cvc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,13 +98,13 @@ def test_what_may_miss_a_part_of_the_bias_never_passes(changes):
 def test_the_worse_of_e0_and_cvc_decides():
     assert outcome(policy(e0_high=0.4), report()) == ("PASS", True)
     assert outcome(policy(e0_high=0.4), report(interval=(0.41, 0.5)))[0] == "FAIL"
-    bad = replace(report(), e0_interval=(0.41, 0.5))
+    bad = changed(report(), e0_interval=(0.41, 0.5))
     assert outcome(policy(e0_high=0.4), bad)[0] == "FAIL"
 
 
 @pytest.mark.parametrize("constant", [None, math.nan])
 def test_a_loss_without_a_known_constant_answer_leaves_cvc_open_too(constant):
-    seen = found(policy(), replace(report(), constant_loss=constant))
+    seen = found(policy(), changed(report(), constant_loss=constant))
     assert (seen.outcome, seen.waivable) == ("INCONCLUSIVE", False)
 
 

@@ -51,13 +51,13 @@ def test_the_newest_audit_is_pinned(audited, drafted):
 def test_the_drafted_policy_lets_that_audit_pass(audited, drafted):
     rules = replace(drafted(audited.uri), signed=False)
     assert b3.gate(audited.uri, rules).outcome == "PASS"
-    elsewhere = audited.record(settings=replace(audited.report.settings, cluster="site"))
+    elsewhere = audited.record(settings={"cluster": "site"})
     assert b3.gate(elsewhere.uri, rules).outcome == "FAIL"
 
 
 def test_a_table_that_the_training_run_logged_is_pinned_as_that(fresh, clinic, drafted):
     digest = log_training(fresh, clinic.frame)
-    settings = replace(fresh.report.settings, training_digest=digest)
+    settings = {"training_digest": digest}
     version = fresh.record(settings=settings)
     found = drafted(version.uri)
     assert found.pins[0].data == ("training",)

@@ -1,7 +1,7 @@
 """Settings that are committed before an audit: nobody can choose them by the result."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from evidence_examples import lenient
+from example_reports import changed
 from gate_examples import audit_files
 from mlflow import MlflowClient
 from signing import sign_audit
@@ -240,15 +241,14 @@ def quick(monkeypatch, complete):
     """Let an audit find at once what the real one has found: what is committed does not depend on it."""
 
     def audit(audited, data, **_):
-        settings = replace(
-            complete.settings,
-            uri=audited.uri,
-            run_id=audited.run_id,
-            model_id=audited.model_id,
-            model_digest=audited.model_digest,
-            data_digest=digest_table(read_table(data)),
-        )
-        return replace(complete, settings=settings)
+        settings = {
+            "uri": audited.uri,
+            "run_id": audited.run_id,
+            "model_id": audited.model_id,
+            "model_digest": audited.model_digest,
+            "data_digest": digest_table(read_table(data)),
+        }
+        return changed(complete, settings=settings)
 
     monkeypatch.setattr("mlflow_b3.tracking.recording.audit", audit)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from click.testing import CliRunner
+from example_reports import flattened
 from scenarios import AUDITS, COLUMNS, FEATURES, MISPLACED, SMALL, compared, cvc_alone
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -66,7 +67,8 @@ def check(name, found):
 
 @pytest.mark.parametrize("name", AUDITS)
 def test_an_audit_gives_the_numbers_it_gave(name):
-    check(f"audit_{name}", AUDITS[name]().to_dict())
+    """The files have format 1, which was flat: they are compared as they were written."""
+    check(f"audit_{name}", without_later_fields(flattened(AUDITS[name]())))
 
 
 def test_corrected_cross_validation_gives_the_numbers_it_gave():
@@ -81,7 +83,13 @@ def test_a_comparison_gives_the_numbers_it_gave():
 def test_a_report_that_was_written_can_still_be_read(name):
     written = json.loads((HERE / f"audit_{name}.json").read_text("utf-8"))
     report = b3.AuditReport.from_dict(written)
-    assert json.loads(report.to_json()) == written
+    assert without_later_fields(json.loads(json.dumps(flattened(report)))) == written
+    assert b3.AuditReport.from_json(report.to_json()) == report
+
+
+def without_later_fields(flat):
+    """Leave out what format 1 wrote only where there was a value."""
+    return {key: item for key, item in flat.items() if (key, item) != ("e0_guaranteed", None)}
 
 
 def test_every_command_has_the_options_it_had():

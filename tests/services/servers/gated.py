@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -14,6 +14,7 @@ import mlflow
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from example_reports import changed
 from logged_models import Logged, log_model
 from mlflow import MlflowClient
 from real_services import Server, mlflow_server, tracked_by
@@ -117,8 +118,8 @@ class Gated:
         found = digest_of(
             digest_model(self.client.get_logged_model(logged.model_id).artifact_location)
         )
-        settings = replace(own.settings, uri=logged.uri, model_digest=found)
-        run = record(replace(own, settings=settings))
+        settings = {"uri": logged.uri, "model_digest": found}
+        run = record(changed(own, settings=settings))
         if signed:
             sign_audit(run)
         return run
@@ -182,5 +183,5 @@ def gated(
         patch.setenv("MLFLOW_B3_SIGNING_KEY", str(folder / "b3.pem"))
         with tracked_by(server.url, "gate") as client:
             # so small an audit has too wide an interval to beat the real constant
-            beaten = replace(report, constant_loss=0.95)
+            beaten = changed(report, constant_loss=0.95)
             yield Gated(server, folder, client, beaten, clinic)

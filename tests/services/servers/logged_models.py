@@ -1,9 +1,10 @@
 """Models on a server, for tests to audit."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import mlflow
+from example_reports import changed
 from sklearn.naive_bayes import GaussianNB
 
 from mlflow_b3 import AuditReport, Clinic
@@ -20,8 +21,8 @@ class Logged:
 
     def own(self, report: AuditReport, **changes: Any) -> AuditReport:
         """Return a report as if this model had been audited."""
-        settings = replace(report.settings, run_id=self.run_id, model_id=self.model_id)
-        return replace(report, settings=settings, **changes)
+        settings = {"run_id": self.run_id, "model_id": self.model_id}
+        return changed(report, settings=settings, **changes)
 
 
 def log_model(clinic: Clinic) -> Logged:

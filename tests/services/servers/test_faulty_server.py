@@ -343,7 +343,10 @@ def test_an_evaluation_through_faults_has_one_audit(proxy, client, logged, clini
         shown = client.get_run(place)
         assert shown.data.tags["b3.audit_run_id"] == child.info.run_id
         assert numbers(shown) == numbers(child)
-        assert json.loads(texts(place)["audit.json"])["loco"] == child.data.metrics["b3/loco"]
+        assert (
+            json.loads(texts(place)["audit.json"])["measured"]["loco"]
+            == child.data.metrics["b3/loco"]
+        )
 
 
 def test_an_evaluation_that_cannot_be_written_is_an_error_of_mlflow(

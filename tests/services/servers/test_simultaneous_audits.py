@@ -10,6 +10,7 @@ from typing import Any
 
 import mlflow
 import pytest
+from example_reports import changed
 from logged_models import Logged
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -72,7 +73,7 @@ def record_at(moment: float, folder: str, path: list[str], uri: str, loss: float
     mlflow.set_tracking_uri(uri)
     report = AuditReport.from_json(Path(folder, "audit.json").read_text(encoding="utf-8"))
     time.sleep(max(0.0, moment - time.time()))
-    return record(replace(report, e0=loss, loco=loss / 2, iid=loss / 3))
+    return record(changed(report, e0=loss, loco=loss / 2, iid=loss / 3))
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from example_reports import changed
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
@@ -39,7 +40,7 @@ def moved(report, by):
         replace(r, e0=r.e0 + by, low=r.low + by, high=r.high + by) for r in report.readings
     )
     low, high = report.e0_interval
-    return replace(report, e0=report.e0 + by, e0_interval=(low + by, high + by), readings=readings)
+    return changed(report, e0=report.e0 + by, e0_interval=(low + by, high + by), readings=readings)
 
 
 @pytest.mark.parametrize("rule", ["not_worse", "better"])
@@ -88,7 +89,7 @@ def test_real_learners_are_told_apart_only_beyond_noise(reports):
 )
 def test_audits_that_were_not_made_together_decide_nothing(better, changes):
     candidate, champion = better
-    other = replace(champion, settings=replace(champion.settings, **changes))
+    other = changed(champion, settings=changes)
     reason = judge_champion("not_worse", candidate, other)
     assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", True)
     assert "not audited together" in reason.text
@@ -96,7 +97,7 @@ def test_audits_that_were_not_made_together_decide_nothing(better, changes):
 
 def test_audits_with_different_losses_decide_nothing(better):
     candidate, champion = better
-    other = replace(champion, settings=replace(champion.settings, loss="log"))
+    other = changed(champion, settings={"loss": "log"})
     reason = judge_champion("not_worse", candidate, other)
     assert reason.outcome == "INCONCLUSIVE"
     assert "cannot be compared with the champion" in reason.text
@@ -104,15 +105,15 @@ def test_audits_with_different_losses_decide_nothing(better):
 
 def test_without_e0_nothing_is_decided(better):
     candidate, champion = better
-    for pair in ((replace(candidate, e0=None), champion), (candidate, replace(champion, e0=None))):
+    for pair in ((changed(candidate, e0=None), champion), (candidate, changed(champion, e0=None))):
         reason = judge_champion("not_worse", *pair)
         assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", True)
 
 
 def test_a_lower_bound_decides_nothing(better):
     candidate, champion = better
-    settings = replace(candidate.settings, refit_strength="lower-bound")
-    partial = replace(candidate, settings=settings, e0_interval=(0.1, None))
+    settings = {"refit_strength": "lower-bound"}
+    partial = changed(candidate, settings=settings, e0_interval=(0.1, None))
     assert judge_champion("not_worse", partial, champion).outcome == "INCONCLUSIVE"
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import example_reports
 import pytest
 from evidence_examples import NOW, evidence, policy
+from example_reports import changed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -445,7 +446,7 @@ def test_no_number_that_is_none_passes_whatever_the_others_are(values, broken, b
     low, high = seen.e0_interval
     wrong = {"low": {"e0_interval": (bad, high)}, "high": {"e0_interval": (low, bad)}}
     wrong["sensitivity"] = {"sensitivity": curve((0.1, bad), (0.0, 0.5))}
-    seen = replace(seen, **wrong.get(broken, {broken: bad}))
+    seen = changed(seen, **wrong.get(broken, {broken: bad}))
     assert not is_allowed(rules, judge_results(Results(policy=rules, report=seen, model="clinic")))
 
 

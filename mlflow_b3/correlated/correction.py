@@ -17,6 +17,7 @@ from mlflow_b3.correlated.engines import Engine, find_engine, is_linear_in_few, 
 from mlflow_b3.correlated.field import regional_field
 from mlflow_b3.correlated.formulas import Bias, BiasSums
 from mlflow_b3.correlated.report import WITHHELD, CvcReport, GroupLevel, SpatialField, group_reach
+from mlflow_b3.correlated.slopes import examine_slopes
 from mlflow_b3.correlated.structure import (
     LOWER_QUALITY,
     Array,
@@ -31,7 +32,6 @@ from mlflow_b3.correlated.targets import Draws
 from mlflow_b3.correlated.working import (
     LEAST_GROUPS,
     Scaling,
-    examine_slopes,
     fit_covariate_model,
     fit_null_model,
     fit_score_model,

@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
+from mlflow_b3.correlated.slopes import LEVEL, examine_slopes
 from mlflow_b3.correlated.structure import Level
-from mlflow_b3.correlated.working import LEVEL, examine_slopes
 
 pytestmark = pytest.mark.newest
 

@@ -158,6 +158,7 @@ CODES: dict[str, str] = {
     "B351": "a constant answer meets the threshold",
     "B352": "the time was over before all planned refits",
     "B353": "scores of smaller models",
+    "B354": "slopes that matter could pass unseen",
 }
 
 

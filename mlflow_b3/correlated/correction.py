@@ -16,8 +16,15 @@ from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.correlated.engines import Engine, find_engine, is_linear_in_few, unused_groups
 from mlflow_b3.correlated.field import regional_field
 from mlflow_b3.correlated.formulas import Bias, BiasSums
-from mlflow_b3.correlated.report import WITHHELD, CvcReport, GroupLevel, SpatialField, group_reach
-from mlflow_b3.correlated.slopes import examine_slopes
+from mlflow_b3.correlated.report import (
+    WITHHELD,
+    CvcReport,
+    GroupLevel,
+    SlopeLimit,
+    SpatialField,
+    group_reach,
+)
+from mlflow_b3.correlated.slopes import SlopeTest, examine_slopes, varying_features
 from mlflow_b3.correlated.structure import (
     LOWER_QUALITY,
     Array,
@@ -493,6 +500,10 @@ def is_small(bias: Bias, reach: float) -> bool:
 
 #: Share of the field's spectrum that may be dropped without a remark.
 CLIPPED = 0.05
+#: Slopes that could pass unseen matter if they would add more than this share of the correction, ...
+UNSEEN_SHARE = 1 / 3
+#: ... and of half of the width of the interval of cross-validation.
+UNSEEN_BESIDE = 0.02
 
 
 def summarize(
@@ -510,6 +521,7 @@ def summarize(
     engine: str,
     simulated: Simulated | None,
     bias_at: BiasAt | None,
+    slopes: tuple[SlopeLimit, ...],
     counts: FitCounts,
 ) -> CvcReport:
     """Return the report; the correction is withheld where anything speaks against it."""
@@ -545,6 +557,7 @@ def summarize(
         draws=0 if simulated is None else simulated.bias.draws,
         n_rows=subject.table.n_rows,
         seed=seed,
+        slopes=slopes,
         refits=counts.summary(),
         settings=_settings(subject, folds, model),
         model=model,
@@ -559,6 +572,7 @@ def summarize(
         assert bias_at is not None
         report = _corrected(report, simulated, model, bias_at, reach, floor)
         told += _remarks(report, simulated, reach, structure, model)
+        told += _unseen_slopes(report, reach)
     findings = tuple(Finding(code=code, message=message) for code, message in told)
     return replace(report, findings=findings)
 
@@ -717,6 +731,50 @@ def _remarks(
     return told
 
 
+def _unseen_slopes(report: CvcReport, reach: float) -> list[tuple[str, str]]:
+    """Return which slopes could matter and pass unseen, for each level that has any."""
+    assert report.bias is not None
+    assert report.bias_error is not None
+    told = []
+    for level in dict.fromkeys(limit.level for limit in report.slopes):
+        limits = [limit for limit in report.slopes if limit.level == level]
+        blind = [limit for limit in limits if limit.bias is None]
+        worst = blind[0] if blind else max(limits, key=lambda limit: limit.bias or 0.0)
+        if not _matters(worst, report, reach):
+            continue
+        if worst.sd is None:
+            seen = (
+                f"slopes of {worst.feature!r} that differ between groups of {level!r} would not be found "
+                "in 80% of such tables, however much they differ: groups, or their rows, are too few."
+            )
+        else:
+            unit = "log odds" if report.task == "classification" else "units of the target"
+            seen = (
+                f"slopes of {worst.feature!r} that differ between groups of {level!r} are found in 80% of "
+                f"such tables only from a standard deviation of {worst.sd:.2g} on ({unit} for each "
+                f"standard deviation of the feature within groups). With such slopes the correction, "
+                f"{number(report.bias)}, would be too small by about {number(worst.bias)}."
+            )
+        message = (
+            f"{seen} That none were found is no evidence of equal slopes. Compare with the score by "
+            f"whole groups left out, {number(report.grouped)}."
+        )
+        told.append(("B354", message))
+    return told
+
+
+def _matters(limit: SlopeLimit, report: CvcReport, reach: float) -> bool:
+    """Whether slopes that could pass unseen would change what the report says."""
+    if limit.bias is None:
+        return True
+    assert report.bias is not None
+    assert report.bias_error is not None
+    # where the correction is small, what slopes add has a multiple of its error
+    times = abs(limit.bias / report.bias) if report.bias else 0.0
+    most = limit.bias + NORMAL * times * report.bias_error
+    return most > max(UNSEEN_SHARE * report.bias, UNSEEN_BESIDE * reach)
+
+
 def _approximation(report: CvcReport) -> str:
     if report.engine == "last_layer":
         return (
@@ -819,22 +877,26 @@ class Correction:
         problems += self._too_few_to_refit(engine)
         reach = group_reach(real.losses, structure.grouping)
         model = None if problems else self._working_model(real, engine)
+        tests: list[SlopeTest] = []
         if model is not None and not model.problems:
-            problems += self._slope_problems(real)
+            tests = self._slope_tests(real)
+            problems += [("B350", test.message) for test in tests if test.rejected]
         simulated: Simulated | None = None
         bias_at: BiasAt | None = None
+        slopes: tuple[SlopeLimit, ...] = ()
         if model is not None and not (problems or model.problems or real.one_class):
+            scaling = Scaling(structure, [(f.training, f.validation) for f in self.folds])
             if engine is not None and engine.exact:
                 simulated = Simulated.without_refits(engine.bias(model))
                 bias_at = engine.bias
             else:
-                scaling = Scaling(structure, [(f.training, f.validation) for f in self.folds])
                 world = scaling.world(model)
                 if engine is not None:
                     simulated = Simulated.without_refits(engine.bias(world))
                 else:
                     simulated = self._simulate(world, folds, reach, draws, journal, counts)
                 simulated, bias_at = _scaled(simulated, scaling.factor(world), model)
+            slopes = self._slope_limits(tests, scaling, model, bias_at)
         return summarize(
             subject=subject,
             structure=structure,
@@ -849,11 +911,12 @@ class Correction:
             engine=self._engine_name if engine is None else engine.name,
             simulated=simulated,
             bias_at=bias_at,
+            slopes=slopes,
             counts=counts,
         )
 
-    def _slope_problems(self, real: RealRefits) -> list[tuple[str, str]]:
-        """Return in which groups features act differently, which random intercepts do not show."""
+    def _slope_tests(self, real: RealRefits) -> list[SlopeTest]:
+        """Test whether features act differently in groups, which random intercepts do not show."""
         features, structure = self.subject.table.features, self._structure
         if structure.field is not None or not isinstance(features, pd.DataFrame):
             return []
@@ -861,7 +924,30 @@ class Correction:
             examine_slopes(self._target, features, real.scores, level, self.seed)
             for level in structure.new
         ]
-        return [("B350", test.message) for test in found if test is not None and test.rejected]
+        return [test for test in found if test is not None]
+
+    def _slope_limits(
+        self, tests: Sequence[SlopeTest], scaling: Scaling, model: WorkingModel, bias_at: BiasAt
+    ) -> tuple[SlopeLimit, ...]:
+        """Return which slopes the tests would have found, and what they would add to the bias."""
+        features, structure = self.subject.table.features, self._structure
+        if structure.field is not None or not isinstance(features, pd.DataFrame):
+            return ()
+        found, limits = bias_at(model).value, []
+        sds = {test.level: dict(test.detectable) for test in tests}
+        for place, level in enumerate(structure.levels):
+            columns = varying_features(features, level)
+            if not level.new or columns.empty:
+                continue
+            shares = scaling.slope_shares(columns.to_numpy(), model, level)
+            for name, share in zip(columns.columns, shares, strict=True):
+                sd, added = sds.get(level.name, {}).get(name), None
+                if sd is not None:
+                    both = float(np.hypot(model.sd[place], sd * np.sqrt(share)))
+                    moved = replace(model, sd=(*model.sd[:place], both, *model.sd[place + 1 :]))
+                    added = bias_at(moved).value - found
+                limits.append(SlopeLimit(level=level.name, feature=name, sd=sd, bias=added))
+        return tuple(limits)
 
     def _too_few_to_refit(self, engine: Engine | None) -> list[tuple[str, str]]:
         """Return whether groups are too few for learners that are refitted on simulated targets.

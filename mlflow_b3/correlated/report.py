@@ -77,6 +77,30 @@ class SpatialField(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlopeLimit(Result):
+    """The smallest random slopes of a feature that the check for them would have found.
+
+    Attributes
+    ----------
+    level, feature : str
+        The columns with the groups and with the feature.
+    sd : float or None
+        The standard deviation of the feature's slopes between groups that is found in 80% of tables like
+        this one, if no other feature has random slopes: in units of the target, or log odds for classes,
+        for each standard deviation of the feature within groups. None if slopes of no size would be
+        found so often, or if groups or their rows are too few for the check.
+    bias : float or None
+        By how much the correction would be too small with slopes of this standard deviation, to first
+        order; None where `sd` is None, or where the correction is withheld.
+    """
+
+    level: str
+    feature: str
+    sd: float | None = None
+    bias: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CvcReport(Result):
     """The loss by cross-validation, corrected for what validation rows share with training rows.
 
@@ -125,6 +149,9 @@ class CvcReport(Result):
     seed : int
     multipliers, sensitivity : tuple of float
         CV_c if all standard deviations were these multiples of their estimates.
+    slopes : tuple of SlopeLimit
+        Which random slopes the check for them would have found; empty where they were found, or not
+        checked.
     refits : Refits or None
     findings : tuple of Finding
     settings : dict
@@ -170,6 +197,7 @@ class CvcReport(Result):
     slope: float | None = None
     multipliers: tuple[float, ...] = ()
     sensitivity: tuple[float, ...] = ()
+    slopes: tuple[SlopeLimit, ...] = ()
     refits: Refits | None = None
     findings: tuple[Finding, ...] = ()
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -179,6 +207,13 @@ class CvcReport(Result):
     row_losses: Any = dataclasses.field(
         default=None, repr=False, compare=False, metadata=KEPT_APART
     )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values; without `slopes` where it is empty, as in old records."""
+        values = super().to_dict()
+        if not self.slopes:
+            del values["slopes"]
+        return values
 
     @property
     def new(self) -> tuple[str, ...]:

@@ -145,6 +145,15 @@ def is_within(level: Level, other: Level) -> bool:
     return len(pairs) == level.n_groups
 
 
+def centred_in_groups(values: Array, level: Level) -> Array:
+    """Return columns minus their means in the groups of a level."""
+    sums = np.empty((level.n_groups, values.shape[1]))
+    for place, column in enumerate(values.T):
+        sums[:, place] = np.bincount(level.codes, weights=column)
+    means = sums / np.bincount(level.codes)[:, None]
+    return np.asarray(values - means[level.codes])
+
+
 def digest_rows(target: Any, structure: Structure) -> str:
     """Return a digest of targets, groups and locations that ignores the order of columns."""
     sha = hashlib.sha256("\x1f".join(map(str, np.asarray(target).tolist())).encode())

@@ -18,10 +18,11 @@ from mlflow_b3.correlated.structure import (
     Level,
     Structure,
     WorkingModel,
+    centred_in_groups,
     digest_rows,
     is_within,
 )
-from mlflow_b3.correlated.targets import Draws
+from mlflow_b3.correlated.targets import Draws, smoothed_slope
 from mlflow_b3.errors import InputError
 
 # --- How the bias of cross-validation changes with the standard deviations, without more refits
@@ -95,6 +96,49 @@ class Scaling:
             total = _sum_covariance(model, structure, fold_of, again_only=False)
             total -= _sum_covariance(model, structure, fold_of, again_only=True)
         return total / structure.n_rows**2
+
+    def slope_shares(self, features: Array, model: WorkingModel, level: Level) -> Array:
+        """Return the variance of intercepts that adds as much to w as slopes of variance 1.
+
+        Parameters
+        ----------
+        features : array (n, d)
+            Features that vary within groups, one of which has random slopes.
+        model : WorkingModel
+        level : Level
+            The groups between which slopes differ.
+
+        Returns
+        -------
+        array (d,)
+            For each feature.
+
+        Notes
+        -----
+        To first order w = Σ h_ij C_ij over pairs of rows in different folds. For rows of one group,
+        intercepts of variance 1 have C_ij = κ_i κ_j and slopes κ_i κ_j x_i x_j, where κ is the derivative
+        of the mean of a target by its predictor, and x the feature less its mean in the group, divided
+        by the standard deviation of that difference. Returned is the ratio of the two sums with the h of a
+        regression on all features, weighted by κ. For other learners it is an approximation.
+        """
+        kappa = np.ones(len(features))
+        if model.task == "classification":
+            total = float(np.sqrt(sum(sd**2 for sd in model.sd)))
+            kappa = smoothed_slope(model.mean, total)
+        root = np.sqrt(kappa)[:, None]
+        design = np.column_stack([np.ones(len(features)), features])
+        left, size, _ = np.linalg.svd(design * root, full_matrices=False)
+        parts = left[:, size > _SMALLEST * size[0]] * root
+        intercepts = _across_folds(parts, level.codes, self._fold_of)
+        if intercepts <= 0:  # a regression on so many features does not learn intercepts
+            return np.ones(features.shape[1])
+        within = centred_in_groups(features, level)
+        within /= np.sqrt(np.mean(within**2, axis=0))
+        slopes = [
+            _across_folds(parts * feature[:, None], level.codes, self._fold_of)
+            for feature in within.T
+        ]
+        return np.maximum(np.array(slopes) / intercepts, 0.0)
 
 
 def _covariance_unit(model: WorkingModel) -> float:

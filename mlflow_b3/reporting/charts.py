@@ -1,6 +1,6 @@
 """The charts of an audit and of corrected cross-validation: what they show, drawn on axes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,13 +69,19 @@ if TYPE_CHECKING:
 MEASURED, CVC_SCORES, CVC_MULTIPLES = "measured_curve", "cvc", "cvc_sensitivity"
 
 
-def charts_of(report: AuditReport) -> dict[str, str]:
+def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) -> dict[str, str]:
     """Return the charts of a report as SVG files, by name.
 
     `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
     `sensitivity_split` (over the split rate): every audit has a file of each name, because files of
     an older one, of another pattern, cannot be removed from a run and would pass for its own. An audit
     with corrected cross-validation has `cvc` and `cvc_sensitivity` too.
+
+    Parameters
+    ----------
+    report : AuditReport
+    drawn : mapping of str to Figure, optional
+        Figures of the report's page, which are not drawn again.
     """
     report = readable(report)
     by_split = report.fragment_sensitivity
@@ -85,6 +91,7 @@ def charts_of(report: AuditReport) -> dict[str, str]:
         if by_split is None
         else sensitivity_figure(report, by_split),
         **figures_of(report),
+        **(drawn or {}),
     }
     return {
         name: figure.svg(standalone=True) for name, figure in figures.items() if name != MEASURED

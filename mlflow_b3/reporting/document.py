@@ -7,7 +7,7 @@ terminal leaves out folded sections, and text and Markdown have tables in place 
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mlflow_b3.errors import InputError
-from mlflow_b3.reporting.drawing import CHART_STYLE, Draw, colours_of, to_svg
+from mlflow_b3.reporting.drawing import CHART_STYLE, Draw, Drawing, colours_of, drawing_of, to_svg
 from mlflow_b3.results import Finding
 
 # --- What a document is made of
@@ -110,14 +110,11 @@ class Figure:
 
     def svg(self, *, standalone: bool = False) -> str:
         """Return the picture as SVG, for a page that has the styles or as a file of its own."""
-        return to_svg(
-            self.draw,
-            name=self.name,
-            title=self.title,
-            alt=self.alt,
-            height=self.height,
-            standalone=standalone,
-        )
+        return to_svg(self._drawing, title=self.title, alt=self.alt, standalone=standalone)
+
+    @cached_property
+    def _drawing(self) -> Drawing:
+        return drawing_of(self.draw, name=self.name, height=self.height)
 
 
 Block = Paragraph | Listing | Findings | Lines | Table | Figure
@@ -171,6 +168,12 @@ class Document:
     sections: tuple[Section, ...]
     footer: str = ""
     broad: bool = False
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """The figures of all sections, by name."""
+        blocks = (block for section in self.sections for block in section.blocks)
+        return {block.name: block for block in blocks if isinstance(block, Figure)}
 
 
 def paragraphs(texts: Iterable[str]) -> list[Paragraph]:

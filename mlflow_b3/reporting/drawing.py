@@ -125,7 +125,8 @@ def axis_for(
     """
     inner = finite(core) or [0.0, 1.0]
     low, high = min(inner), max(inner)
-    width = max(high - low, LEAST_WIDTH * max(abs(low), abs(high))) or 1.0
+    width = max(high - low, LEAST_WIDTH * max(abs(low), abs(high)))
+    width = width if width > 1 / LARGEST else 1.0  # ticks cannot be told apart in less
     least, most = low - reach * width, high + reach * width
     outer = [min(max(value, least), most) for value in finite(more)]
     outer += [value for value in finite([perhaps]) if least <= value <= most]
@@ -405,36 +406,55 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
-def to_svg(
-    draw: Draw, *, name: str, title: str, alt: str, height: float, standalone: bool = False
-) -> str:
-    """Return what a function draws on axes as SVG.
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """The shapes and texts of a figure, and the height of the whole in pixels.
+
+    Drawing takes most of the time of a report, so that its forms share what was drawn once.
+    """
+
+    name: str
+    shapes: tuple[ET.Element, ...]
+    height: float
+
+
+def drawing_of(draw: Draw, *, name: str, height: float) -> Drawing:
+    """Return what a function draws on the axes that it is given.
 
     Parameters
     ----------
     draw : callable
-        Draws on the axes that it is given.
     name : str
         Of the figure, unique in its page.
-    title, alt : str
-        Read aloud instead of the picture.
     height : float
         Of the axes, in pixels.
+    """
+    drawn, total = _drawn(draw, height)
+    return Drawing(name=name, shapes=tuple(_slim(drawn, f"b3-{name}-clip")), height=total)
+
+
+def to_svg(drawing: Drawing, *, title: str, alt: str, standalone: bool = False) -> str:
+    """Return a drawing as SVG.
+
+    Parameters
+    ----------
+    drawing : Drawing
+    title, alt : str
+        Read aloud instead of the picture.
     standalone : bool
         A file of its own, with its colours and its background; else a part of a page that has the
         styles.
     """
-    drawn, total = _drawn(draw, height)
+    size = {"width": str(WIDTH), "height": _short(drawing.height)}
     root = ET.Element(
         "svg",
         {
             "xmlns": SVG.strip("{}"),
             "class": "b3",
-            "viewBox": f"0 0 {WIDTH} {_short(total)}",
-            "width": str(WIDTH),
-            "height": _short(total),
+            "viewBox": f"0 0 {size['width']} {size['height']}",
+            **size,
             "role": "img",
-            "aria-labelledby": f"b3-{name}-title b3-{name}-desc",
+            "aria-labelledby": f"b3-{drawing.name}-title b3-{drawing.name}-desc",
             "stroke-linejoin": "round",
         },
     )
@@ -443,11 +463,10 @@ def to_svg(
         root.set("font-family", "system-ui,sans-serif")
         root.set("font-size", "12")
     for tag, text in (("title", title), ("desc", alt)):
-        ET.SubElement(root, tag, {"id": f"b3-{name}-{tag}"}).text = visible(text)
+        ET.SubElement(root, tag, {"id": f"b3-{drawing.name}-{tag}"}).text = visible(text)
     if standalone:
-        size = {"width": str(WIDTH), "height": _short(total)}
         ET.SubElement(root, "rect", {"fill": PAPER, **size})
-    root.extend(_slim(drawn, f"b3-{name}-clip"))
+    root.extend(drawing.shapes)
     return ET.tostring(root, encoding="unicode") + "\n" * standalone
 
 

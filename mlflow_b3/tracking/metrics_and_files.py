@@ -25,8 +25,9 @@ from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import SIGNING_KEY, Evidence, digest
 from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.refit.loading import ModelSource, digest_model, digest_of, resolve_source
+from mlflow_b3.reporting import document
 from mlflow_b3.reporting.charts import charts_of
-from mlflow_b3.reporting.pages import to_markdown
+from mlflow_b3.reporting.pages import audit_document
 from mlflow_b3.results import number
 
 # --- What an audit writes to MLflow as numbers and texts: metrics, curves, parameters and tags
@@ -166,14 +167,16 @@ def files_of(report: AuditReport) -> dict[str, str]:
     What grows with the rows of the table is known to the report that `audit` returned, not to one
     that was read back from JSON.
     """
+    page = audit_document(report)
     files = {
         "audit.json": report.to_json(),
         "curves.csv": curves_table(report),
-        "report.html": report.to_html(),
-        "report.md": to_markdown(report),
-        "report.txt": f"{report}\n",
+        "report.html": document.to_html(page),
+        "report.md": document.to_markdown(page),
+        "report.txt": f"{document.to_text(page)}\n",
     }
-    files |= {f"plots/{name}.svg": text for name, text in charts_of(report).items()}
+    charts = charts_of(report, page.figures)
+    files |= {f"plots/{name}.svg": text for name, text in charts.items()}
     if report.splits is not None:
         files["folds.csv"] = fold_table(report.splits, report.subject.n_rows)
     if report.influence is not None:

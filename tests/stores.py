@@ -2,15 +2,39 @@
 
 import sqlite3
 from contextlib import closing, contextmanager
+from functools import cache
 
 import mlflow
 import pytest
+from mlflow.store.db import utils as database_utils
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
-__all__ = ["_default_store", "empty_database", "mlflow_store", "shared_store"]
+__all__ = ["_default_store", "_quick_stores", "empty_database", "mlflow_store", "shared_store"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_stores():
+    """Leave out what MLflow does for every new store and what no test looks at.
+
+    Nobody needs a test's database after a power failure, so that writes need not wait for the disk.
+    And MLflow imports all of its migrations to learn the newest, which is the same for all stores.
+    """
+
+    def no_waiting(connection, _):
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    newest = cache(database_utils._get_latest_schema_revision)
+    event.listen(Engine, "connect", no_waiting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database_utils, "_get_latest_schema_revision", newest)
+        yield
+    event.remove(Engine, "connect", no_waiting)
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
+def empty_database(_quick_stores, tmp_path_factory):
     """Return an MLflow database without runs; making its tables takes seconds, copying does not."""
     path = tmp_path_factory.mktemp("empty") / "mlflow.db"
     mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
@@ -40,11 +64,19 @@ def copy_database(source, target):
 def fresh_store(empty_database, folder, monkeypatch):
     """Point MLflow to a fresh sqlite store in a folder, artifacts included; yield its URI."""
     copy_database(empty_database, folder / "mlflow.db")
+    client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiment = client.create_experiment("test", (folder / "files").as_uri())
+    with pointed_to(folder, experiment, monkeypatch) as uri:
+        yield uri
+
+
+@contextmanager
+def pointed_to(folder, experiment, monkeypatch):
+    """Point MLflow to an experiment of the sqlite store in a folder; yield the URI of the store."""
     uri, before = f"sqlite:///{folder}/mlflow.db", mlflow.get_tracking_uri()
     monkeypatch.chdir(folder)  # new experiments keep their artifacts in ./mlruns
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     mlflow.set_tracking_uri(uri)
-    experiment = mlflow.create_experiment("test", artifact_location=(folder / "files").as_uri())
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
     monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
     yield uri

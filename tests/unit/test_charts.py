@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from example_reports import REPORT, changed, linked, lower_bound, report, split, unknown
+from example_reports import REPORT, audited, changed, linked, lower_bound, report, split, unknown
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes

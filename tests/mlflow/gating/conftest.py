@@ -1,10 +1,17 @@
 """Fixtures for the tests of gates: a pair of keys, one real audit, and versions to tamper with."""
 
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
 import mlflow
 import pytest
 from example_reports import changed
 from gate_examples import Registered, register
+from signing import sign_audit
 from sklearn.naive_bayes import GaussianNB
+from stores import copy_database, fresh_store, pointed_to
 
 import mlflow_b3
 from mlflow_b3.demo import FEATURES
@@ -42,14 +49,54 @@ def saved(clinic, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def fresh(shared_store, saved, complete) -> Registered:
-    """Return a version of its own for this test, not audited yet."""
-    assert shared_store
-    return register(saved, complete)
+@dataclass(frozen=True)
+class Gated:
+    """A store with one registered version, as it was before and after its audit was recorded."""
+
+    folder: Path
+    experiment: str
+    fresh: Registered
+    audited: Registered
+
+    @contextmanager
+    def restored(self, state: str, monkeypatch):
+        """Make the store what it was in a state that was kept, and point MLflow to it."""
+        shutil.rmtree(self.folder / "files")
+        shutil.copytree(self.folder / state, self.folder / "files")
+        copy_database(self.folder / f"{state}.db", self.folder / "mlflow.db")
+        with pointed_to(self.folder, self.experiment, monkeypatch):
+            yield getattr(self, state)
+
+
+def keep(folder: Path, state: str) -> None:
+    """Keep the database and the files of a store as they are now."""
+    copy_database(folder / "mlflow.db", folder / f"{state}.db")
+    shutil.copytree(folder / "files", folder / state)
+
+
+@pytest.fixture(scope="session")
+def gated(empty_database, saved, complete, tmp_path_factory) -> Gated:
+    """Register and record once, which takes a second; tests get the store back as it was."""
+    folder = tmp_path_factory.mktemp("gated")
+    with pytest.MonkeyPatch.context() as patch, fresh_store(empty_database, folder, patch):
+        fresh = register(saved, complete)
+        keep(folder, "fresh")
+        audited = fresh.record()
+        keep(folder, "audited")
+        experiment = audited.client.get_run(audited.run_id).info.experiment_id
+    return Gated(folder=folder, experiment=experiment, fresh=fresh, audited=audited)
 
 
 @pytest.fixture
-def audited(fresh) -> Registered:
-    """Return a version of its own for this test, audited and without a signature."""
-    return fresh.record()
+def fresh(gated, monkeypatch) -> Registered:
+    """Return the only version in a store, not audited yet."""
+    with gated.restored("fresh", monkeypatch) as version:
+        yield version
+
+
+@pytest.fixture
+def audited(gated, monkeypatch) -> Registered:
+    """Return the only version in a store, audited, and signed where the environment has a key."""
+    with gated.restored("audited", monkeypatch) as version:
+        sign_audit(version.audit_run_id)
+        yield version

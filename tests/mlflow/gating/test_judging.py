@@ -26,13 +26,6 @@ def alias(audited):
     return points_at
 
 
-@pytest.fixture
-def own(shared_store, saved, complete, request):
-    """Return an audited version of a registered model that no other test has."""
-    assert shared_store
-    return register(saved, complete, request.node.name[:100]).record()
-
-
 def test_a_version_is_judged_by_a_policy_in_a_file(audited, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pins = "pins: {clinic: {target: disease, cluster: patient_id}}\nevidence: {signed: false}\n"
@@ -63,10 +56,10 @@ def test_the_verdict_says_all_as_json(audited):
     assert checks[9:] == ["p0_sources", "refits", "e0_high", "constant"]
 
 
-def test_an_alias_is_judged_as_the_version_that_it_points_at(own):
-    own.client.set_registered_model_alias(own.name, "candidate", own.version)
-    verdict = b3.gate(f"models:/{own.name}@candidate", lenient())
-    assert (verdict.version, verdict.outcome) == (own.version, "PASS")
+def test_an_alias_is_judged_as_the_version_that_it_points_at(audited):
+    audited.client.set_registered_model_alias(audited.name, "candidate", audited.version)
+    verdict = b3.gate(f"models:/{audited.name}@candidate", lenient())
+    assert (verdict.version, verdict.outcome) == (audited.version, "PASS")
 
 
 def test_a_wide_interval_is_inconclusive_and_may_be_waived(audited):
@@ -138,49 +131,49 @@ def test_where_the_policy_does_not_apply_anything_is_promoted(fresh):
 
 
 @pytest.mark.parametrize("before", [None, "earlier"])
-def test_a_model_that_changes_while_it_is_promoted_loses_the_alias(own, monkeypatch, before):
-    client = own.client
+def test_a_model_that_changes_while_it_is_promoted_loses_the_alias(audited, monkeypatch, before):
+    client = audited.client
     if before:
-        earlier = mlflow.register_model(f"models:/{own.model_id}", own.name).version
-        client.set_registered_model_alias(own.name, "champion", earlier)
+        earlier = mlflow.register_model(f"models:/{audited.model_id}", audited.name).version
+        client.set_registered_model_alias(audited.name, "champion", earlier)
     given = MlflowClient.set_registered_model_alias
 
     def meddle(client, name, alias, version):
         monkeypatch.setattr(MlflowClient, "set_registered_model_alias", given)
-        (own.files / "MLmodel").write_text("another")
+        (audited.files / "MLmodel").write_text("another")
         given(client, name, alias, version)
 
     monkeypatch.setattr(MlflowClient, "set_registered_model_alias", meddle)
-    verdict = b3.gate(own.uri, lenient(), promote="champion")
+    verdict = b3.gate(audited.uri, lenient(), promote="champion")
     assert (verdict.outcome, verdict.allowed, verdict.promoted) == ("FAIL", False, None)
     assert "'champion' was taken back" in verdict.reasons[-1].text
-    points_at = client.get_registered_model(own.name).aliases.get("champion")
+    points_at = client.get_registered_model(audited.name).aliases.get("champion")
     assert points_at == (earlier if before else None)
 
 
-def test_an_alias_that_somebody_moved_on_meanwhile_stays_theirs(own, monkeypatch):
-    client = own.client
-    other = mlflow.register_model(f"models:/{own.model_id}", own.name).version
+def test_an_alias_that_somebody_moved_on_meanwhile_stays_theirs(audited, monkeypatch):
+    client = audited.client
+    other = mlflow.register_model(f"models:/{audited.model_id}", audited.name).version
     given = MlflowClient.set_registered_model_alias
 
     def meddle(client, name, alias, version):
         monkeypatch.setattr(MlflowClient, "set_registered_model_alias", given)
-        (own.files / "MLmodel").write_text("another")
+        (audited.files / "MLmodel").write_text("another")
         given(client, name, alias, version)
         given(client, name, alias, other)
 
     monkeypatch.setattr(MlflowClient, "set_registered_model_alias", meddle)
-    assert b3.gate(own.uri, lenient(), promote="champion").outcome == "FAIL"
-    assert client.get_registered_model(own.name).aliases["champion"] == other
+    assert b3.gate(audited.uri, lenient(), promote="champion").outcome == "FAIL"
+    assert client.get_registered_model(audited.name).aliases["champion"] == other
 
 
 # --- beside the champion --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def pair(own, saved, complete):
+def pair(audited, saved, complete):
     """Return two audited versions of one registered model."""
-    return own, register(saved, complete, own.name).record()
+    return audited, register(saved, complete, audited.name).record()
 
 
 def champion_reason(version, **changes):
@@ -188,14 +181,14 @@ def champion_reason(version, **changes):
     return reason
 
 
-def test_without_a_champion_anyone_may_become_it(own):
-    reason = champion_reason(own, champion="better")
+def test_without_a_champion_anyone_may_become_it(audited):
+    reason = champion_reason(audited, champion="better")
     assert (reason.outcome, reason.text) == ("PASS", "no version has the alias 'champion' yet")
 
 
-def test_the_champion_need_not_beat_itself(own):
-    own.client.set_registered_model_alias(own.name, "champion", own.version)
-    assert champion_reason(own, champion="better").text == "it is the champion itself"
+def test_the_champion_need_not_beat_itself(audited):
+    audited.client.set_registered_model_alias(audited.name, "champion", audited.version)
+    assert champion_reason(audited, champion="better").text == "it is the champion itself"
 
 
 @pytest.mark.parametrize("written", ["champion", "Champion"])
@@ -214,13 +207,13 @@ def test_a_policy_names_the_champions_alias(pair):
     assert "noise" in champion_reason(candidate, champion="better", champion_alias="best").text
 
 
-def test_a_champion_without_evidence_leaves_the_question_open(own, saved, complete):
-    champion = register(saved, complete, own.name)
+def test_a_champion_without_evidence_leaves_the_question_open(audited, saved, complete):
+    champion = register(saved, complete, audited.name)
     champion.client.set_registered_model_alias(champion.name, "champion", champion.version)
-    reason = champion_reason(own, champion="not_worse")
+    reason = champion_reason(audited, champion="not_worse")
     assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", True)
     assert "has no evidence to compare with: there is no audit of it" in reason.text
-    assert own.judge(champion="not_worse", inconclusive="allow").allowed
+    assert audited.judge(champion="not_worse", inconclusive="allow").allowed
 
 
 def test_a_candidate_without_evidence_fails_before_it_is_compared(pair):

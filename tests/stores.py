@@ -1,8 +1,11 @@
 """Fixtures with an MLflow store that nobody else sees; `conftest.py` of a folder imports them."""
 
+import shutil
 import sqlite3
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import mlflow
 import pytest
@@ -81,6 +84,40 @@ def pointed_to(folder, experiment, monkeypatch):
     monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", experiment)
     yield uri
     mlflow.set_tracking_uri(before)
+
+
+@dataclass(frozen=True)
+class KeptStore:
+    """A store whose states are kept: tests get one back, which is quicker than making it again."""
+
+    folder: Path
+    experiment: str
+
+    def keep(self, state: str) -> None:
+        """Keep the database and the files as they are now."""
+        copy_database(self.folder / "mlflow.db", self.folder / f"{state}.db")
+        shutil.copytree(self.folder / "files", self.folder / state)
+
+    def restore(self, state: str) -> None:
+        """Make the store what it was."""
+        shutil.rmtree(self.folder / "files")
+        shutil.copytree(self.folder / state, self.folder / "files")
+        copy_database(self.folder / f"{state}.db", self.folder / "mlflow.db")
+
+    @contextmanager
+    def restored(self, state, monkeypatch):
+        """Make the store what it was, and point MLflow to it; yield its URI."""
+        self.restore(state)
+        with pointed_to(self.folder, self.experiment, monkeypatch) as uri:
+            yield uri
+
+
+@contextmanager
+def kept_store(empty_database, folder):
+    """Point MLflow to a fresh store, to make the states that shall be kept; yield the store."""
+    with pytest.MonkeyPatch.context() as patch, fresh_store(empty_database, folder, patch) as uri:
+        experiment = mlflow.MlflowClient(uri).get_experiment_by_name("test").experiment_id
+        yield KeptStore(folder=folder, experiment=experiment)
 
 
 @pytest.fixture

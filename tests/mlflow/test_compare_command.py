@@ -15,6 +15,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
+from stores import kept_store
 
 import mlflow_b3 as b3
 from mlflow_b3.cli import _parted, main
@@ -36,27 +37,47 @@ def clinic():
     return b3.make_clinic(patients=30, records=4, cluster_error=0.1)
 
 
-@pytest.fixture
-def shop(mlflow_store, clinic, tmp_path):
-    """Log and register two models in named runs."""
+@pytest.fixture(scope="module")
+def kept(empty_database, clinic, tmp_path_factory):
+    """Log and register two models in named runs, and audit both; a store of either state is kept."""
     X, y = clinic.frame[list(FEATURES)], clinic.frame["disease"]
     uris, runs = [], []
-    for name, model in (("bayes", GaussianNB()), ("logistic", LogisticRegression())):
-        with mlflow.start_run(run_name=name) as run:
-            info = mlflow.sklearn.log_model(
-                model.fit(X, y), name="model", pip_requirements=["scikit-learn"]
-            )
-        mlflow.register_model(info.model_uri, "clinic")
-        uris.append(info.model_uri)
-        runs.append(run.info.run_id)
+    with kept_store(empty_database, tmp_path_factory.mktemp("compared")) as store:
+        for name, model in (("bayes", GaussianNB()), ("logistic", LogisticRegression())):
+            with mlflow.start_run(run_name=name) as run:
+                info = mlflow.sklearn.log_model(
+                    model.fit(X, y), name="model", pip_requirements=["scikit-learn"]
+                )
+            mlflow.register_model(info.model_uri, "clinic")
+            uris.append(info.model_uri)
+            runs.append(run.info.run_id)
+        store.keep("registered")
+        audits = audited(clinic)
+        store.keep("audited")
+    return SimpleNamespace(store=store, uris=uris, runs=runs, audits=audits)
+
+
+@pytest.fixture
+def shop(kept, clinic, tmp_path, monkeypatch):
+    """Return two registered models of named runs, not audited yet."""
     clinic.frame.to_csv(tmp_path / "visits.csv", index=False)
-    return SimpleNamespace(
-        uri=mlflow_store,
-        uris=uris,
-        runs=runs,
-        data=str(tmp_path / "visits.csv"),
-        client=MlflowClient(),
-    )
+    with kept.store.restored("registered", monkeypatch) as uri:
+        monkeypatch.chdir(tmp_path)
+        yield SimpleNamespace(
+            uri=uri,
+            uris=kept.uris,
+            runs=kept.runs,
+            data=str(tmp_path / "visits.csv"),
+            client=MlflowClient(),
+        )
+
+
+@pytest.fixture
+def audits(kept, shop):
+    """Return the runs of an audit of either version."""
+    assert shop
+    kept.store.restore("audited")
+    return kept.audits
 
 
 def run(*arguments):
@@ -71,8 +92,7 @@ def audited(clinic):
     ]
 
 
-def test_recorded_audits_are_compared_by_whatever_names_them(shop, clinic):
-    audits = audited(clinic)
+def test_recorded_audits_are_compared_by_whatever_names_them(shop, audits):
     by_version = b3.compare(["models:/clinic/1", "models:/clinic/2"])
     assert {c.name for c in by_version.contenders} == {"models:/clinic/1", "models:/clinic/2"}
     for references in (shop.runs, shop.uris, audits, [uri[8:] for uri in shop.uris]):
@@ -84,19 +104,17 @@ def test_recorded_audits_are_compared_by_whatever_names_them(shop, clinic):
         assert {c.audit_run_id for c in b3.compare(**source).contenders} == set(audits)
 
 
-def test_models_can_be_given_names(shop, clinic):
-    audited(clinic)
+@pytest.mark.usefixtures("audits")
+def test_models_can_be_given_names(shop):
     comparison = b3.compare({"first": shop.uris[0], "second": shop.uris[1]})
     assert {c.name for c in comparison.contenders} == {"first", "second"}
 
 
-@pytest.mark.usefixtures("shop")
-def test_only_the_newest_audit_of_a_model_is_compared(clinic):
-    older = audited(clinic)
+def test_only_the_newest_audit_of_a_model_is_compared(clinic, audits):
     newer = audited(clinic)
     found = {c.audit_run_id for c in b3.compare(experiment="test").contenders}
     assert found == set(newer)
-    assert not found & set(older)
+    assert not found & set(audits)
 
 
 def test_models_are_audited_together_on_the_same_folds(shop, clinic):
@@ -131,9 +149,8 @@ def test_the_command_audits_and_records_all_models(shop, tmp_path):
     assert "b3/comparison.html" in logged
 
 
-@pytest.mark.usefixtures("shop")
-def test_models_may_have_commas_between_them(clinic):
-    audited(clinic)
+@pytest.mark.usefixtures("audits")
+def test_models_may_have_commas_between_them():
     result = run("models:/clinic/1,models:/clinic/2", "--experiment", "", "--no-record")
     assert result.exit_code == 0, result.output
     assert "models:/clinic/1" in result.output
@@ -159,8 +176,7 @@ def test_commas_in_the_names_of_models_do_not_part_them(text, parts):
 
 
 @pytest.mark.parametrize("name", ["a, b", "it's", 'the "new" one', 'it\'s "q" <b>_%'])
-def test_registered_models_are_found_whatever_their_name(shop, clinic, name):
-    audits = audited(clinic)
+def test_registered_models_are_found_whatever_their_name(shop, audits, name):
     for uri in shop.uris:
         mlflow.register_model(uri, name)
     if "'" in name:
@@ -172,8 +188,8 @@ def test_registered_models_are_found_whatever_their_name(shop, clinic, name):
     assert {c.audit_run_id for c in b3.compare(uris).contenders} == set(audits)
 
 
+@pytest.mark.usefixtures("audits")
 def test_a_view_of_all_audits_is_left_with_the_experiment_and_never_changed(shop, clinic):
-    audited(clinic)
     experiment = shop.client.get_run(shop.runs[0]).info.experiment_id
     view = shop.client.get_experiment(experiment).tags[TAG]
     stored = json.loads(view)
@@ -234,15 +250,13 @@ def test_an_estimator_needs_data(shop):
         b3.compare([GaussianNB(), LogisticRegression()])
 
 
-def test_an_audit_that_cannot_be_read_is_named(shop, clinic):
-    audits = audited(clinic)
+def test_an_audit_that_cannot_be_read_is_named(shop, audits):
     shop.client.log_text(audits[0], "{}", "b3/audit.json")
     with pytest.raises(b3.TrackingError, match=f"the audit of run {audits[0]} cannot be read"):
         b3.compare(audits)
 
 
-def test_a_deleted_audit_is_not_compared_without_a_word(shop, clinic):
-    audits = audited(clinic)
+def test_a_deleted_audit_is_not_compared_without_a_word(shop, audits):
     shop.client.delete_run(audits[0])
     for reference in ("models:/clinic/1", shop.uris[0], shop.runs[0], audits[0]):
         with pytest.raises(b3.TrackingError, match=f"run {audits[0]}, was deleted; restore it"):
@@ -343,8 +357,8 @@ def test_an_audit_that_mlflow_does_not_take_is_saved_and_compared(shop, monkeypa
     assert comparison.differences[0].paired
 
 
-def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, clinic, monkeypatch):
-    audited(clinic)
+@pytest.mark.usefixtures("audits")
+def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, monkeypatch):
 
     def refuse(*_, **__):
         raise OSError("the disk is full")
@@ -357,8 +371,7 @@ def test_a_comparison_that_cannot_be_written_leaves_a_failed_run(shop, clinic, m
     assert made.info.status == "FAILED"
 
 
-def test_versions_that_were_registered_after_their_audit_are_compared(shop, clinic):
-    audits = audited(clinic)
+def test_versions_that_were_registered_after_their_audit_are_compared(shop, audits):
     for uri in shop.uris:
         mlflow.register_model(uri, "late")
     comparison = b3.compare(registered_model="late")

@@ -1,9 +1,6 @@
 """Fixtures for the tests of gates: a pair of keys, one real audit, and versions to tamper with."""
 
-import shutil
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import mlflow
 import pytest
@@ -11,7 +8,7 @@ from example_reports import changed
 from gate_examples import Registered, register
 from signing import sign_audit
 from sklearn.naive_bayes import GaussianNB
-from stores import copy_database, fresh_store, pointed_to
+from stores import KeptStore, kept_store
 
 import mlflow_b3
 from mlflow_b3.demo import FEATURES
@@ -53,50 +50,32 @@ def saved(clinic, tmp_path_factory):
 class Gated:
     """A store with one registered version, as it was before and after its audit was recorded."""
 
-    folder: Path
-    experiment: str
+    store: KeptStore
     fresh: Registered
     audited: Registered
-
-    @contextmanager
-    def restored(self, state: str, monkeypatch):
-        """Make the store what it was in a state that was kept, and point MLflow to it."""
-        shutil.rmtree(self.folder / "files")
-        shutil.copytree(self.folder / state, self.folder / "files")
-        copy_database(self.folder / f"{state}.db", self.folder / "mlflow.db")
-        with pointed_to(self.folder, self.experiment, monkeypatch):
-            yield getattr(self, state)
-
-
-def keep(folder: Path, state: str) -> None:
-    """Keep the database and the files of a store as they are now."""
-    copy_database(folder / "mlflow.db", folder / f"{state}.db")
-    shutil.copytree(folder / "files", folder / state)
 
 
 @pytest.fixture(scope="session")
 def gated(empty_database, saved, complete, tmp_path_factory) -> Gated:
     """Register and record once, which takes a second; tests get the store back as it was."""
-    folder = tmp_path_factory.mktemp("gated")
-    with pytest.MonkeyPatch.context() as patch, fresh_store(empty_database, folder, patch):
+    with kept_store(empty_database, tmp_path_factory.mktemp("gated")) as store:
         fresh = register(saved, complete)
-        keep(folder, "fresh")
+        store.keep("fresh")
         audited = fresh.record()
-        keep(folder, "audited")
-        experiment = audited.client.get_run(audited.run_id).info.experiment_id
-    return Gated(folder=folder, experiment=experiment, fresh=fresh, audited=audited)
+        store.keep("audited")
+    return Gated(store=store, fresh=fresh, audited=audited)
 
 
 @pytest.fixture
 def fresh(gated, monkeypatch) -> Registered:
     """Return the only version in a store, not audited yet."""
-    with gated.restored("fresh", monkeypatch) as version:
-        yield version
+    with gated.store.restored("fresh", monkeypatch):
+        yield gated.fresh
 
 
 @pytest.fixture
 def audited(gated, monkeypatch) -> Registered:
     """Return the only version in a store, audited, and signed where the environment has a key."""
-    with gated.restored("audited", monkeypatch) as version:
-        sign_audit(version.audit_run_id)
-        yield version
+    with gated.store.restored("audited", monkeypatch):
+        sign_audit(gated.audited.audit_run_id)
+        yield gated.audited

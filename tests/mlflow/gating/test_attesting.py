@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import mlflow
 import pandas as pd
 import pytest
+import thief
 from evidence_examples import lenient
 from example_reports import changed
 from gate_examples import audit_files
@@ -206,38 +207,20 @@ def test_an_audit_can_be_attested_again_and_is_one_try(audited, signing):
 # --- the key and the model ------------------------------------------------------------------------
 
 
-class Thief(GaussianNB):
-    """A model whose training looks for the key."""
-
-    def fit(self, X, y, sample_weight=None):
-        found = {
-            "environment": [name for name in os.environ if "SIGNING" in name],
-            "parents": _environments(),
-        }
-        with open(os.environ["B3_THIEF"], "a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
-        return super().fit(X, y, sample_weight)
-
-
-def _environments() -> list[str]:
-    with open("/proc/self/environ", "rb") as file:
-        return [part.decode() for part in file.read().split(b"\0") if b"SIGNING" in part]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_command_keeps_the_key_from_the_model_and_signs_afterwards(
     shared_store, clinic, tmp_path, keys
 ):
     """`mlflow-b3 audit` with a key in its environment, as a job in CI may have it."""
     with mlflow.start_run():
-        model = Thief()
+        model = thief.Thief()
         os.environ["B3_THIEF"] = str(tmp_path / "first")
         model.fit(clinic.frame[list(FEATURES)], clinic.frame["disease"])
         info = mlflow.sklearn.log_model(
             model,
             name="thief",
             serialization_format="cloudpickle",
-            code_paths=[__file__],
+            code_paths=[thief.__file__],
             pip_requirements=["scikit-learn"],
         )
     mlflow.register_model(info.model_uri, "thief")

@@ -1,5 +1,6 @@
 """What every test shares. Nothing here imports MLflow: `pytest tests/unit` starts at once."""
 
+import gc
 import os
 import signal
 from types import SimpleNamespace
@@ -9,6 +10,11 @@ import pytest
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
 # workers share the cores; threads of their own would only wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish():
+    """Keep the libraries that are imported by now out of every later search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

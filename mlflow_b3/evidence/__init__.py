@@ -1,1 +1,1 @@
-"""What an audit proves and what a policy asks. Nothing here knows MLflow."""
+"""Evidence, policies and verdicts. Nothing here imports MLflow."""

@@ -1,8 +1,8 @@
-"""The evidence of an audit: one document that binds model, data, settings and results, signed.
+"""The evidence of an audit: one signed document that binds model, data, settings and results.
 
-It is an in-toto statement (https://in-toto.io/Statement/v1). Its subjects are the model's files; its
-predicate is what was measured and found. An audit leaves it unsigned. `attest` checks it and signs it
-in a DSSE envelope, which any DSSE verifier reads.
+It is an in-toto statement (https://in-toto.io/Statement/v1). Its subjects are the model's files, its
+predicate the measurements and results. An audit writes it unsigned. `attest` checks it and signs it
+in a DSSE envelope, which any DSSE verifier can read.
 """
 
 import base64
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-# --- Ed25519 keys: made, read with care, and told apart
+# --- Ed25519 keys
 
 #: The signing key itself (PEM), or the path of a file that only its owner can read.
 SIGNING_KEY = "MLFLOW_B3_SIGNING_KEY"
-#: Public keys or .pub files, with commas between them, that count beside those of the policy.
+#: Public keys or .pub files, separated by commas, trusted in addition to those of the policy.
 TRUSTED_KEYS = "MLFLOW_B3_TRUSTED_KEYS"
 PREFIX = "ed25519:"
 EXPECTED = (
-    "Set it to the path of the .pem file that 'mlflow-b3 keys' wrote, or to the whole text of that "
+    "Set it to the path of the .pem file that 'mlflow-b3 keys' wrote, or to the full text of that "
     "file, from -----BEGIN to the end of the line -----END, without quotation marks."
 )
 LONGEST_KEY_FILE = 20_000
@@ -45,9 +45,10 @@ SMALL_ORDER = frozenset({0, 1, FIELD - 1, _ORDER_8, FIELD - _ORDER_8})
 
 
 def make_keys(folder: Path, name: str = "b3") -> tuple[Path, Path, str]:
-    """Write a new pair to NAME.pem (for its owner only) and NAME.pub; return both and the public key.
+    """Write a new key pair to NAME.pem (readable by its owner only) and NAME.pub.
 
-    Files that exist are not replaced: evidence signed with a lost key can no longer be renewed.
+    Returns both paths and the public key. Existing files are never overwritten: evidence signed with
+    a lost key cannot be renewed.
     """
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -55,7 +56,8 @@ def make_keys(folder: Path, name: str = "b3") -> tuple[Path, Path, str]:
     private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     existing = [str(path) for path in (private, public) if path.exists()]
     if existing:
-        raise InputError(f"{' and '.join(existing)} exists already; choose another name or folder.")
+        verb = "exist" if len(existing) > 1 else "exists"
+        raise InputError(f"{' and '.join(existing)} already {verb}; choose another name or folder.")
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
     encoded = encode_public_key(key)
@@ -75,40 +77,41 @@ def make_keys(folder: Path, name: str = "b3") -> tuple[Path, Path, str]:
 
 
 def encode_public_key(key: "Ed25519PrivateKey") -> str:
-    """Return the public key of a pair as text."""
+    """Return the public key of a key pair as text."""
     return PREFIX + base64.b64encode(key.public_key().public_bytes_raw()).decode()
 
 
 def key_id(public_key: str) -> str:
-    """Return a short name of a public key."""
+    """Return a short id of a public key."""
     return hashlib.sha256(public_key.encode()).hexdigest()[:16]
 
 
 def read_public_key(text: str, folder: Path | None = None) -> str:
-    """Return a public key as "ed25519:" and base64.
+    """Return a public key as "ed25519:" followed by base64.
 
     Parameters
     ----------
     text : str
         "ed25519:…", a public key in PEM form, or the path of a file that holds either.
     folder : Path, optional
-        What a relative path is relative to.
+        The folder that relative paths start from.
 
     Raises
     ------
     InputError
-        For anything else. The text is not repeated: it may be a private key in the wrong place.
+        For anything else. The message does not repeat the text, which may be a misplaced private
+        key.
     """
-    found = _unquoted(text)
+    found = _strip_quotes(text)
     shown = "the value (not shown)"
     if "-----BEGIN" not in found and not found.startswith(PREFIX):
         path = (folder or Path()) / found
-        found = _unquoted(_read_public(path))
+        found = _strip_quotes(_read_public_file(path))
         shown = f"the file {str(path)!r}"
     if "PRIVATE KEY" in found:
         raise InputError(
-            f"{shown} holds a private key. It belongs only where audits are attested; give the "
-            "public key, which is in the .pub file beside it."
+            f"{shown} is a private key. Keep it only where audits are attested; give the public key "
+            "instead, which is in the .pub file beside it."
         )
     if "-----BEGIN" in found:
         return _from_pem(found, shown)
@@ -121,27 +124,27 @@ def read_public_key(text: str, folder: Path | None = None) -> str:
             f"{shown} is not an Ed25519 public key: it must be {PREFIX} followed by the base64 form "
             "of 32 bytes, or a PEM file."
         )
-    return _checked_point(raw, shown)
+    return _encode_point(raw, shown)
 
 
-def _unquoted(text: str) -> str:
-    """Return a value without what editors, shells and secret stores put around it."""
+def _strip_quotes(text: str) -> str:
+    """Strip white space, byte order marks and quotation marks from around a value."""
     return text.strip().lstrip("\ufeff").strip().strip("'\"").strip()
 
 
-def _read_public(path: Path) -> str:
+def _read_public_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(LONGEST_KEY_FILE).decode()
-    except (OSError, ValueError):  # whose texts repeat the name, which may be a key
+    except (OSError, ValueError):  # the error's text repeats the name, which may be a key
         raise InputError(
-            f"a trusted key{_shown(path)} is neither {PREFIX}… nor the path of a public key file that "
-            "can be read."
+            f"a trusted key{_describe_path(path)} is neither {PREFIX}… nor the path of a readable public key "
+            "file."
         ) from None
 
 
-def _shown(path: Path) -> str:
-    """Return a path for an error; nothing of it unless it is plainly one, and no key."""
+def _describe_path(path: Path) -> str:
+    """Return a path for an error message, or only its length if it might be a key."""
     name = str(path)
     if path.suffix in (".pem", ".pub", ".key") and len(name) < 500 and "\n" not in name:
         return f", {name!r},"
@@ -158,36 +161,36 @@ def _from_pem(text: str, shown: str) -> str:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InputError(f"{shown} is not a public key in PEM form.") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise InputError(f"{shown} is a key of another algorithm than Ed25519.")
-    return _checked_point(key.public_bytes_raw(), shown)
+        raise InputError(f"{shown} is not an Ed25519 key.")
+    return _encode_point(key.public_bytes_raw(), shown)
 
 
-def _checked_point(raw: bytes, shown: str) -> str:
-    """Return a public key as text, unless one signature under it would fit any message."""
+def _encode_point(raw: bytes, shown: str) -> str:
+    """Return a public key as text; reject points for which one signature fits any message."""
     y = (int.from_bytes(raw, "little") & (2**255 - 1)) % FIELD
     if y in SMALL_ORDER:
         raise InputError(
-            f"{shown} is a point of small order, under which signatures can be made without a "
-            "private key. Make a pair with 'mlflow-b3 keys'."
+            f"{shown} is a point of small order: signatures for it can be made without a private key. "
+            "Make a key pair with 'mlflow-b3 keys'."
         )
     return PREFIX + base64.b64encode(raw).decode()
 
 
 def trusted_keys(of_policy: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys whose signatures count: the policy's, and those of the environment."""
+    """Return the trusted keys: those of the policy and those of the environment."""
     named = [part for part in os.environ.get(TRUSTED_KEYS, "").split(",") if part.strip()]
     return tuple(dict.fromkeys([*of_policy, *map(read_public_key, named)]))
 
 
 def signing_key() -> "Ed25519PrivateKey | None":
-    """Return the key that evidence is signed with; None where the environment names none.
+    """Return the key that signs evidence, or None if the environment names none.
 
-    The value is never repeated in an error: most mistakes leave a key in it.
+    Error messages never repeat the value, because it often is a key.
     """
-    value = _unquoted(os.environ.get(SIGNING_KEY, ""))
+    value = _strip_quotes(os.environ.get(SIGNING_KEY, ""))
     if not value:
         return None
-    text = value.encode() if "-----BEGIN" in value else _read_private(Path(value))
+    text = value.encode() if "-----BEGIN" in value else _read_private_file(Path(value))
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -200,21 +203,20 @@ def signing_key() -> "Ed25519PrivateKey | None":
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(
-            f"{SIGNING_KEY} holds a key of another algorithm than Ed25519; make one with "
-            "'mlflow-b3 keys'."
+            f"{SIGNING_KEY} holds a key that is not an Ed25519 key; make one with 'mlflow-b3 keys'."
         )
     return key
 
 
-def _read_private(path: Path) -> bytes:
-    """Read a key file that nobody but its owner could have read or written."""
+def _read_private_file(path: Path) -> bytes:
+    """Read a key file that only its owner can read and write."""
     try:
         with path.open("rb") as file:
             state, text = os.fstat(file.fileno()), file.read(LONGEST_KEY_FILE)
-    except (OSError, ValueError):  # whose texts repeat the name, which may be a key
+    except (OSError, ValueError):  # the error's text repeats the name, which may be a key
         raise InputError(
-            f"{SIGNING_KEY}: its value{_shown(path)} is neither a private key nor the path of a file "
-            f"that can be read. {EXPECTED}"
+            f"{SIGNING_KEY}: its value{_describe_path(path)} is neither a private key nor the path of a "
+            f"readable file. {EXPECTED}"
         ) from None
     if os.name == "posix":
         if stat.S_IMODE(state.st_mode) & 0o077:
@@ -226,36 +228,36 @@ def _read_private(path: Path) -> bytes:
     return text
 
 
-# --- Signed JSON: written, and read from sources that nobody vouches for
+# --- Signed JSON, read from untrusted sources
 #
-# Evidence is signed as a DSSE envelope, which other tools can check too. Commitments, and the evidence of
-# earlier versions, are a document of two parts, its content and a signature.
+# Evidence is signed as a DSSE envelope, which other tools can verify. Commitments, and the evidence of
+# earlier versions, are a document of two parts: the content and a signature.
 
 ALGORITHM = "Ed25519"
 
 
 def digest(content: bytes) -> str:
-    """Return the SHA-256 of some bytes."""
+    """Return the SHA-256 of bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 def canonical(content: Any) -> str:
-    """Return JSON with sorted keys and no spaces: equal contents are equal texts."""
+    """Return JSON with sorted keys and no spaces, the same text for the same content."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def seal_content(
     kind: str, form: str, content: dict[str, Any], key: "Ed25519PrivateKey | None"
 ) -> str:
-    """Return a document of two parts, its content and the signature, which is null without a key.
+    """Return a document of two parts: the content and its signature (null without a key).
 
     Parameters
     ----------
     kind : str
-        What the content is, "evidence"; its part has this name.
+        The name of the part that holds the content, such as "evidence".
     form : str
-        The name of the format. It is signed along, so that no document of another format that was
-        signed with the same key can pass for one.
+        The name of the format. It is part of what is signed: a document of another format, signed
+        with the same key, is not accepted.
     content : dict
     key : Ed25519PrivateKey or None
     """
@@ -273,20 +275,20 @@ def seal_content(
 def open_content(
     kind: str, form: str, document: bytes, largest: int, trusted: tuple[str, ...]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return the content of a document and the trusted key that signed it, None without signature.
+    """Return the content of a document and the trusted key that signed it (None if unsigned).
 
     Raises
     ------
     EvidenceError
-        For what is no such document, and for a signature that none of the trusted keys has made.
+        If the document is malformed, or its signature is not by a trusted key.
     """
     try:
-        content, signature = _split(kind, parse_strictly(kind, document, largest))
+        content, signature = _split_parts(kind, parse_strictly(kind, document, largest))
         if content.get("format") != form:
             raise EvidenceError(
-                f"the {kind} is of the format {content.get('format')!r}, not {form!r}"
+                f"the format of the {kind} is {content.get('format')!r}, not {form!r}"
             )
-        return content, _confirmed(kind, form, content, signature, trusted)
+        return content, _verify_signature(kind, form, content, signature, trusted)
     except RecursionError as error:
         raise EvidenceError(f"the {kind} is nested too deeply") from error
 
@@ -305,21 +307,21 @@ def sign_payload(payload: bytes, payload_type: str, key: "Ed25519PrivateKey") ->
 def open_envelope(
     content: dict[str, Any], payload_type: str, trusted: tuple[str, ...]
 ) -> tuple[bytes, str]:
-    """Return the payload of a DSSE envelope, and the trusted key that signed it.
+    """Return the payload of a DSSE envelope and the trusted key that signed it.
 
     Parameters
     ----------
     content : dict
         The envelope, parsed.
     payload_type : str
-        The only type that counts.
+        The type that the payload must have.
     trusted : tuple of str
         Public keys.
 
     Raises
     ------
     EvidenceError
-        Unless one of the trusted keys has signed the payload.
+        Unless a trusted key signed the payload.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from securesystemslib.dsse import Envelope
@@ -351,22 +353,23 @@ def open_envelope(
         raise
     except (LibraryError, KeyError, TypeError, ValueError, AttributeError):
         raise EvidenceError(
-            "the signature is not of this content: it was changed, or is that of another envelope"
+            "the signature does not match the content: the content was changed, or the signature "
+            "belongs to another envelope"
         ) from None
     return envelope.payload, keys[next(iter(accepted))]
 
 
 def parse_strictly(kind: str, document: bytes, largest: int) -> dict[str, Any]:
-    """Return the JSON object in a document, if it has no key twice, no NaN and no endless number."""
+    """Parse a JSON object; reject duplicate keys, NaN and numbers that are too large."""
     if len(document) > largest:
         raise EvidenceError(f"the {kind} is larger than {largest} bytes")
     try:
         parsed = json.loads(
             document.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_small_int,
+            object_pairs_hook=_reject_duplicates,
+            parse_constant=_reject_constant,
+            parse_float=_parse_finite,
+            parse_int=_parse_small_int,
         )
     except ValueError as error:
         raise EvidenceError(f"the {kind} is not JSON: {error}") from error
@@ -377,7 +380,7 @@ def parse_strictly(kind: str, document: bytes, largest: int) -> dict[str, Any]:
     return parsed
 
 
-def _split(kind: str, parsed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def _split_parts(kind: str, parsed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     if set(parsed) != {kind, "signature"}:
         raise EvidenceError(f"the {kind} must have the parts {kind!r} and 'signature'")
     if not isinstance(parsed[kind], dict):
@@ -385,31 +388,31 @@ def _split(kind: str, parsed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return parsed[kind], parsed["signature"]
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("a key occurs twice")
     return values
 
 
-def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+def _reject_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is too large")
     return value
 
 
-def _small_int(text: str) -> int:
+def _parse_small_int(text: str) -> int:
     if len(text) > 18:
         raise ValueError(f"{text[:20]}… is too large")
     return int(text)
 
 
-def _confirmed(
+def _verify_signature(
     kind: str, form: str, content: dict[str, Any], signature: Any, trusted: tuple[str, ...]
 ) -> str | None:
     from cryptography.exceptions import InvalidSignature
@@ -421,7 +424,7 @@ def _confirmed(
         raise EvidenceError("the signature must have algorithm, key and value")
     if signature["algorithm"] != ALGORITHM:
         raise EvidenceError(
-            f"the signature's algorithm is {signature['algorithm']!r}; only {ALGORITHM} counts"
+            f"the signature's algorithm is {signature['algorithm']!r}; only {ALGORITHM} is accepted"
         )
     try:
         value = base64.b64decode(signature["value"], validate=True)
@@ -437,7 +440,8 @@ def _confirmed(
         Ed25519PublicKey.from_public_bytes(raw).verify(value, _signed_bytes(form, content))
     except InvalidSignature:
         raise EvidenceError(
-            f"the signature is not of this content: it was changed, or is that of another {kind}"
+            "the signature does not match the content: the content was changed, or the signature "
+            f"belongs to another {kind}"
         ) from None
     return matching[0]
 
@@ -446,68 +450,63 @@ def _signed_bytes(form: str, content: dict[str, Any]) -> bytes:
     return f"{form}\n{canonical(content)}".encode()
 
 
-# --- The evidence of an audit: one document that binds model, data, settings and results, signed
-#
-# It is an in-toto statement (https://in-toto.io/Statement/v1). Its subjects are the model's files; its
-# predicate is what was measured and found. An audit leaves it unsigned. `attest` checks it and signs it
-# in a DSSE envelope, which any DSSE verifier reads.
+# --- The evidence of an audit
 
 KIND = "evidence"
-#: The format of earlier versions, which is still read, and today's.
+#: The format of earlier versions, which is still read, and the current one.
 FORMAT_1, FORMAT = "mlflow-b3 evidence 1", "mlflow-b3 evidence 2"
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "urn:mlflow-b3:audit:2"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 TOKEN_TYPE = "application/vnd.mlflow-b3.attested+json"
-#: Its name among the files of an audit, and that of the signed envelope among those of an attestation.
+#: The file of an audit that holds the evidence, and that of an attestation with the signed envelope.
 FILE, ENVELOPE = "evidence.json", "evidence.dsse.json"
-#: A document that is larger is not read.
+#: Larger documents are not read.
 LARGEST = 4_000_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Result):
-    """What an audit found, of what, and how: everything that a gate relies on.
+    """The results of an audit, with its model, data and settings: everything a gate relies on.
 
     Attributes
     ----------
     issued_at : str
         When the audit was written to MLflow, in UTC.
     measured_at : str
-        When its last refit ended. Evidence of the first format does not say; then it is `issued_at`.
+        When the last refit ended. Evidence of the first format lacks it; then it is `issued_at`.
     audit_run_id : str
         The audit's own MLflow run.
     model_id, run_id : str or None
-        The audited LoggedModel, and the run that trained it.
+        The audited LoggedModel and the run that trained it.
     source : str
-        Where the model's files are, "models:/m-…" or "runs:/…".
+        Where the model's files are: "models:/m-…" or "runs:/…".
     model_digest : str
         SHA-256 over the paths and contents of the model's files.
     model_files : dict of str to str
-        SHA-256 of each of them.
+        SHA-256 of each file.
     data_digest, rows_digest, folds_digest : str
-        Of the audited table and its folds, as in the report's settings.
+        Digests of the audited table and its folds, as in the report's settings.
     files : dict of str to str
         SHA-256 of the audit's own files; `audit.json` holds all settings and results.
     settings : dict of str to str
-        What was audited and how, as the parameters of the audit's run.
+        The parameters of the audit's run.
     results : dict
-        The results that metrics show.
+        The metrics of the audit.
     tags : dict of str to str
-        What the model version's tags say about this audit.
+        The tags that describe this audit on the model version.
     packages : dict of str to str
         Versions of the packages that the audit ran with.
     policy_hash : str
-        In evidence of the first format: the policy that held when the audit was made.
+        In evidence of the first format: the policy at the time of the audit.
     preregistration : dict or None
         What was committed before the audit ran.
     earlier_audits : tuple of str
-        Runs of audits of the same model that were there before; in signed evidence those among them
-        that are signed.
+        Runs of earlier audits of the same model. In signed evidence only the signed ones.
     attested_at : str or None
-        When it was checked and signed; None in evidence that an audit has left.
+        When the evidence was checked and signed; None before.
     attested_checks : tuple of str
-        What was checked for it, in words.
+        The checks that were made before signing, in words.
     """
 
     issued_at: str
@@ -534,7 +533,7 @@ class Evidence(Result):
     attested_checks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Take the time of writing for that of measuring, where nothing else is known."""
+        """Use the time of writing if the time of measuring is unknown."""
         if not self.measured_at:
             object.__setattr__(self, "measured_at", self.issued_at)
 
@@ -559,7 +558,7 @@ class Evidence(Result):
             PREDICATE_TYPE,
         ):
             raise EvidenceError(
-                f"the evidence is of the type {statement.get('predicateType')!r}, not {PREDICATE_TYPE!r}"
+                f"the type of the evidence is {statement.get('predicateType')!r}, not {PREDICATE_TYPE!r}"
             )
         if not isinstance(statement["subject"], list):
             raise EvidenceError("the evidence has no list of the model's files")
@@ -571,13 +570,13 @@ class Evidence(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedEvidence:
-    """Evidence as it was read: its content, and the key that signed it.
+    """Evidence and the key that signed it.
 
     Attributes
     ----------
     evidence : Evidence
     signed_by : str or None
-        The trusted public key whose signature was confirmed; None without a signature.
+        The trusted public key whose signature was verified; None without a signature.
     """
 
     evidence: Evidence
@@ -585,7 +584,7 @@ class SignedEvidence:
 
 
 def seal(evidence: Evidence, key: "Ed25519PrivateKey | None") -> str:
-    """Return evidence as a document: a bare statement, or a signed envelope where there is a key."""
+    """Return evidence as a document: a signed envelope, or a bare statement without a key."""
     statement = evidence.to_statement()
     if key is None:
         return json.dumps(statement, indent=2, sort_keys=True, allow_nan=False) + "\n"
@@ -593,13 +592,13 @@ def seal(evidence: Evidence, key: "Ed25519PrivateKey | None") -> str:
 
 
 def open_sealed(document: bytes, trusted: tuple[str, ...]) -> SignedEvidence:
-    """Read a document and confirm its signature.
+    """Read a document and verify its signature.
 
     Raises
     ------
     EvidenceError
-        For what is not evidence, and for a signature that none of the trusted keys has made.
-        A document without a signature is read; whether it counts is for the policy to say.
+        If the document is not evidence, or its signature is not by a trusted key. A document without
+        a signature is read; the policy decides whether it counts.
     """
     parsed = parse_strictly(KIND, document, LARGEST)
     signed_by = None
@@ -613,19 +612,18 @@ def open_sealed(document: bytes, trusted: tuple[str, ...]) -> SignedEvidence:
                 parsed = parse_strictly(KIND, payload, LARGEST)
             evidence = Evidence.from_statement(parsed)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise EvidenceError(f"the evidence has not the content of one: {error}") from error
-    _check_kinds(evidence)
+        raise EvidenceError(f"the content of the evidence is malformed: {error}") from error
+    _check_types(evidence)
     return SignedEvidence(evidence=evidence, signed_by=signed_by)
 
 
 def seal_token(
     run_id: str, audit_run_id: str, subject: str, envelope: str, key: "Ed25519PrivateKey"
 ) -> str:
-    """Return the tag of an attestation's run: that there is an envelope, signed.
+    """Return the tag of an attestation's run: a signed statement that there is an envelope.
 
-    It is short enough for a tag, which a server keeps as it is. Who removes the envelope leaves behind
-    that there was one; who has no key cannot claim that there is one, nor copy the claim to another
-    run.
+    It fits into a tag, which a server stores unchanged. If the envelope is removed, the tag still
+    proves that there was one. Without the key, nobody can forge the tag or copy it to another run.
     """
     content = {
         "run": run_id,
@@ -638,7 +636,7 @@ def seal_token(
 
 
 def open_token(token: str, trusted: tuple[str, ...]) -> dict[str, str] | None:
-    """Return run, audit, subject and envelope digest of a token; None unless a trusted key signed it."""
+    """Return run, audit, subject and envelope digest of a token; None if it is not trusted."""
     try:
         parsed = parse_strictly("token", token.encode(), LARGEST)
         payload, _ = open_envelope(parsed, TOKEN_TYPE, trusted)
@@ -655,25 +653,25 @@ _TEXTS = (
 _TEXT_MAPS = ("model_files", "files", "settings", "tags", "packages")
 
 
-def _check_kinds(evidence: Evidence) -> None:
-    whole = {name: _is_text(getattr(evidence, name)) for name in _TEXTS}
+def _check_types(evidence: Evidence) -> None:
+    valid = {name: _is_text(getattr(evidence, name)) for name in _TEXTS}
     for name in ("model_id", "run_id", "attested_at"):
         value = getattr(evidence, name)
-        whole[name] = value is None or _is_text(value)
+        valid[name] = value is None or _is_text(value)
     for name in _TEXT_MAPS:
         values = getattr(evidence, name)
-        whole[name] = isinstance(values, dict) and all(map(_is_text, values.values()))
+        valid[name] = isinstance(values, dict) and all(map(_is_text, values.values()))
     results, committed = evidence.results, evidence.preregistration
-    whole["results"] = isinstance(results, dict) and all(map(_is_result, results.values()))
-    whole["preregistration"] = committed is None or isinstance(committed, dict)
+    valid["results"] = isinstance(results, dict) and all(map(_is_result, results.values()))
+    valid["preregistration"] = committed is None or isinstance(committed, dict)
     for name in ("earlier_audits", "attested_checks"):
-        whole[name] = all(map(_is_text, getattr(evidence, name)))
-    wrong = [name for name, right in whole.items() if not right]
+        valid[name] = all(map(_is_text, getattr(evidence, name)))
+    wrong = [name for name, right in valid.items() if not right]
     if wrong:
-        raise EvidenceError(f"the evidence has values of the wrong kind: {', '.join(wrong)}")
+        raise EvidenceError(f"the evidence has values of the wrong type: {', '.join(wrong)}")
     digests = [evidence.model_digest, *evidence.model_files.values(), *evidence.files.values()]
     if not all(_DIGEST.fullmatch(value) for value in digests):
-        raise EvidenceError("the evidence has digests that are none")
+        raise EvidenceError("the evidence has invalid digests")
 
 
 def _is_text(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The policy: what is guarded, what a model must show, and the same in words."""
+"""Policies: what is guarded and what a model must show. Reads them and describes them in words."""
 
 import hashlib
 import json
@@ -31,10 +31,11 @@ from mlflow_b3.evidence.document import key_id, read_public_key
 from mlflow_b3.reporting.phrases import LONGEST_LINE, shorten
 from mlflow_b3.results import CODES, Result, number, percent
 
-# --- The policy: what is guarded, and what a model must show to be promoted
+# --- The policy
 
 CONSTANT = "constant"
-#: The value of a pin's `data` that asks for a table which the training run logged.
+OF_CONSTANT = " of the best constant answer"
+#: The value of a pin's `data` that requires a table logged by the training run.
 TRAINING = "training"
 PINNED = ("target", "cluster", "loss", "data")
 
@@ -48,9 +49,9 @@ class Pin(Result):
     models : str
         The pattern.
     target, cluster, loss : tuple of str or None
-        The columns and losses of which one must have been used; None for any.
+        Allowed columns and losses; None allows any.
     data : tuple of str or None
-        Digests of the tables that count, or "training" for one that the training run logged.
+        Digests of allowed tables, or "training" for a table that the training run logged.
     """
 
     models: str
@@ -61,16 +62,16 @@ class Pin(Result):
 
 
 def folded(text: str) -> str:
-    """Return a text without case, accents and look-alike forms of one letter.
+    """Return text without case, accents and look-alike letters.
 
-    To the databases behind some MLflow servers `Chámpion` is the alias `champion`.
+    The databases of some MLflow servers take `Chámpion` for the alias `champion`.
     """
     parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name matches one of the patterns, in any case and spelling of its letters."""
+    """Return whether a name matches a pattern, ignoring case and accents."""
     return any(fnmatchcase(folded(name), folded(pattern)) for pattern in patterns)
 
 
@@ -81,39 +82,40 @@ class Policy(Result):
     Attributes
     ----------
     aliases, stages, models : tuple of str
-        Patterns of what is guarded, and of the registered models it is guarded on.
+        Patterns of the guarded aliases and stages, and of the registered models they apply to.
     pins : tuple of Pin
-        What must have been audited, by registered model. The first that matches counts; a model
-        without one is refused.
+        What must have been audited, by registered model. The first match counts; a model without a
+        pin is refused.
     artifact_roots : tuple of str
-        Artifact locations that a server may open and promote from, beside its own.
+        Artifact locations that a server may open and promote from, in addition to its own.
     e0_high : float, "constant" or None
-        Limit on the upper end of e0's interval, and of that of CV_c where there is one; "constant"
-        is the loss of the best constant answer. With a number, the constant must be beaten too.
+        Limit on the upper end of the interval of e0, and of CV_c if the audit has it. "constant" is
+        the loss of the best constant answer. With a number, the model must also beat that
+        constant.
     inflation : float or None
         Limit on e0 - LOCO.
     tipping_cluster_error, tipping_split_rate : float or None
-        The least error of the ids at which e0 may reach the limit `e0_high`.
+        The smallest error of the ids at which e0 may reach the limit `e0_high`.
     champion : {"not_worse", "better"} or None
-        How the version must compare with the one that has `champion_alias`, beyond noise.
+        How the version must compare, beyond noise, with the version that has `champion_alias`.
     champion_alias : str
     min_clusters, min_repeated_clusters : int or None
-        The least number of clusters, and of clusters with two rows or more.
+        Minimum number of clusters, and of clusters with at least two rows.
     refuse_findings : tuple of str
-        Codes of the findings that refuse a version.
+        Codes of findings that refuse a version.
     signed : bool
-        Only evidence signed by one of the trusted keys counts.
+        Only evidence signed with a trusted key counts.
     trusted_keys : tuple of str
-        Public keys, "ed25519:" and base64.
+        Public keys: "ed25519:" followed by base64.
     max_age_days : float or None
     p0_sources, refits : tuple of str or None
-        Where the leaked share may come from, and the routes of refitting that count; None for any.
+        Accepted sources of the leaked share, and accepted routes of refitting; None accepts any.
     preregistered : bool
         The settings of the audit must have been committed before it ran.
     max_audits : int or None
-        How many audits of one model may have been tried.
+        Maximum number of audits of one model, failed ones included.
     inconclusive : {"refuse", "allow"}
-        What happens where the numbers decide neither way.
+        What to do if the numbers do not decide.
 
     Examples
     --------
@@ -148,9 +150,10 @@ class Policy(Result):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the policy's content; comments and the order of keys do not change it.
+        """SHA-256 of the policy's content.
 
-        The order of pins does, because the first one that matches counts.
+        Comments and the order of keys do not change it. The order of pins does, because the first
+        match counts.
         """
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -160,19 +163,19 @@ class Policy(Result):
         return matches(model, self.models)
 
     def pin_for(self, model: str) -> Pin | None:
-        """Return what must have been audited of a registered model; None if nothing is said."""
+        """Return the pin of a registered model, or None."""
         return next((pin for pin in self.pins if matches(model, [pin.models])), None)
 
     def guards_alias(self, alias: str) -> bool:
-        """Whether an alias is guarded, whatever its case."""
+        """Whether an alias is guarded, ignoring case."""
         return matches(alias, self.aliases)
 
     def guards_stage(self, stage: str) -> bool:
-        """Whether a stage is guarded, whatever its case."""
+        """Whether a stage is guarded, ignoring case."""
         return matches(stage, self.stages)
 
 
-# --- The file of a policy: the keys of each section, and the values that they may have
+# --- The policy file: sections, keys and allowed values
 
 Source = Literal[
     "p0",
@@ -190,15 +193,15 @@ SOURCES: tuple[str, ...] = get_args(Source)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reading:
-    """What the checks of a file need beside its values: its folder, and the pins before a pin."""
+class _FileContext:
+    """Context of the checks: the folder of the file, and the pins read so far."""
 
     folder: Path
     patterns: list[str]
 
 
 def _location(text: str, info: ValidationInfo) -> str:
-    # a name without a scheme is a folder, beside the policy if it is not absolute
+    # a name without a scheme is a folder; relative ones start at the policy's folder
     reading: Any = info.context
     return text if ":" in text else str((reading.folder / text).absolute())
 
@@ -211,23 +214,23 @@ def _public_key(text: str, info: ValidationInfo) -> str:
         raise ValueError(f"has a key that cannot be read: {error}") from None
 
 
-def _finding(code: str) -> str:
+def _finding_code(code: str) -> str:
     if code not in CODES:
         raise ValueError(
-            f"has {code!r}, which is no code of a finding; they are B301 to {max(CODES)}."
+            f"has {code!r}, which is not a finding code; codes are B301 to {max(CODES)}."
             + closest(code, CODES)
         )
     return code
 
 
-def _unmatched(pattern: str, info: ValidationInfo) -> str:
-    """Refuse a pattern that would never count, because an earlier one matches all of its models."""
+def _require_reachable(pattern: str, info: ValidationInfo) -> str:
+    """Refuse a pattern that can never apply because an earlier one matches all of its models."""
     reading: Any = info.context
     earlier = [other for other in reading.patterns if matches(pattern, [other])]
     reading.patterns.append(pattern)
     if earlier:
         raise ValueError(
-            f"{earlier[0]!r}, which stands before it, matches all of its models, and the first match "
+            f"{earlier[0]!r} comes before it and matches all of its models, and the first match "
             "counts; put the narrower pattern first."
         )
     return pattern
@@ -237,9 +240,9 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-# A description completes the sentence "must be …" of an error. Lists are strict: a set has no order,
-# and the order is part of a policy's hash.
-#: A text that is not blank, by the characters that `str.strip` takes away.
+# A description completes the sentence "must be …" of an error. Only lists are allowed: a set has no
+# order, and the order is part of a policy's hash.
+#: Text that is not blank, by the characters that `str.strip` removes.
 Text = Annotated[str, Field(pattern=r"[^\s\x1c-\x1f]")]
 Patterns = Annotated[
     list[Text], Field(description='a list of patterns such as ["champion", "prod-*"]')
@@ -257,7 +260,7 @@ Pinned = Annotated[
     BeforeValidator(_as_list),
     Field(
         min_length=1,
-        description="a text or a list of texts; leave the key out to pin nothing",
+        description="a string or a list of strings; omit the key to pin nothing",
     ),
 ]
 
@@ -287,8 +290,7 @@ class _PinTerms(_Section):
     ] = Field(
         [],
         min_length=1,
-        description=f"{TRAINING}, or the 36 hexadecimal digits that the tag b3.data_digest of an audit "
-        "has",
+        description=f"{TRAINING}, or the 36 hexadecimal digits in the tag b3.data_digest of an audit",
     )
 
 
@@ -304,7 +306,7 @@ class _Limits(_Section):
 
     @field_validator("tipping_cluster_error", "tipping_split_rate")
     @classmethod
-    def _needs_a_loss(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _require_e0_high(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("e0_high", CONSTANT) is None:
             raise ValueError("needs limits.e0_high, the loss to reach.")
         return value
@@ -313,14 +315,14 @@ class _Limits(_Section):
 class _Audit(_Section):
     min_clusters: Count
     min_repeated_clusters: Count
-    refuse_findings: list[Annotated[str, AfterValidator(_finding)]] = Field(
+    refuse_findings: list[Annotated[str, AfterValidator(_finding_code)]] = Field(
         description="a list of findings' codes such as [B311, B343]; [] refuses none"
     )
 
 
 class _Evidence(_Section):
     signed: Flag
-    # a private key in the wrong place must not be repeated
+    # error messages must not repeat a misplaced private key
     trusted_keys: list[Annotated[str, AfterValidator(_public_key)]] = Field(
         repr=False, description="a list of public keys or of .pub files"
     )
@@ -352,14 +354,14 @@ def _section(name: str) -> Any:
 
 
 class _File(_Section):
-    # a number, because Literal[1] takes `true` for 1
+    # a number, because Literal[1] accepts `true`
     version: float = Field(ge=1, le=1, description="1, the version that this package reads")
     guard: _Guard = _section("guard")
     limits: _Limits = _section("limits")
     audit: _Audit = _section("audit")
     evidence: _Evidence = _section("evidence")
     pins: dict[
-        Annotated[Text, AfterValidator(_unmatched)],
+        Annotated[Text, AfterValidator(_require_reachable)],
         _PinTerms,
     ] = Field(
         description="a mapping of patterns of models to what is pinned: "
@@ -369,25 +371,26 @@ class _File(_Section):
 
     @field_validator("limits")
     @classmethod
-    def _guards_the_champion(cls, value: _Limits, info: ValidationInfo) -> _Limits:
+    def _require_guarded_champion(cls, value: _Limits, info: ValidationInfo) -> _Limits:
         guard, alias = info.data.get("guard"), value.champion_alias
         if guard is not None and value.champion is not None and not matches(alias, guard.aliases):
             raise ValueError(
-                f"champion compares with the alias {alias!r}, which anybody may move as long as "
-                "guard.aliases does not name it; add it there."
+                f"champion compares with the alias {alias!r}, which anybody can move because it is not "
+                "in guard.aliases; add it there."
             )
         return value
 
 
-# --- From a file to the policy
+# --- Reading a policy file
 
 LONGEST_FILE = 100_000
 
 
 def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
-    """Read a policy from a YAML file; None is the policy that comes with the package.
+    """Read a policy from a YAML file; None is the default policy of the package.
 
-    What a file leaves out is as in the default policy. All its errors are reported at once.
+    Keys that the file omits have the values of the default policy. All errors in the file are
+    reported at once.
     """
     if isinstance(policy, Policy):
         return policy
@@ -410,7 +413,7 @@ def load_policy(policy: "Policy | str | PathLike[str] | None" = None) -> Policy:
 
 
 def default_policy_text() -> str:
-    """Return the file of the policy that comes with the package, with its comments."""
+    """Return the YAML text of the default policy, with its comments."""
     return files("mlflow_b3.evidence").joinpath("default_policy.yaml").read_text("utf-8")
 
 
@@ -418,15 +421,15 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.load(text, Loader=_unique_keys(yaml))
+        values = yaml.load(text, Loader=_strict_loader(yaml))
     except yaml.MarkedYAMLError as error:
-        # without the line itself, which may hold a key
+        # the line itself is not shown: it may hold a key
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"{name} is not YAML that can be read: {error.problem}{where}.") from None
+        raise InputError(f"{name} is not valid YAML: {error.problem}{where}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        # values that look like dates or numbers and are none, keys that are lists, endless nesting
-        raise InputError(f"{name} is not YAML that can be read: {error}") from None
+        # malformed dates and numbers, keys that are lists, excessive nesting
+        raise InputError(f"{name} is not valid YAML: {error}") from None
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -434,8 +437,8 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     return values
 
 
-def _unique_keys(yaml: Any) -> Any:
-    """Return a loader that refuses a key that is given twice, of which YAML would keep the last."""
+def _strict_loader(yaml: Any) -> Any:
+    """Return a loader that rejects duplicate keys, of which YAML would keep the last."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -444,7 +447,7 @@ def _unique_keys(yaml: Any) -> Any:
                 if key.value in seen:
                     mark = key.start_mark
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is given twice", mark
+                        None, None, f"the key {key.value!r} occurs twice", mark
                     )
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
@@ -458,7 +461,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
         if isinstance(values[section], dict):
             values[section] = {**basis[section], **values[section]}
     try:
-        file = _File.model_validate(values, context=_Reading(folder=folder, patterns=[]))
+        file = _File.model_validate(values, context=_FileContext(folder=folder, patterns=[]))
     except ValidationError as error:
         problems = _problems(error, values)
     else:
@@ -479,7 +482,7 @@ def _build(basis: Mapping[str, Any], given: Mapping[str, Any], name: str, folder
     raise InputError.from_problems(name, problems)
 
 
-# --- What is wrong with a file, in words
+# --- Errors of a policy file, in words
 
 
 def _problems(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
@@ -488,13 +491,13 @@ def _problems(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
         loc = wrong["loc"]
         unknown = wrong["type"] in ("extra_forbidden", "invalid_key")
         pattern = loc[0] == "pins" and loc[2:] == ("[key]",) and not unknown
-        # what is beneath a key is an item of its list, or one kind of value that it may have
+        # deeper parts of the path are items of a list, or one of the types that a key may have
         path = loc[: 2 if loc[0] in SECTIONS or pattern else 3 if loc[0] == "pins" else 1]
         place = ".".join(map(str, path))
         if unknown:
             text = _unknown_key(path)
         elif pattern:
-            text = _message(wrong, "a pattern of registered models, in quotes", "")
+            text = _message(wrong, "a quoted pattern of registered models", "")
         else:
             text = _wrong_value(wrong, path, values)
         found.setdefault((place, pattern), f"{place}: {text}")
@@ -502,7 +505,7 @@ def _problems(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
 
 
 def _parent(path: Sequence[int | str]) -> tuple[str, type[_Section]]:
-    """Return what has the last key of a path."""
+    """Return the section that the last key of a path belongs to."""
     if len(path) == 1:
         return "a policy", _File
     return ("a pin", _PinTerms) if path[0] == "pins" else (str(path[0]), _MODELS[str(path[0])])
@@ -516,13 +519,13 @@ def _unknown_key(path: Sequence[int | str]) -> str:
 
 def _wrong_value(wrong: Any, path: Sequence[int | str], values: Any) -> str:
     for part in path:
-        # a key that is no text is in the path as a text
+        # the path has every key as text
         values = values.get(part, wrong["input"]) if isinstance(values, Mapping) else wrong["input"]
     if path[0] == "pins" and len(path) == 2:
         terms = f"a mapping of {', '.join(PINNED)}; {{}} pins nothing"
-        return _message(wrong, terms, _shown(values))
+        return _message(wrong, terms, _show_value(values))
     field = _parent(path)[1].model_fields[str(path[-1])]
-    return _message(wrong, field.description or "", _shown(values) if field.repr else "")
+    return _message(wrong, field.description or "", _show_value(values) if field.repr else "")
 
 
 def _message(wrong: Any, allowed: str, shown: str) -> str:
@@ -531,200 +534,199 @@ def _message(wrong: Any, allowed: str, shown: str) -> str:
     hint = ""
     with suppress(ValueError):
         if wrong["type"] == "float_type" and isinstance(wrong["input"], str):
-            hint = f" YAML reads this as a text; write {float(wrong['input'])!r}."
+            hint = f" YAML reads this as a string; write {float(wrong['input'])!r}."
     return f"{shown} must be {allowed}.{hint}".lstrip()
 
 
-_short = reprlib.Repr()
-_short.maxlevel = 3
-_short.maxstring = _short.maxother = 80
+_shortener = reprlib.Repr()
+_shortener.maxlevel = 3
+_shortener.maxstring = _shortener.maxother = 80
 
 
-def _shown(value: Any) -> str:
-    """Return a value as YAML has it, shortened: nested aliases can make a small file endless."""
+def _show_value(value: Any) -> str:
+    """Return a value as in YAML, shortened: nested aliases make a small file expand without end."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     try:
-        return shorten(_short.repr(value), LONGEST_LINE)
-    except ValueError:  # a number of more digits than Python writes
+        return shorten(_shortener.repr(value), LONGEST_LINE)
+    except ValueError:  # a number with more digits than Python prints
         return "the number"
 
 
-# --- A policy in words: what it guards, and what it demands
+# --- A policy in words
 
 
 def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
-    """Return the sentences of a policy.
+    """Describe a policy, one sentence for each rule.
 
     Parameters
     ----------
     policy : Policy
     environment_keys : int
-        How many keys the environment adds to those of the policy.
+        Number of keys that the environment adds to those of the policy.
     """
     return [
-        *_guard(policy),
-        *_pins(policy),
-        *_limits(policy),
-        *_audit(policy),
-        *_evidence(policy, environment_keys),
-        "What the numbers leave open is "
-        + ("refused." if policy.inconclusive == "refuse" else "allowed."),
+        *_describe_guard(policy),
+        *_describe_pins(policy),
+        *_describe_limits(policy),
+        *_describe_audit(policy),
+        *_describe_evidence(policy, environment_keys),
+        "A version is "
+        + ("refused" if policy.inconclusive == "refuse" else "allowed")
+        + " if the numbers do not decide.",
     ]
 
 
-def _guard(policy: Policy) -> Iterator[str]:
+def _describe_guard(policy: Policy) -> Iterator[str]:
     guarded = [
-        f"the {kind if len(names) == 1 else plural} {_listed(names)}"
+        f"the {kind if len(names) == 1 else plural} {_join_names(names)}"
         for kind, plural, names in (
             ("alias", "aliases", policy.aliases),
             ("stage", "stages", policy.stages),
         )
         if names
     ]
-    models = "all models" if "*" in policy.models else f"the models {_listed(policy.models)}"
+    models = "all models" if "*" in policy.models else f"the models {_join_names(policy.models)}"
     if not guarded or not policy.models:
-        yield "It guards nothing: no server refuses any alias or stage because of it."
+        yield "It guards nothing: a server with this policy refuses no alias or stage."
     else:
-        yield f"It guards {' and '.join(guarded)}, whatever their case, on {models}."
+        yield f"It guards {' and '.join(guarded)}, ignoring case, on {models}."
     if policy.artifact_roots:
         yield (
-            "A server promotes models whose files are in its own artifact roots or in "
-            f"{_listed(policy.artifact_roots, 'or')}."
+            "A server promotes models with files in its own artifact roots or in "
+            f"{_join_names(policy.artifact_roots, 'or')}."
         )
 
 
-def _pins(policy: Policy) -> Iterator[str]:
+def _describe_pins(policy: Policy) -> Iterator[str]:
     for pin in policy.pins:
         pinned = [_describe_pin(pin, key) for key in PINNED if getattr(pin, key) is not None]
         if pinned:
             yield f"An audit of the models {pin.models!r} must have {', '.join(pinned)}."
         else:
             yield (
-                f"For the models {pin.models!r} nothing is pinned: whoever audits chooses the target, "
-                "the clusters, the loss and the table."
+                f"Nothing is pinned for the models {pin.models!r}: the person who runs the audit "
+                "chooses the target, the clusters, the loss and the table."
             )
     if not policy.pins:
         yield (
-            "It does not say what must be audited, so nothing passes: name target, cluster and loss of "
-            "each model in pins. 'mlflow-b3 policy init models:/name/1' drafts that."
+            "It does not say what must be audited, so nothing passes: add target, cluster and loss of "
+            "each model to pins. 'mlflow-b3 policy init models:/name/1' writes a draft."
         )
     elif not any(pin.models == "*" for pin in policy.pins):
-        yield "Other models are refused, because it does not say what must be audited of them."
+        yield "Models without a pin are refused."
 
 
 def _describe_pin(pin: Pin, key: str) -> str:
     names = getattr(pin, key)
     if key != "data":
-        return f"the {key} {_listed(names, 'or')}"
+        return f"the {key} {_join_names(names, 'or')}"
     tables = ["a table that the training run logged"] if TRAINING in names else []
     digests = [name for name in names if name != TRAINING]
-    tables += [f"the table with the digest {_listed(digests, 'or')}"] if digests else []
+    tables += [f"the table with the digest {_join_names(digests, 'or')}"] if digests else []
     return " or ".join(tables)
 
 
-def _audit(policy: Policy) -> Iterator[str]:
+def _describe_audit(policy: Policy) -> Iterator[str]:
     least = [
         f"{count} {what}"
         for count, what in (
             (policy.min_clusters, "clusters"),
-            (policy.min_repeated_clusters, "clusters with two rows or more"),
+            (policy.min_repeated_clusters, "clusters with at least two rows"),
         )
         if count is not None
     ]
     if least:
-        yield f"The table must have at least {' and '.join(least)}."
+        yield f"The table must have at least {' and at least '.join(least)}."
     if policy.refuse_findings:
         named = "; ".join(f"{code}, {CODES[code]}" for code in policy.refuse_findings)
-        yield f"These findings refuse a version: {named}."
+        yield f"A version with one of these findings is refused: {named}."
     else:
-        yield "No finding refuses a version."
+        yield "No version is refused because of a finding."
 
 
-def _limits(policy: Policy) -> Iterator[str]:
+def _describe_limits(policy: Policy) -> Iterator[str]:
     limit = policy.e0_high
     words = (
-        "the loss of the best constant answer" if limit == CONSTANT else number(limit)  # type: ignore[arg-type]
+        f"the loss{OF_CONSTANT}" if limit == CONSTANT else number(limit)  # type: ignore[arg-type]
     )
     if limit is not None:
         yield (
-            f"The upper end of e0's 95% interval must be at most {words}. So must that of CV_c, where an "
-            "audit has it."
+            f"The upper end of the 95% interval of e0 must be at most {words}. The same limit applies "
+            "to CV_c if the audit has it."
         )
     if limit not in (None, CONSTANT):
-        yield "Both must also be at most the loss of the best constant answer."
+        yield f"Both must also be at most the loss{OF_CONSTANT}."
     if policy.inflation is not None:
-        yield f"e0 may exceed the score by the ids as they are by at most {number(policy.inflation)}."
+        yield f"e0 may exceed LOCO by at most {number(policy.inflation)}."
     for name, least in (
         ("cluster error", policy.tipping_cluster_error),
         ("split rate", policy.tipping_split_rate),
     ):
         if least is not None:
-            yield f"Up to a {name} of {percent(least)}, e0 must stay below {words}."
+            yield f"e0 must stay below {words} up to a {name} of {percent(least)}."
     if policy.champion is not None:
         rule = {
             "not_worse": "must not be worse, beyond noise, than",
             "better": "must be better, beyond noise, than",
         }[policy.champion]
-        yield f"A version {rule} the one that has the alias {policy.champion_alias!r}."
+        yield f"A version {rule} the version with the alias {policy.champion_alias!r}."
     if limit is None and policy.inflation is None and policy.champion is None:
-        yield "It sets no limit on the results: any audit will do."
+        yield "It sets no limit on the results: any audit passes."
 
 
-def _evidence(policy: Policy, environment_keys: int) -> Iterator[str]:
+def _describe_evidence(policy: Policy, environment_keys: int) -> Iterator[str]:
     count = len(policy.trusted_keys) + environment_keys
     if policy.signed and not count:
         yield (
-            "Only signed audits count, and no key is trusted yet, so nothing passes: name public keys in "
-            "evidence.trusted_keys or in MLFLOW_B3_TRUSTED_KEYS."
+            "Only signed audits count, and no key is trusted yet, so nothing passes: add public keys to "
+            "evidence.trusted_keys or to MLFLOW_B3_TRUSTED_KEYS."
         )
     elif policy.signed:
         ids = ", ".join(map(key_id, policy.trusted_keys))
-        named = [f"the policy's ({ids})"] if ids else []
+        named = [f"{ids} of the policy"] if ids else []
         named += [f"{environment_keys} of MLFLOW_B3_TRUSTED_KEYS"] if environment_keys else []
         yield f"Only audits signed with a trusted key count: {' and '.join(named)}."
     else:
-        yield "Unsigned audits count: whoever may write to MLflow can make one up."
+        yield "Unsigned audits count: anyone who can write to MLflow can forge one."
     if policy.max_age_days is not None:
-        yield f"An audit counts for {policy.max_age_days:g} days."
+        yield f"An audit is valid for {policy.max_age_days:g} days."
     if policy.p0_sources is not None:
-        yield f"The leaked share must come from {_listed(policy.p0_sources, 'or')}."
+        yield f"The leaked share must come from {_join_names(policy.p0_sources, 'or')}."
     if policy.refits is not None:
-        yield f"The model must have been trained again by {_listed(policy.refits, 'or')}."
+        yield f"The model must have been refitted by {_join_names(policy.refits, 'or')}."
     if policy.preregistered:
         yield "The settings of the audit must have been committed before it ran."
     if policy.max_audits is not None:
         times = "once" if policy.max_audits == 1 else f"{policy.max_audits} times"
-        yield f"A model may have been audited {times} at the most."
+        yield f"A model may have been audited at most {times}."
 
 
-def _listed(names: Sequence[str], last: str = "and") -> str:
+def _join_names(names: Sequence[str], last: str = "and") -> str:
     quoted = [repr(name) for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
-# --- The loss that a policy lets a model have
-
-OF_CONSTANT = " of the best constant answer"
+# --- Limits on the loss
 
 
 def is_known(value: float | None) -> bool:
-    """Whether a value is a number; comparisons with NaN would all be false."""
+    """Whether a value is a finite number; comparisons with NaN are always false."""
     return value is not None and math.isfinite(value)
 
 
 def limit_of(policy: Policy, report: AuditReport) -> float | None:
-    """Return the loss that e0 and CV_c must stay below; None where it is not known."""
+    """Return the loss that e0 and CV_c must not exceed; None if it is unknown."""
     if policy.e0_high == CONSTANT:
         return report.constant_loss
     return None if policy.e0_high is None else float(policy.e0_high)
 
 
 def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float | None, str]]:
-    """Yield the losses that e0 and CV_c must stay below, each with its words.
+    """Yield the limits on e0 and CV_c: whether it is the extra constant limit, its value, its text.
 
-    The first value says whether it is the best constant's beside a numeric limit: a limit that no
-    useful model would miss must not replace the comparison with no model at all.
+    With a numeric limit the best constant is a second limit. Otherwise a generous number would let a
+    model pass that is no better than a constant answer.
     """
     if policy.e0_high is None:
         return
@@ -736,10 +738,10 @@ def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float
 
 
 def limit_words(policy: Policy, limit: float) -> str:
-    """Return the limit with where it comes from."""
+    """Return the limit and its origin in words."""
     return number(limit) + (OF_CONSTANT if policy.e0_high == CONSTANT else "")
 
 
 def unknown_limit(report: AuditReport) -> str:
-    """Return why there is nothing to hold the loss against."""
-    return f"the loss of the best constant answer is not known for the loss {report.subject.loss}"
+    """Return why there is no limit to compare with."""
+    return f"the loss{OF_CONSTANT} is unknown for the loss {report.subject.loss}"

@@ -1,4 +1,4 @@
-"""The verdict: what a policy says about an audited model, with every reason."""
+"""Verdicts: whether an audited model passes a policy, with every reason."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from mlflow_b3.estimation.sensitivity import Sensitivity
 
 
-# --- The reasons of a verdict, and what they come to
+# --- Reasons and their outcome
 
 PASS, FAIL, INCONCLUSIVE, NOT_APPLICABLE = "PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason(Result):
-    """One thing that a policy asks for, and what was found.
+    """One requirement of a policy, and what was found.
 
     Attributes
     ----------
     check : str
-        What was asked for, as the policy's keys name it.
+        The requirement, by its key in the policy.
     outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
     text : str
     waivable : bool
-        For INCONCLUSIVE: the policy may let it pass. What is not known at all never does.
+        For INCONCLUSIVE: the policy may let it pass. Missing information never passes.
     """
 
     check: str
@@ -53,21 +53,21 @@ class Reason(Result):
 
 
 def conclude_reasons(reasons: tuple[Reason, ...]) -> str:
-    """Return the worst outcome: one failure fails, one open question leaves all open."""
+    """Return the worst outcome: FAIL, then INCONCLUSIVE, then PASS."""
     outcomes = {reason.outcome for reason in reasons}
     for outcome in (FAIL, INCONCLUSIVE):
         if outcome in outcomes:
             return outcome
-    return PASS if PASS in outcomes else FAIL  # nothing was asked: nothing was shown
+    return PASS if PASS in outcomes else FAIL  # no check applied, so nothing was shown
 
 
-# --- Holds scores against the limit of a policy
+# --- Scores compared with the limit of a policy
 
 
-def _judge(check: str, score: LimitedScore, limit: float, words: str) -> Reason:
+def _judge_score(check: str, score: LimitedScore, limit: float, words: str) -> Reason:
     found = (score.value, *(score.interval or ()))
     if not all(value is None or is_known(value) for value in found):
-        text = f"{score.name} or an end of its interval is no number"
+        text = f"{score.name} or an end of its interval is not a number"
         return Reason(check=check, outcome=FAIL, text=text)
     if score.value is None or score.interval is None:
         return Reason(check=check, outcome=INCONCLUSIVE, text=score.withheld)
@@ -79,51 +79,53 @@ def _judge(check: str, score: LimitedScore, limit: float, words: str) -> Reason:
 def _judge_interval(
     check: str, name: str, interval: tuple[float, float | None], limit: float, words: str
 ) -> Reason:
-    """Hold an interval, whose ends are numbers, against a limit."""
+    """Compare an interval, whose ends are numbers, with a limit."""
     low, high = interval
     if high is not None and high < low:
-        text = f"the interval of {name} ends at {number(high)}, before it begins at {number(low)}"
+        text = f"the interval of {name} ends at {number(high)}, below its start at {number(low)}"
         return Reason(check=check, outcome=FAIL, text=text)
     if low > limit:
-        text = f"{name} is at least {number(low)}, which is above the limit, {words}"
+        text = f"{name} is at least {number(low)}, above the limit, {words}"
         return Reason(check=check, outcome=FAIL, text=text)
     if high is None:
         text = f"{name} has no known upper end; the limit is {words}"
         return Reason(check=check, outcome=INCONCLUSIVE, text=text)
     if high > limit:
-        text = f"{name} is between {number(low)} and {number(high)}; the limit, {words}, lies in between"
+        text = (
+            f"{name} is between {number(low)} and {number(high)}; the limit, {words}, is in between"
+        )
         return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
     text = f"{name} is at most {number(high)}; the limit is {words}"
     return Reason(check=check, outcome=PASS, text=text)
 
 
-# --- The verdict: what a policy says about an audited model, with every reason
+# --- The verdict
 
-#: Clocks of two machines differ by less.
+#: Allowed difference between the clocks of two machines.
 SKEW = timedelta(minutes=10)
-#: Findings that audits look for since they count repeated clusters.
+#: Findings that only audits with a count of repeated clusters look for.
 SINCE_N_REPEATED = ("B343", "B344")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(Result):
-    """May this version be promoted?
+    """Whether a version may be promoted, and why.
 
     Attributes
     ----------
     outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
     allowed : bool
-        Whether a guarded alias or stage may point at it.
+        Whether a guarded alias or stage may point at the version.
     reasons : tuple of Reason
-        All of them, not only those that decided.
+        All reasons, not only the decisive ones.
     model, version : str
-        The registered version that was judged.
+        The registered version.
     policy_hash : str
     audit_run_id : str or None
-        The audit that the verdict rests on.
+        The audit that the verdict is based on.
     judged_at : str
     promoted : str or None
-        The alias that was given to the version.
+        The alias that the version was given.
 
     Examples
     --------
@@ -159,18 +161,18 @@ class Verdict(Result):
 
     @property
     def decisive(self) -> tuple[Reason, ...]:
-        """The reasons that made the outcome what it is."""
+        """The reasons that decided the outcome."""
         return tuple(r for r in self.reasons if r.outcome == self.outcome)
 
     def __str__(self) -> str:
-        """Return the verdict in plain words: what is the case, why, and what to do."""
+        """Return the verdict in plain words: the outcome, why, and what to do."""
         from mlflow_b3.gating.gate import verdict_text
 
         return verdict_text(self)
 
 
 def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:
-    """Whether the policy lets a version pass for these reasons."""
+    """Whether the policy lets a version with these reasons pass."""
     outcome = conclude_reasons(reasons)
     if outcome == INCONCLUSIVE:
         open_ones = [reason for reason in reasons if reason.outcome == INCONCLUSIVE]
@@ -180,16 +182,16 @@ def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What an audit found, and the policy that it is held against.
+    """The results of an audit and the policy to judge them by.
 
     Attributes
     ----------
     policy : Policy
     report : AuditReport
     model : str
-        Name of the registered model, by which pins are found.
+        Name of the registered model, which selects the pin.
     training_digests : frozenset of str, optional
-        MLflow's digests of the datasets that the training run logged; None where they are not known.
+        MLflow's digests of the datasets that the training run logged; None if unknown.
     """
 
     policy: Policy
@@ -200,7 +202,7 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """Evidence that holds, and the policy that it is held against.
+    """Verified evidence and the policy to judge it by.
 
     Attributes
     ----------
@@ -209,10 +211,10 @@ class Proof:
     signed_by : str or None
         The trusted key that signed it.
     audits : int
-        How many audits of the model count.
+        Number of audits of the model that count.
     now : datetime
     unsigned : int
-        How many more there are that nobody has signed, and that do not count.
+        Number of unsigned audits that do not count.
     """
 
     policy: Policy
@@ -224,26 +226,26 @@ class Proof:
 
 
 def judge_results(results: Results) -> tuple[Reason, ...]:
-    """Hold what was audited, and what was found, against a policy."""
+    """Judge what was audited, and the results, by a policy."""
     return tuple(reason for check in RESULT_CHECKS for reason in check(results))
 
 
 def judge_evidence(proof: Proof) -> tuple[Reason, ...]:
-    """Hold the evidence itself against a policy: who signed it, its age, and how many tries it took."""
+    """Judge the evidence itself by a policy: signature, age, number of audits, preregistration."""
     return tuple(check(proof) for check in EVIDENCE_CHECKS)
 
 
-def _signature(proof: Proof) -> Reason:
+def _check_signature(proof: Proof) -> Reason:
     policy, signed_by = proof.policy, proof.signed_by
     if signed_by is not None:
         text = f"the evidence is signed with the trusted key {key_id(signed_by)}"
         return Reason(check="signed", outcome=PASS, text=text)
-    asked = "counts signed evidence only" if policy.signed else "does not ask for that"
-    text = f"the evidence is not signed by a trusted key; the policy {asked}"
+    rule = "requires a signature" if policy.signed else "does not require a signature"
+    text = f"the evidence is not signed with a trusted key; the policy {rule}"
     return Reason(check="signed", outcome=FAIL if policy.signed else PASS, text=text)
 
 
-def _age(proof: Proof) -> Reason:
+def _check_age(proof: Proof) -> Reason:
     check, policy, evidence = "max_age_days", proof.policy, proof.evidence
     try:
         measured = datetime.fromisoformat(evidence.measured_at)
@@ -252,7 +254,7 @@ def _age(proof: Proof) -> Reason:
         text = f"the time of the audit, {evidence.measured_at!r}, cannot be read"
         return Reason(check=check, outcome=FAIL, text=text)
     if age < -SKEW:
-        text = f"the audit claims to have been made in the future, at {evidence.measured_at}"
+        text = f"the time of the audit, {evidence.measured_at}, is in the future"
         return Reason(check=check, outcome=FAIL, text=text)
     days = max(age.total_seconds(), 0.0) / 86400
     if policy.max_age_days is not None and days > policy.max_age_days:
@@ -262,20 +264,20 @@ def _age(proof: Proof) -> Reason:
     return Reason(check=check, outcome=PASS, text=f"the audit is {days:.1f} days old{limit}")
 
 
-def _tries(proof: Proof) -> Reason:
+def _check_audit_count(proof: Proof) -> Reason:
     unsigned, most = proof.unsigned, proof.policy.max_audits
     tried = max(proof.audits, len(proof.evidence.earlier_audits) + 1)
-    more = "" if not unsigned else f"; {unsigned} more are not signed, and do not count"
-    allowed = "" if most is None else f"; {most} are allowed"
-    count = "one audit of this model was" if tried == 1 else f"{tried} audits of this model were"
+    more = "" if not unsigned else f"; {unsigned} more are unsigned and do not count"
+    allowed = "" if most is None else f"; {most} {'is' if most == 1 else 'are'} allowed"
+    count = "one audit" if tried == 1 else f"{tried} audits"
     return Reason(
         check="max_audits",
         outcome=NOT_APPLICABLE if most is None else FAIL if tried > most else PASS,
-        text=f"{count} tried, as far as MLflow knows{allowed}{more}",
+        text=f"MLflow knows of {count} of this model{allowed}{more}",
     )
 
 
-def _preregistered(proof: Proof) -> Reason:
+def _check_preregistration(proof: Proof) -> Reason:
     policy, committed = proof.policy, proof.evidence.preregistration or {}
     count = committed.get("commitments")
     several = isinstance(count, int) and count > 1
@@ -296,11 +298,11 @@ def _preregistered(proof: Proof) -> Reason:
     return Reason(check="preregistered", outcome=outcome, text=f"{text}{shopping}")
 
 
-def _pins(results: Results) -> Iterator[Reason]:
-    yield _pinned(results)
+def _check_pins(results: Results) -> Iterator[Reason]:
+    yield _judge_pin(results)
 
 
-def _pinned(results: Results) -> Reason:
+def _judge_pin(results: Results) -> Reason:
     report, model = results.report, results.model
     check, pin = "pins", results.policy.pin_for(model)
     if pin is None:
@@ -309,54 +311,56 @@ def _pinned(results: Results) -> Reason:
         return Reason(check=check, outcome=FAIL, text=text)
     pinned = {key: getattr(pin, key) for key in PINNED if getattr(pin, key) is not None}
     if not pinned:
-        text = f"nothing is pinned for {pin.models!r}: whoever audited chose what to audit"
+        text = f"nothing is pinned for {pin.models!r}: the auditor chose what to audit"
         return Reason(check=check, outcome=PASS, text=text)
     wrong = [
-        f"the {key} is {getattr(report.subject, key)!r}, not {_either(names)}"
+        f"the {key} is {getattr(report.settings, key)!r}, not {_any_of(names)}"
         for key, names in pinned.items()
         if key != "data" and getattr(report.subject, key) not in names
     ]
-    on_table = None if pin.data is None else _table(pin, report, results.training_digests)
+    on_table = None if pin.data is None else _judge_table(pin, report, results.training_digests)
     if on_table is not None and on_table.outcome == FAIL:
         wrong.append(on_table.text)
     if wrong:
-        text = f"the audit is not of what the policy pins for {pin.models!r}: {'; '.join(wrong)}"
+        text = f"the audit differs from what the policy pins for {pin.models!r}: {'; '.join(wrong)}"
         return Reason(check=check, outcome=FAIL, text=text)
     if on_table is not None and on_table.outcome == INCONCLUSIVE:
         return on_table
-    words = [f"{key} {_either(names)}" for key, names in pinned.items() if key != "data"]
+    words = [f"{key} {_any_of(names)}" for key, names in pinned.items() if key != "data"]
     words += [] if on_table is None else [on_table.text]
     return Reason(
-        check=check, outcome=PASS, text=f"the audit is of what the policy pins: {', '.join(words)}"
+        check=check,
+        outcome=PASS,
+        text=f"the audit matches what the policy pins: {', '.join(words)}",
     )
 
 
-def _table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | None) -> Reason:
+def _judge_table(pin: Pin, report: AuditReport, training_digests: frozenset[str] | None) -> Reason:
     """Judge whether the audited table is one that a pin names."""
     check, digest = "pins", report.subject.data_digest
     assert pin.data is not None
     if digest in pin.data:
         return Reason(check=check, outcome=PASS, text=f"the table {digest[:12]}…")
     if TRAINING not in pin.data:
-        text = f"the digest of the table is {digest!r}, not {_either(pin.data)}"
+        text = f"the digest of the table is {digest!r}, not {_any_of(pin.data)}"
         return Reason(check=check, outcome=FAIL, text=text)
     if training_digests is None:
-        text = "which datasets the training run logged is not known here"
+        text = "it is unknown here which datasets the training run logged"
         return Reason(check=check, outcome=INCONCLUSIVE, text=text)
     if not training_digests:
         text = "the training run logged no dataset to compare the table with"
         return Reason(check=check, outcome=FAIL, text=text)
     if report.subject.training_digest not in training_digests:
-        text = "the table is none of the datasets that the training run logged"
+        text = "the table is not one of the datasets that the training run logged"
         return Reason(check=check, outcome=FAIL, text=text)
     return Reason(check=check, outcome=PASS, text="a table that the training run logged")
 
 
-def _either(names: tuple[str, ...]) -> str:
+def _any_of(names: tuple[str, ...]) -> str:
     return " or ".join(map(repr, names))
 
 
-def _numbers(results: Results) -> Iterator[Reason]:
+def _check_cluster_counts(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     for check, least, found, what in (
         ("min_clusters", policy.min_clusters, report.subject.n_clusters, "clusters"),
@@ -364,20 +368,20 @@ def _numbers(results: Results) -> Iterator[Reason]:
             "min_repeated_clusters",
             policy.min_repeated_clusters,
             report.subject.n_repeated,
-            "clusters with two rows or more",
+            "clusters with at least two rows",
         ),
     ):
         if least is None:
             continue
         if found is None:
-            text = f"an earlier version made the audit, which did not count {what}"
+            text = f"the audit was made by an earlier version, which did not count {what}"
             yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         else:
-            text = f"the table has {found} {what}; at least {least} are asked for"
+            text = f"the table has {found} {what}; at least {least} are required"
             yield Reason(check=check, outcome=FAIL if found < least else PASS, text=text)
 
 
-def _findings(results: Results) -> Iterator[Reason]:
+def _check_findings(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     check, codes = "findings", policy.refuse_findings
     refused = [finding for finding in report.findings if finding.code in codes]
@@ -385,71 +389,73 @@ def _findings(results: Results) -> Iterator[Reason]:
         yield Reason(check=check, outcome=FAIL, text=str(finding))
     unseen = [code for code in codes if code in SINCE_N_REPEATED]
     if unseen and report.subject.n_repeated is None:
-        text = f"an earlier version made the audit, which did not look for {', '.join(unseen)}"
+        text = (
+            f"the audit was made by an earlier version, which did not look for {', '.join(unseen)}"
+        )
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
     elif codes and not refused:
         text = f"the audit has none of the findings {', '.join(codes)}"
         yield Reason(check=check, outcome=PASS, text=text)
 
 
-def _sources(results: Results) -> Iterator[Reason]:
+def _check_sources(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     source = report.p0_source
     if source not in (*SOURCES, "none"):
-        text = f"the leaked share comes from {source!r}, which is not known here"
+        text = f"the leaked share comes from the unknown source {source!r}"
         yield Reason(check="p0_sources", outcome=FAIL, text=text)
     elif policy.p0_sources is not None and source != "none" and source not in policy.p0_sources:
-        text = f"the leaked share comes from {source}; allowed is {', '.join(policy.p0_sources)}"
+        text = f"the leaked share comes from {source}; the policy allows {', '.join(policy.p0_sources)}"
         yield Reason(check="p0_sources", outcome=FAIL, text=text)
     elif source == "none":
         text = (
-            "nothing is known about the share of wrong ids, and the loss curve does not tell it; "
-            "give the audit evidence, such as resolved rows"
+            "the share of wrong ids is unknown, and the loss curve does not determine it; audit again "
+            "with evidence such as resolved rows"
         )
         yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
     elif report.e0 is None:
-        text = f"{source} does not bound the leaked share, so that e0 could be anything it allows"
+        text = f"{source} does not bound the leaked share, so e0 is not determined"
         yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
     else:
         text = f"the leaked share comes from {source}"
         yield Reason(check="p0_sources", outcome=PASS, text=text)
 
 
-def _refits(results: Results) -> Iterator[Reason]:
+def _check_refits(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     route = report.refit.route
     if policy.refits is not None and route not in policy.refits:
-        text = f"the model was refitted by {route}; allowed is {', '.join(policy.refits)}"
+        text = f"the model was refitted by {route}; the policy allows {', '.join(policy.refits)}"
         yield Reason(check="refits", outcome=FAIL, text=text)
     elif not report.refit.is_full:
-        text = f"refits by {route} keep part of what the model learned from all rows: e0 is a lower bound"
+        text = f"refits by {route} keep some of what the model learned from all rows: e0 is a lower bound"
         yield Reason(check="refits", outcome=INCONCLUSIVE, text=text)
     else:
         yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
 
 
-def _e0_high(results: Results) -> Iterator[Reason]:
+def _check_e0(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     for is_constant, limit, words in limits_of(policy, report):
         yield _judge_e0("constant" if is_constant else "e0_high", report, limit, words)
 
 
 def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) -> Reason:
-    """Hold the interval of e0 against a limit."""
+    """Compare the interval of e0 with a limit."""
     if limit is None or not is_known(limit):
         return Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
     low, high = report.e0_interval
     if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
-        text = "e0 or an end of its interval is no number"
+        text = "e0 or an end of its interval is not a number"
         return Reason(check=check, outcome=FAIL, text=text)
     return _judge_interval(check, "e0", report.e0_interval, limit, words)
 
 
-def _extensions(results: Results) -> Iterator[Reason]:
-    """Yield what a policy says about the scores beside e0: their limit is that of e0.
+def _check_extensions(results: Results) -> Iterator[Reason]:
+    """Judge the scores of extensions, such as CV_c, by the limit on e0.
 
-    They see different leaks, e0 wrong ids and CV_c correlation of any kind that was named, so all
-    must stay below.
+    They measure different leaks: e0 wrong ids, CV_c the correlations that the user named. So each must
+    respect the limit.
     """
     policy, report = results.policy, results.report
     for part in report.extensions:
@@ -459,29 +465,31 @@ def _extensions(results: Results) -> Iterator[Reason]:
             if limit is None or not is_known(limit):
                 yield Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
             else:
-                yield _judge(check, score, limit, words)
+                yield _judge_score(check, score, limit, words)
 
 
-def _inflation(results: Results) -> Iterator[Reason]:
+def _check_inflation(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     check, found, limit = "inflation", report.inflation, policy.inflation
     if limit is None:
         return
     if found is None or not is_known(found):
-        text = "how much too good the score is by the ids as they are is not known"
+        text = "e0 - LOCO, by which LOCO is optimistic, is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
-    words = f"e0 exceeds the score by the ids as they are by {number(found)}; the limit is {number(limit)}"
+    words = f"e0 exceeds LOCO by {number(found)}; the limit is {number(limit)}"
     yield Reason(check=check, outcome=PASS if found <= limit else FAIL, text=words)
 
 
-def _tipping(results: Results) -> Iterator[Reason]:
+def _check_tipping_points(results: Results) -> Iterator[Reason]:
     report = results.report
-    yield from _tipping_point(results, "tipping_cluster_error", report.sensitivity)
-    yield from _tipping_point(results, "tipping_split_rate", report.fragment_sensitivity)
+    yield from _check_tipping_point(results, "tipping_cluster_error", report.sensitivity)
+    yield from _check_tipping_point(results, "tipping_split_rate", report.fragment_sensitivity)
 
 
-def _tipping_point(results: Results, check: str, curve: "Sensitivity | None") -> Iterator[Reason]:
+def _check_tipping_point(
+    results: Results, check: str, curve: "Sensitivity | None"
+) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     least = getattr(policy, check)
     if least is None:
@@ -495,74 +503,77 @@ def _tipping_point(results: Results, check: str, curve: "Sensitivity | None") ->
         or not axis
         or not all(map(is_known, (limit, *axis, *curve.e0)))
     ):
-        text = f"at which {name} e0 would reach the limit is not known"
+        text = f"the {name} at which e0 reaches the limit is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
     tips = curve.tipping_error(limit)
     if tips is None and axis[-1] < least:
-        text = f"e0 stays below {number(limit)} up to a {name} of {axis[-1]:.1%}, which is all that is known"
+        text = f"e0 stays below {number(limit)} up to a {name} of {axis[-1]:.1%}; beyond that it is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
     elif tips is not None and tips < least:
-        text = f"e0 reaches {number(limit)} at a {name} of {tips:.1%}; at least {least:.1%} is asked for"
+        text = f"e0 reaches {number(limit)} at a {name} of {tips:.1%}; at least {least:.1%} is required"
         yield Reason(check=check, outcome=FAIL, text=text)
     else:
-        where = "never" if tips is None else f"at {tips:.1%}"
-        text = f"e0 reaches {number(limit)} {where} ({name}); at least {least:.1%} is asked for"
+        where = "at no" if tips is None else "at a"
+        share = "" if tips is None else f" of {tips:.1%}"
+        text = f"e0 reaches {number(limit)} {where} {name}{share}; at least {least:.1%} is required"
         yield Reason(check=check, outcome=PASS, text=text)
 
 
-#: What a gate asks of the evidence, and so does `verify`.
-EVIDENCE_CHECKS = (_signature, _age, _tries, _preregistered)
-#: What a gate asks of the results.
+#: Checks of the evidence, by `gate` and `verify`.
+EVIDENCE_CHECKS = (_check_signature, _check_age, _check_audit_count, _check_preregistration)
+#: Checks of the results, by `gate`.
 RESULT_CHECKS = (
-    _pins,
-    _numbers,
-    _findings,
-    _sources,
-    _refits,
-    _e0_high,
-    _extensions,
-    _inflation,
-    _tipping,
+    _check_pins,
+    _check_cluster_counts,
+    _check_findings,
+    _check_sources,
+    _check_refits,
+    _check_e0,
+    _check_extensions,
+    _check_inflation,
+    _check_tipping_points,
 )
 
 
-# --- Holds a candidate against the version that has the alias now
+# --- A candidate compared with the champion
 
 CHAMPION_CHECK = "champion"
 CANDIDATE, CHAMPION = "this version", "the champion"
 
 
 def judge_champion(rule: str, candidate: AuditReport, champion: AuditReport) -> Reason:
-    """Return whether a candidate is good enough beside the champion, beyond noise.
+    """Judge a candidate by comparison with the champion.
 
     Parameters
     ----------
     rule : {"not_worse", "better"}
     candidate, champion : AuditReport
-        Paired where both were audited on the same rows with the same leakage; audits that are not
-        decide nothing, because the noise of the folds would be taken for a difference of models.
+        Both must be audits of the same rows with the same folds and leakage. Otherwise the outcome is
+        INCONCLUSIVE, because the noise of the folds would look like a difference between the models.
     """
     try:
         compared = compare_reports({CANDIDATE: candidate, CHAMPION: champion}, by="e0")
     except InputError as error:
-        return _open(f"it cannot be compared with the champion: {error}")
+        return _inconclusive(f"it cannot be compared with the champion: {error}")
     if compared.by != "e0" or not compared.differences:
-        return _open("e0 of this version or of the champion is not known")
+        return _inconclusive("e0 of this version or of the champion is unknown")
     found = compared.differences[0]
     words = f"{found.better} is better by {number(found.difference)}"
     words += f" ({number(found.interval[0])} to {number(found.interval[1])})"
     if not (found.comparable and found.paired):
-        return _open(f"{words}, but the two were not audited together on the same rows and folds")
+        return _inconclusive(
+            f"{words}, but the two were not audited together on the same rows and folds"
+        )
     if not found.noise_known:
-        return _open(f"{words}, but there are too few clusters to tell that from noise")
+        return _inconclusive(f"{words}, but there are too few clusters to tell that from noise")
     if found.beyond_noise:
         outcome = PASS if found.better == CANDIDATE else FAIL
         return Reason(check=CHAMPION_CHECK, outcome=outcome, text=f"{words}, beyond noise")
     if rule == "better":
-        return _open(f"{words}, which is within the noise")
+        return _inconclusive(f"{words}, which is within the noise")
     return Reason(check=CHAMPION_CHECK, outcome=PASS, text=f"{words}, which is within the noise")
 
 
-def _open(text: str) -> Reason:
+def _inconclusive(text: str) -> Reason:
     return Reason(check=CHAMPION_CHECK, outcome=INCONCLUSIVE, text=text, waivable=True)

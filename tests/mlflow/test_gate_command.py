@@ -208,7 +208,7 @@ def test_evidence_of_a_key_that_nobody_trusts_fails(monkeypatch):
     monkeypatch.delenv(TRUSTED_KEYS)
     result = gate("--policy", "passes.yaml")
     assert result.exit_code == 1
-    assert "the evidence is not signed by a trusted key" in said(result)
+    assert "the evidence is not signed with a trusted key" in said(result)
 
 
 def test_a_changed_model_file_fails(shop):

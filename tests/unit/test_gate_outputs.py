@@ -25,11 +25,11 @@ pytestmark = pytest.mark.newest
 
 HASH = load_policy().hash
 GOOD = Reason(check="e0_high", outcome=PASS, text="e0 is at most 0.300; the limit is 0.400")
-BAD = Reason(check="inflation", outcome=FAIL, text="e0 exceeds the score by 0.2; the limit is 0.1")
+BAD = Reason(check="inflation", outcome=FAIL, text="e0 exceeds LOCO by 0.2; the limit is 0.1")
 NARROW = Reason(
     check="e0_high",
     outcome=INCONCLUSIVE,
-    text="e0 is between 0.2 and 0.6; the limit, 0.4, lies in between",
+    text="e0 is between 0.2 and 0.6; the limit, 0.4, is in between",
     waivable=True,
 )
 FOREIGN = Reason(check="models", outcome=NOT_APPLICABLE, text="the policy does not apply")
@@ -304,19 +304,19 @@ def words(tmp_path, text: str, **options: int) -> str:
 
 def test_the_default_policy_in_words():
     assert describe_policy(load_policy(), environment_keys=1) == [
-        "It guards the aliases 'champion' and 'production' and the stage 'production', whatever "
-        "their case, on all models.",
-        "It does not say what must be audited, so nothing passes: name target, cluster and loss of each "
-        "model in pins. 'mlflow-b3 policy init models:/name/1' drafts that.",
-        "The upper end of e0's 95% interval must be at most the loss of the best constant answer. "
-        "So must that of CV_c, where an audit has it.",
-        "The table must have at least 10 clusters and 10 clusters with two rows or more.",
-        "These findings refuse a version: B311, single-row clusters; B323, features that identify "
-        "clusters; B329, not the table that the model was trained on; B343, a feature gives away the "
-        "target; B344, rows that are copies of rows of other clusters.",
+        "It guards the aliases 'champion' and 'production' and the stage 'production', ignoring "
+        "case, on all models.",
+        "It does not say what must be audited, so nothing passes: add target, cluster and loss of each "
+        "model to pins. 'mlflow-b3 policy init models:/name/1' writes a draft.",
+        "The upper end of the 95% interval of e0 must be at most the loss of the best constant "
+        "answer. The same limit applies to CV_c if the audit has it.",
+        "The table must have at least 10 clusters and at least 10 clusters with at least two rows.",
+        "A version with one of these findings is refused: B311, single-row clusters; B323, features "
+        "that identify clusters; B329, not the table that the model was trained on; B343, a feature "
+        "gives away the target; B344, rows that are copies of rows of other clusters.",
         "Only audits signed with a trusted key count: 1 of MLFLOW_B3_TRUSTED_KEYS.",
-        "An audit counts for 180 days.",
-        "What the numbers leave open is refused.",
+        "An audit is valid for 180 days.",
+        "A version is refused if the numbers do not decide.",
     ]
 
 
@@ -325,13 +325,13 @@ def test_a_policy_that_trusts_no_key_says_that_nothing_passes():
 
 
 def test_a_policy_without_limits_or_guards_says_so(tmp_path):
-    told = words(
+    text = words(
         tmp_path,
         "guard: {aliases: [], stages: []}\nlimits: {e0_high: null}\nevidence: {signed: false}\n",
     )
-    assert "It guards nothing" in told
-    assert "any audit will do" in told
-    assert "whoever may write to MLflow can make one up" in told
+    assert "It guards nothing" in text
+    assert "any audit passes" in text
+    assert "anyone who can write to MLflow can forge one" in text
 
 
 @pytest.mark.parametrize(
@@ -342,37 +342,43 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
             "limits: {e0_high: 0.35}",
             "Both must also be at most the loss of the best constant answer.",
         ),
-        ("pins: {'*': {}}", "For the models '*' nothing is pinned"),
+        ("pins: {'*': {}}", "Nothing is pinned for the models '*'"),
         (
             "pins: {a: {target: y, cluster: [b, c], loss: log, data: training}}",
             "An audit of the models 'a' must have the target 'y', the cluster 'b' or 'c', the loss "
             "'log', a table that the training run logged.",
         ),
-        ("pins: {a: {target: y}}", "Other models are refused"),
+        ("pins: {a: {target: y}}", "Models without a pin are refused"),
         (f"pins: {{a: {{data: [training, '{'0' * 36}']}}}}", "or the table with the digest '000"),
-        ("audit: {min_clusters: 20}", "at least 20 clusters and 10 clusters with two rows"),
+        (
+            "audit: {min_clusters: 20}",
+            "20 clusters and at least 10 clusters with at least two rows",
+        ),
         (
             "audit: {min_clusters: null, min_repeated_clusters: 5}",
-            "at least 5 clusters with two rows or more.",
+            "at least 5 clusters with at least two rows.",
         ),
-        ("audit: {refuse_findings: [B311]}", "refuse a version: B311, single-row clusters."),
-        ("audit: {refuse_findings: []}", "No finding refuses a version."),
+        ("audit: {refuse_findings: [B311]}", "findings is refused: B311, single-row clusters."),
+        ("audit: {refuse_findings: []}", "No version is refused because of a finding."),
         ("limits: {inflation: 0.05}", "by at most 0.050."),
-        ("limits: {tipping_cluster_error: 0.2}", "Up to a cluster error of 20%"),
-        ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "Up to a split rate of 30%"),
-        ("limits: {champion: not_worse}", "must not be worse, beyond noise, than the one that has"),
+        ("limits: {tipping_cluster_error: 0.2}", "up to a cluster error of 20%."),
+        ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "up to a split rate of 30%."),
+        (
+            "limits: {champion: not_worse}",
+            "must not be worse, beyond noise, than the version with the alias",
+        ),
         (
             "{guard: {aliases: [live]}, limits: {champion: better, champion_alias: live}}",
             "the alias 'live'",
         ),
         ("evidence: {p0_sources: [p0, resolved_rows]}", "from 'p0' or 'resolved_rows'"),
-        ("evidence: {refits: [clone]}", "trained again by 'clone'"),
+        ("evidence: {refits: [clone]}", "refitted by 'clone'"),
         ("evidence: {preregistered: true}", "must have been committed before it ran"),
-        ("evidence: {max_audits: 1}", "audited once at the most"),
-        ("evidence: {max_age_days: 30}", "counts for 30 days"),
+        ("evidence: {max_audits: 1}", "audited at most once"),
+        ("evidence: {max_age_days: 30}", "valid for 30 days"),
         ("guard: {artifact_roots: ['s3://b']}", "own artifact roots or in 's3://b'."),
         ("guard: {models: ['clinic-*']}", "on the models 'clinic-*'."),
-        ("inconclusive: allow", "leave open is allowed"),
+        ("inconclusive: allow", "A version is allowed if the numbers do not decide."),
     ],
 )
 def test_every_key_of_a_policy_is_told_in_words(tmp_path, text, told):

@@ -212,7 +212,7 @@ def test_the_newest_audit_counts(audited):
     verdict = failing.judge()
     assert (verdict.outcome, verdict.audit_run_id) == ("FAIL", failing.audit_run_id)
     tried = [reason for reason in verdict.reasons if reason.check == "max_audits"]
-    assert "2 audits of this model were tried" in tried[0].text
+    assert "2 audits of this model" in tried[0].text
     assert audited.record().judge().allowed
 
 
@@ -333,7 +333,7 @@ def test_audits_that_nobody_signed_neither_block_a_model_nor_count(fresh, signin
     verdict = audited.judge(signed=True, trusted_keys=(signing,), max_audits=1)
     assert (verdict.outcome, verdict.audit_run_id) == ("PASS", audited.audit_run_id)
     (tries,) = [reason for reason in verdict.reasons if reason.check == "max_audits"]
-    assert "2 more are not signed, and do not count" in tries.text
+    assert "2 more are unsigned and do not count" in tries.text
 
 
 def test_an_old_report_that_is_recorded_again_is_as_old_as_it_is(fresh, signing):
@@ -494,4 +494,4 @@ def test_files_are_not_read_for_who_has_no_evidence(audited, monkeypatch):
         raise AssertionError("the model's files were read")
 
     monkeypatch.setattr("mlflow_b3.gating.archive.digest_model", read)
-    assert "the evidence is of the type None" in audited.refusal()
+    assert "the type of the evidence is None" in audited.refusal()

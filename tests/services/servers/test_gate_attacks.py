@@ -336,7 +336,7 @@ def test_unsigned_evidence_is_refused_until_it_is_signed(gate):
     assert "the evidence is not signed" in gate.promote(name).message
     assert "b3.e0" not in gate.client.get_model_version(name, "1").tags
     sign_audit(run, key=Ed25519PrivateKey.generate())
-    assert "the evidence is not signed by a trusted key" in gate.promote(name).message
+    assert "the evidence is not signed with a trusted key" in gate.promote(name).message
     sign_audit(run)
     assert gate.client.get_model_version(name, "1").tags["b3.audit_run_id"] == run
     assert gate.promote(name).status == 200

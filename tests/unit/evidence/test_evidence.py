@@ -110,13 +110,13 @@ def test_another_implementation_confirms_the_signature(tmp_path):
 def test_any_changed_field_breaks_the_signature(name):
     statement = {**STATEMENT, "predicate": {**STATEMENT["predicate"], name: "changed"}}
     parts = signed() | {"payload": base64.b64encode(canonical(statement).encode()).decode()}
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(parts).encode(), TRUSTED)
 
 
 def test_the_signature_of_other_evidence_does_not_fit():
     other = json.loads(seal(evidence(run_id="r2"), KEY))["signatures"]
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(signed() | {"signatures": other}).encode(), TRUSTED)
 
 
@@ -146,7 +146,7 @@ def test_an_envelope_without_a_valid_signature_is_refused(signatures):
 def test_an_envelope_of_another_type_signed_with_the_same_key_does_not_pass():
     with pytest.raises(EvidenceError, match="the envelope holds 'application/json'"):
         open_sealed(in_envelope(STATEMENT, payload_type="application/json"), TRUSTED)
-    with pytest.raises(EvidenceError, match=r"is of the type 'https://slsa\.dev/provenance/v1'"):
+    with pytest.raises(EvidenceError, match=r"type .* is 'https://slsa\.dev/provenance/v1'"):
         open_sealed(
             in_envelope(STATEMENT | {"predicateType": "https://slsa.dev/provenance/v1"}), TRUSTED
         )
@@ -184,7 +184,7 @@ def test_any_changed_field_breaks_the_signature_of_the_first_format(name):
         list: lambda: ["another"],
         type(None): lambda: {"matched": True},
     }[type(value)]()
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(parts).encode(), TRUSTED)
 
 
@@ -203,17 +203,17 @@ def test_a_key_that_is_not_trusted_does_not_count():
 def test_to_claim_the_id_of_a_trusted_key_is_not_enough():
     parts = json.loads(seal(EVIDENCE, OTHER))
     parts["signatures"][0]["keyid"] = key_id(TRUSTED[0])
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(parts).encode(), TRUSTED)
     parts = json.loads(seal_content("evidence", FORMAT_1, CONTENT, OTHER))
     parts["signature"]["key"] = key_id(TRUSTED[0])
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(parts).encode(), TRUSTED)
 
 
 def test_a_document_of_another_format_signed_with_the_same_key_does_not_pass():
     other = json.loads(seal_content("evidence", "another format", CONTENT, KEY))
-    with pytest.raises(EvidenceError, match="not of this content"):
+    with pytest.raises(EvidenceError, match="signature does not match the content"):
         open_sealed(json.dumps(other).encode(), TRUSTED)
 
 
@@ -221,7 +221,7 @@ def test_a_document_of_another_format_signed_with_the_same_key_does_not_pass():
 def test_only_one_algorithm_counts(algorithm):
     parts = signed_once()
     parts["signature"]["algorithm"] = algorithm
-    with pytest.raises(EvidenceError, match="only Ed25519 counts"):
+    with pytest.raises(EvidenceError, match="only Ed25519 is accepted"):
         open_sealed(json.dumps(parts).encode(), TRUSTED)
 
 

@@ -218,13 +218,16 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
         ("clinic: null", "pins.clinic: null must be a mapping of target, cluster, loss, data; {}"),
         ("clinic: {targt: y}", "pins.clinic.targt: unknown key"),
         ("clinic: {targt: y}", "Did you mean 'target'?"),
-        ("clinic: {target: null}", "pins.clinic.target: null must be a text or a list of texts"),
+        (
+            "clinic: {target: null}",
+            "pins.clinic.target: null must be a string or a list of strings",
+        ),
         ("clinic: {cluster: []}", "pins.clinic.cluster: [] must be"),
         ("clinic: {loss: [1]}", "pins.clinic.loss: [1] must be"),
         ("clinic: {data: train}", "pins.clinic.data: 'train' must be training, or the 36"),
-        ("7: {}", "must be a pattern of registered models"),
-        ("1.5: {target: 2}", "pins.1.5: must be a pattern of registered models"),
-        ("'*': {}, clinic: {target: y}", "'*', which stands before it, matches all of its models"),
+        ("7: {}", "must be a quoted pattern of registered models"),
+        ("1.5: {target: 2}", "pins.1.5: must be a quoted pattern of registered models"),
+        ("'*': {}, clinic: {target: y}", "'*' comes before it and matches all of its models"),
         ("'Cl*': {}, 'clinic*': {target: y}", "put the narrower pattern first"),
     ],
 )
@@ -234,7 +237,9 @@ def test_what_is_wrong_with_a_pin_is_named_with_its_place(write, pins, told):
 
 
 def test_a_finding_that_does_not_exist_is_an_error_with_a_suggestion(write):
-    with pytest.raises(InputError, match=r"'B3443', which is no code .* Did you mean 'B344'"):
+    with pytest.raises(
+        InputError, match=r"'B3443', which is not a finding code.* Did you mean 'B344'"
+    ):
         load_policy(write("audit: {refuse_findings: [B3443]}"))
 
 
@@ -322,7 +327,7 @@ def test_every_value_changes_the_hash():
 def test_the_champion_to_compare_with_must_be_guarded(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text("{guard: {aliases: [production]}, limits: {champion: better}}")
-    with pytest.raises(InputError, match="'champion', which anybody may move"):
+    with pytest.raises(InputError, match="'champion', which anybody can move"):
         load_policy(path)
     path.write_text("{guard: {aliases: [Champ*]}, limits: {champion: better}}")
     assert load_policy(path).champion == "better"
@@ -391,9 +396,9 @@ def test_errors_of_pins_and_across_sections_are_named_with_the_others(write):
     text = str(caught.value)
     for place in (
         "guard.models:",
-        "pins.7: must be a pattern of registered models",
+        "pins.7: must be a quoted pattern of registered models",
         "pins.7: null must be a mapping",
-        "pins.clinic: '*', which stands before it",
+        "pins.clinic: '*' comes before it",
         "pins.clinic.data: 'x' must be",
         "pins.clinic.loss: [] must be",
         "limits.tipping_split_rate: 0.1 needs",
@@ -414,5 +419,5 @@ def test_a_value_that_cannot_be_written_out_is_refused_all_the_same(write, value
 def test_a_number_that_yaml_takes_for_a_text_is_named(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text("limits: {e0_high: 1e-1}")
-    with pytest.raises(InputError, match=r"YAML reads this as a text; write 0\.1\."):
+    with pytest.raises(InputError, match=r"YAML reads this as a string; write 0\.1\."):
         load_policy(path)

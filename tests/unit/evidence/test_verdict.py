@@ -514,9 +514,9 @@ def test_any_age_will_do_where_the_policy_sets_none():
 @pytest.mark.parametrize(
     ("audits", "earlier", "most", "expected"),
     [
-        (1, (), None, "one audit of this model was tried"),
-        (3, (), None, "3 audits of this model were tried"),
-        (1, ("a", "b"), None, "3 audits of this model were tried"),  # others were removed since
+        (1, (), None, "one audit of this model"),
+        (3, (), None, "3 audits of this model"),
+        (1, ("a", "b"), None, "3 audits of this model"),  # others were removed since
         (2, (), 2, "2 are allowed"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Approval gates of the model registry: policy, evidence and enforcement as one chain."""
+"""Gates of the model registry: verdicts, verification, attestation and the server's enforcement."""

@@ -1,4 +1,4 @@
-"""Finds the audits of a registered version in MLflow, and the one that a gate relies on."""
+"""Find the audits of a registered version in MLflow, and the one that a gate relies on."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -43,43 +43,43 @@ from mlflow_b3.refit.loading import (
 from mlflow_b3.tracking.audits import NO_EVIDENCE, audits_among, runs_of
 from mlflow_b3.tracking.metrics_and_files import FOLDER
 
-#: Audits of one model beyond these are counted, but not looked at.
+#: Further audits of a model are counted but not read.
 MOST_AUDITS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """MLflow as a gate reads it.
+    """Runs and artifacts in MLflow, as a gate reads them.
 
     Attributes
     ----------
     client : MlflowClient
     opener : callable
-        Gives the artifact repository of a location; a server that serves artifacts has them itself.
+        Returns the artifact repository of a location. A server that proxies artifacts opens its own.
     """
 
     client: Any
     opener: Opener = open_location
 
     def digest(self, source: ModelSource) -> dict[str, str]:
-        """Return the digests of a model's files as they are now."""
+        """Return the current digests of a model's files."""
         return digest_model(source.location, self.opener)
 
     def read(self, run: Any, name: str, largest: int) -> bytes:
-        """Return one of the files that an audit has left in its run."""
+        """Return a file of an audit's run."""
         return read_artifact(run.info.artifact_uri, f"{FOLDER}/{name}", largest, self.opener)
 
     def at_once(self) -> "Archive":
-        """Return an archive for one decision, which reads a model's files once."""
-        return _OnceRead(client=self.client, opener=self.opener)
+        """Return an archive for one decision, which reads a model's files only once."""
+        return _CachedArchive(client=self.client, opener=self.opener)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OnceRead(Archive):
+class _CachedArchive(Archive):
     _digests: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def digest(self, source: ModelSource) -> dict[str, str]:
-        """Return the digests of a model's files as they were at the first question."""
+        """Return the digests of a model's files at the first call."""
         if source.location not in self._digests:
             self._digests[source.location] = super().digest(source)
         return self._digests[source.location]
@@ -91,7 +91,7 @@ class _OnceRead(Archive):
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """An audit whose evidence was confirmed: of this model, and as it was written.
+    """An audit with verified evidence: it is of this model and unchanged.
 
     Attributes
     ----------
@@ -100,10 +100,10 @@ class Audit:
         The trusted key that signed it; None without a signature.
     report : AuditReport
     tried : int
-        How many audits of the model count: all signed ones, or, where none is, all that MLflow knows
-        of, failed ones included.
+        Number of audits of the model that count: the signed ones or, if none is signed, all that
+        MLflow knows of, failed ones included.
     unsigned : int
-        How many more MLflow knows of that nobody has signed.
+        Number of further, unsigned audits.
     """
 
     evidence: Evidence
@@ -116,10 +116,10 @@ class Audit:
 def find_audit_of(
     archive: Archive, version: Any, trusted: tuple[str, ...], *, signed: bool = True
 ) -> Audit:
-    """Return the newest confirmed audit of a registered version.
+    """Return the newest verified audit of a registered version.
 
-    Of the audits that count, each must be readable and unchanged, however old it is: who could make
-    a failed audit unreadable must not win by it.
+    Every audit that counts must be readable and unchanged, however old it is. Otherwise one could
+    get rid of a failed audit by making it unreadable.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ def find_audit_of(
     trusted : tuple of str
         Public keys.
     signed : bool
-        Only signed audits count, if there is one: all others can be made up by anybody.
+        If there are signed audits, only they count: anybody can forge the others.
 
     Raises
     ------
     EvidenceError
-        Whatever keeps the evidence from being relied on, in words.
+        With the reason, if the evidence cannot be relied on.
     """
     archive, client = archive.at_once(), archive.client
     source = resolve_source(client, f"models:/{version.name}/{version.version}")
@@ -144,16 +144,16 @@ def find_audit_of(
     if not only_signed:
         unsigned = [run for run in audits_with_evidence(tried) if run.info.run_id not in counted]
         for run in unsigned[:MOST_AUDITS]:
-            with _named(run):
+            with _name_run(run):
                 counted[run.info.run_id] = open_evidence(archive, run, (), trusted)
     confirmed: list[tuple[SignedEvidence, Record]] = []
     others: list[Record] = []
     for run_id, opened in counted.items():
-        with _named(run_id):
-            run = find_run(client, run_id, deleted=True)  # deleting hides nothing
+        with _name_run(run_id):
+            run = find_run(client, run_id, deleted=True)  # deleting a run must not hide its audit
             record = Record(archive=archive, run=run, source=source, evidence=opened.evidence)
             require(record, CONFIRMED)
-        if changed_model(record):  # it is of files that the model had then, and not of today's
+        if changed_model(record):  # an audit of earlier files of the model
             others.append(record)
         else:
             confirmed.append((opened, record))
@@ -161,7 +161,7 @@ def find_audit_of(
         for record in others[-1:]:
             require(record, [model_files])
         raise EvidenceError("there is no audit of it")
-    newest, record = max(confirmed, key=_time_of)
+    newest, record = max(confirmed, key=_audit_time)
     known = set(counted) if only_signed else None
     record = replace(record, version=version, counted=known)
     require(record, RELIED_ON)
@@ -174,14 +174,14 @@ def find_audit_of(
     )
 
 
-def _time_of(found: tuple[SignedEvidence, Record]) -> tuple[datetime, datetime]:
+def _audit_time(found: tuple[SignedEvidence, Record]) -> tuple[datetime, datetime]:
     evidence = found[0].evidence
     return measured(evidence), issued(evidence)
 
 
 @contextmanager
-def _named(run: Any) -> Iterator[None]:
-    """Name the audit that an error is about."""
+def _name_run(run: Any) -> Iterator[None]:
+    """Add the run of the audit to errors."""
     name = run if isinstance(run, str) else run.info.run_id
     try:
         yield
@@ -192,20 +192,20 @@ def _named(run: Any) -> Iterator[None]:
 def signed_audits(
     archive: Archive, runs: Iterable[Any], trusted: tuple[str, ...]
 ) -> dict[str, SignedEvidence]:
-    """Return the signed evidence among the runs of a model, by the run of the audit that it is of.
+    """Return the signed evidence among the runs of a model, by the run of its audit.
 
     Parameters
     ----------
     archive : Archive
     runs : iterable of Run
-        All that say what they are about the model.
+        All runs with the model as their subject.
     trusted : tuple of str
-        Public keys. Records that none of them has signed are passed over: anybody can make them up.
+        Public keys. Records not signed with one of them are ignored: anybody can forge them.
 
     Raises
     ------
     EvidenceError
-        For a signed record that was removed or changed: it may have been one that fails.
+        If a signed record was removed or changed: it may have been of an audit that fails.
     """
     known = list(runs)
     found: dict[str, SignedEvidence] = {}
@@ -215,13 +215,13 @@ def signed_audits(
         if token is None or {name: token[name] for name in own} != own:
             continue
         audit_run_id = token["audit"]
-        with _named(audit_run_id):
+        with _name_run(audit_run_id):
             document = archive.read(run, ENVELOPE, LARGEST)
             if digest(document) != token["envelope"]:
                 raise EvidenceError("its signed evidence was changed after it was written")
             opened = open_sealed(document, trusted)
             if opened.evidence.audit_run_id != audit_run_id:
-                raise EvidenceError(f"it is that of run {opened.evidence.audit_run_id}")
+                raise EvidenceError(f"it belongs to run {opened.evidence.audit_run_id}")
         before = found.get(audit_run_id)
         if before is None or attested(opened) > attested(before):
             found[audit_run_id] = opened
@@ -236,7 +236,7 @@ def signed_audits(
 def _signed_by_an_earlier_version(
     archive: Archive, run: Any, trusted: tuple[str, ...]
 ) -> SignedEvidence | None:
-    """Return evidence that was signed in the audit's own run; None where there is none."""
+    """Return evidence that is signed in the audit's own run, or None."""
     if not trusted:
         return None
     try:
@@ -250,15 +250,15 @@ def _signed_by_an_earlier_version(
 def open_evidence(
     archive: Archive, run: Any, runs: Iterable[Any], trusted: tuple[str, ...]
 ) -> SignedEvidence:
-    """Return the evidence of an audit's run: signed, or else as the audit has left it.
+    """Return the signed evidence of an audit's run, or else the unsigned evidence.
 
     Parameters
     ----------
     archive : Archive
     run : Run
-        That of the audit.
+        The run of the audit.
     runs : iterable of Run
-        Among which its attestation may be.
+        Runs that may include its attestation.
     trusted : tuple of str
     """
     own = [each for each in runs if each.data.tags.get("b3.attests") == run.info.run_id]
@@ -269,7 +269,7 @@ def open_evidence(
 def confirm_audit(
     archive: Archive, uri: str, audit_run_id: str, trusted: tuple[str, ...]
 ) -> SignedEvidence:
-    """Return the evidence of one audit of a model or registered version, confirmed as for a verdict."""
+    """Return the evidence of one audit of a model or version, verified as for a verdict."""
     source = resolve_source(archive.client, uri)
     run = find_run(archive.client, audit_run_id)
     runs = runs_of(archive.client, source.model_id or source.source)
@@ -280,9 +280,9 @@ def confirm_audit(
 
 
 def _claims_evidence(run: Any) -> bool:
-    """Whether an audit was written to the end, on the model itself; see `recording`.
+    """Whether an audit was completely written, on the model itself; see `recording`.
 
-    A run that begins in the future is none, or whoever makes one could block a model for good.
+    Runs that start in the future are ignored. Otherwise one such run could block a model forever.
     """
     tags = run.data.tags
     future = run.info.start_time / 1000 > time.time() + SKEW.total_seconds()
@@ -290,12 +290,12 @@ def _claims_evidence(run: Any) -> bool:
 
 
 def audits_with_evidence(runs: Iterable[Any]) -> list[Any]:
-    """Return those of a model's runs that are complete audits of the model itself."""
+    """Return the runs that are complete audits of the model itself."""
     return [run for run in audits_among(runs) if _claims_evidence(run)]
 
 
 def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
-    """Return the run of the audit that the version's tags name, or else of the newest one."""
+    """Return the run of the audit that the version's tags name, or else of the newest audit."""
     found = version.tags.get("b3.audit_run_id")
     if found is None:
         complete = audits_with_evidence(runs_of(client, source.model_id or source.source))
@@ -304,7 +304,7 @@ def named_audit(client: Any, version: Any, source: ModelSource) -> str | None:
 
 
 def find_run(client: Any, run_id: str, *, deleted: bool = False) -> Any:
-    """Return a run that is there, and not deleted unless that is allowed."""
+    """Return a run; raise an `EvidenceError` if it is missing, or deleted unless that is allowed."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -1,8 +1,8 @@
-"""`attest`: checks what an audit has left in MLflow, and signs it.
+"""`attest`: check the evidence of a recorded audit and sign it.
 
-An audit runs code of the model that it audits, so it never holds the key. Signing is a step of its
-own, in a process that loads no model: it reads the model's files, the table and the audit's files
-again, draws every conclusion anew from the measured losses, and signs what it has confirmed.
+An audit runs code of the model, so it never holds the key. Signing is a separate step in a process
+that loads no model. It reads the model's files, the table and the audit's files again, recomputes
+every conclusion from the measured losses, and signs the evidence if everything agrees.
 """
 
 import math
@@ -69,22 +69,22 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-#: How far numbers may differ between machines. Solvers of another processor end elsewhere by less.
+#: Allowed difference of numbers between machines; solvers differ by less between processors.
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attestation(Result):
-    """Whether an audit was confirmed and signed.
+    """Whether an audit passed all checks and was signed.
 
     Attributes
     ----------
     attested : bool
-        Everything was confirmed, and the evidence is signed.
+        All checks passed, and the evidence is signed.
     checks : tuple of Reason
-        What was checked, and what was found.
+        The checks and their results.
     model : str
-        As it was given.
+        The model as given.
     audit_run_id : str
         The run of the audit.
     attestation_run_id : str or None
@@ -119,7 +119,7 @@ class Attestation(Result):
     attested_at: str
 
     def __str__(self) -> str:
-        """Return what was checked and found, in plain words."""
+        """Return the checks and their results in plain words."""
         from mlflow_b3.gating.gate import attestation_text
 
         return attestation_text(self)
@@ -132,34 +132,34 @@ def attest(
     audit: str | None = None,
     policy: Policy | str | PathLike[str] | None = None,
 ) -> Attestation:
-    """Check a recorded audit, and sign its evidence with the key in MLFLOW_B3_SIGNING_KEY.
+    """Check a recorded audit and sign its evidence with the key in MLFLOW_B3_SIGNING_KEY.
 
-    Run it where the key is, and where no model is loaded. It reads the model's files, the table and
-    the audit's files again and compares their digests; recomputes the facts about the table, the loss
-    of the best constant and every conclusion from the recorded measurements; and then signs.
+    Run it where the key is and no model is loaded. It reads the model's files, the table and the
+    audit's files again and compares their digests. It recomputes the facts about the table, the loss
+    of the best constant and every conclusion from the recorded measurements. Then it signs.
 
     Parameters
     ----------
     model : str
         The audited model, such as "models:/name/3".
     data : DataFrame or path, optional
-        The audited table; by default the file that the audit has read it from.
+        The audited table; by default the file that the audit read.
     audit : str, optional
-        The run of the audit; by default the newest of the model.
+        The run of the audit; by default the newest audit of the model.
     policy : Policy or path, optional
-        Says which keys are trusted beside the one that signs, for commitments and earlier audits.
+        Lists further keys that are trusted for commitments and earlier audits.
 
     Returns
     -------
     Attestation
-        With `attested` false, and nothing signed, where a check has failed.
+        If a check fails, `attested` is False and nothing is signed.
 
     Notes
     -----
-    The signature says: these files, this table and these measurements belong together, and the
-    conclusions follow from them. It does not say that the refits were honest. Code of the model ran in
-    the audit, and could have reported other losses; run audits in a container without secrets and
-    without a network, and audit models whose code you would serve.
+    The signature says that these files, this table and these measurements belong together, and that
+    the conclusions follow from them. It does not say that the refits were honest: code of the model
+    ran in the audit and could have reported other losses. Run audits in a container without secrets
+    and without a network, and audit only models whose code you would also serve.
 
     Examples
     --------
@@ -197,26 +197,30 @@ def attest(
     key = signing_key()
     if key is None:
         raise InputError(
-            f"{SIGNING_KEY} is not set: attest signs with it. Make a pair with 'mlflow-b3 keys'."
+            f"{SIGNING_KEY} is not set, and attest needs a key to sign with. Make a key pair with "
+            "'mlflow-b3 keys'."
         )
     if not isinstance(model, str):
-        raise InputError(f"model={type(model).__name__} must be the address of a model in MLflow.")
+        raise InputError(
+            f"model={type(model).__name__} must be the URI of a model in MLflow, such as "
+            "'models:/name/3'."
+        )
     trusted = (*trusted_keys(policy_in_force(policy).trusted_keys), encode_public_key(key))
     archive = Archive(client=MlflowClient())
     try:
         source = resolve_source(archive.client, model)
         subject = subject_of(archive.client, source.model_id, model, source.run_id)
         runs = runs_of(archive.client, subject)
-        run = _chosen(archive, runs, audit, model)
+        run = _select_audit(archive, runs, audit, model)
     except (MlflowException, EvidenceError) as error:
         raise TrackingError(f"model={model!r}: {error}") from error
     now = datetime.now(UTC)
     try:
-        evidence = _recorded(archive, run)
+        evidence = _read_evidence(archive, run)
     except Exception as error:
         checks: tuple[Reason, ...] = (failed("evidence", error),)
     else:
-        record = _Attested(
+        record = _AuditToSign(
             archive=archive,
             run=run,
             source=source,
@@ -226,7 +230,7 @@ def attest(
             trusted=trusted,
             now=now,
         )
-        checks = _examine(record)
+        checks = _run_checks(record)
     attested = all(reason.outcome != FAIL for reason in checks)
     written = None
     if attested:
@@ -257,14 +261,14 @@ def attest(
     )
 
 
-def _chosen(archive: Archive, runs: list[Any], audit: str | None, model: str) -> Any:
-    """Return the run of the audit to sign: the one that was named, or the newest."""
+def _select_audit(archive: Archive, runs: list[Any], audit: str | None, model: str) -> Any:
+    """Return the run of the audit to sign: the given one, or the newest."""
     if audit is not None:
         return find_run(archive.client, audit)
     complete = [run for run in audits_with_evidence(runs) if run.info.lifecycle_stage == "active"]
     if not complete:
         raise EvidenceError(
-            f"there is no complete audit of it; make one: mlflow-b3 audit --model-uri {model} …"
+            f"there is no complete audit of it; run one: mlflow-b3 audit --model-uri {model} …"
         )
     return complete[0]
 
@@ -272,7 +276,7 @@ def _chosen(archive: Archive, runs: list[Any], audit: str | None, model: str) ->
 def write_attestation(
     client: Any, evidence: Evidence, subject: str, audit: Any, key: "Ed25519PrivateKey"
 ) -> str:
-    """Write signed evidence to a run of its own: those of audits are not changed any more."""
+    """Write signed evidence to a new run: the run of an audit does not change once it is written."""
     experiment, tags = child_tags(client, evidence.run_id or audit.info.run_id, "b3 attestation")
     envelope = seal(evidence, key)
     child = new_run(client, experiment, tags)
@@ -280,7 +284,7 @@ def write_attestation(
         path = Path(folder) / ENVELOPE
         path.write_text(envelope, encoding="utf-8")
         client.log_artifact(child, str(path), FOLDER)
-    # what it is comes first: a run with a subject alone is an audit, and stays one
+    # first, because a run with only a subject counts as an audit, and that cannot be undone
     client.set_tag(child, "b3.attests", audit.info.run_id)
     client.set_tag(child, "b3.subject", subject)
     token = seal_token(child, audit.info.run_id, subject, envelope, key)
@@ -290,17 +294,17 @@ def write_attestation(
     return child
 
 
-# --- What a signature vouches for, beside the checks that all share
+# --- Checks before signing, in addition to the shared ones
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Attested(Record):
-    """An audit that is to be signed.
+class _AuditToSign(Record):
+    """An audit to be signed.
 
     Attributes
     ----------
     subject : str
-        What the runs of the model call it.
+        The value of the tag `b3.subject` on the model's runs.
     trusted : tuple of str
         Public keys whose commitments count.
     now : datetime
@@ -312,7 +316,7 @@ class _Attested(Record):
 
     @cached_property
     def report(self) -> AuditReport:
-        """The report of the audit, with what grows with the rows."""
+        """The report of the audit, including the parts that grow with the rows."""
         with tempfile.TemporaryDirectory() as folder:
             for name in self.evidence.files:
                 if name.endswith((".json", ".csv")):
@@ -321,21 +325,22 @@ class _Attested(Record):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The table that was given, or that the audit has read."""
-        data = self.report.subject.data_source if self.data is None else self.data
+        """The given table, or the one that the audit read."""
+        subject = self.report.subject
+        data = subject.data_source if self.data is None else self.data
         if data is None:
             raise EvidenceError(
-                "the audited table was in memory; save it, and give it: --data FILE, or data= in Python"
+                "the audited table was in memory; save it and give it: --data FILE, or data= in Python"
             )
         if isinstance(data, (str, PathLike)) and not Path(data).exists():
             raise EvidenceError(
-                f"the audited table, {data!r}, is not here; give it: --data FILE, or data= in Python"
+                f"the audited table {data!r} was not found; give it: --data FILE, or data= in Python"
             )
         return read_table(data, self.report.subject.texts)
 
     @cached_property
     def table(self) -> AuditData:
-        """The same as the audit has taken it."""
+        """The table as the audit prepared it."""
         subject = self.report.subject
         return prepare(
             self.frame,
@@ -354,8 +359,8 @@ class _Attested(Record):
         )
 
 
-def _recorded(archive: Archive, run: Any) -> Evidence:
-    """Return the evidence as the audit has left it."""
+def _read_evidence(archive: Archive, run: Any) -> Evidence:
+    """Return the unsigned evidence of the audit."""
     opened = open_sealed(archive.read(run, FILE, LARGEST), ())
     if opened.evidence.format != FORMAT:
         raise EvidenceError("it was recorded by an earlier version; audit the model again")
@@ -363,18 +368,18 @@ def _recorded(archive: Archive, run: Any) -> Evidence:
 
 
 @check("measured_at")
-def measured_at(record: _Attested) -> str:
+def measured_at(record: _AuditToSign) -> str:
     """Check that the audit was not measured in the future."""
     if measured(record.evidence) > record.now + SKEW:
         raise EvidenceError(
-            f"the audit claims to have been measured in the future, at {record.evidence.measured_at}"
+            f"the time of the audit's last refit, {record.evidence.measured_at}, is in the future"
         )
     return f"the audit's last refit ended at {record.evidence.measured_at}"
 
 
 @check("report")
-def report(record: _Attested) -> str:
-    """Check that the report is what the evidence and the audit's run say."""
+def report(record: _AuditToSign) -> str:
+    """Check that the report agrees with the evidence and with the audit's run."""
     report, evidence = record.report, record.evidence
     wrong = [
         name
@@ -393,20 +398,20 @@ def report(record: _Attested) -> str:
     ]
     if wrong:
         raise EvidenceError(f"the audit's files contradict its evidence: {', '.join(wrong)}")
-    return "what is recorded in MLflow is what the audit's files say"
+    return "MLflow's records agree with the audit's files"
 
 
 @check("data")
-def audited_table(record: _Attested) -> str:
-    """Check that the table is the one that was audited."""
+def audited_table(record: _AuditToSign) -> str:
+    """Check that the table is the audited one."""
     audited = record.report.subject.data_digest
     require_digest("the table", record.table.digest, audited)
-    return f"the table is the one that was audited, {audited}"
+    return f"the table is the audited one, {audited}"
 
 
 @check("table_facts")
-def table_facts(record: _Attested) -> str:
-    """Check what follows from the table alone."""
+def table_facts(record: _AuditToSign) -> str:
+    """Check the facts that follow from the table alone."""
     subject, table = record.report.subject, record.table
     training_digest = digest_like_training(record.frame, subject.run_id)
     wrong = [
@@ -417,7 +422,7 @@ def table_facts(record: _Attested) -> str:
             ("n_repeated", table.n_repeated == subject.n_repeated),
             ("training_digest", training_digest == subject.training_digest),
             ("rows_digest", table.rows_digest == subject.rows_digest),
-            ("constant_loss", _same_constant(record.report, table)),
+            ("constant_loss", _constant_agrees(record.report, table)),
         )
         if not same
     ]
@@ -428,60 +433,60 @@ def table_facts(record: _Attested) -> str:
     if wrong:
         raise EvidenceError(f"the report contradicts the table: {', '.join(wrong)}")
     return (
-        f"rows, clusters, the loss of the best constant and findings follow from the table "
+        "rows, clusters, the loss of the best constant and the findings agree with the table "
         f"({table.n_rows} rows, {table.n_clusters} clusters)"
     )
 
 
-def _same_constant(report: AuditReport, table: AuditData) -> bool:
+def _constant_agrees(report: AuditReport, table: AuditData) -> bool:
     subject = report.subject
     known = CLASSIFICATION if subject.task == "classification" else REGRESSION
-    if subject.loss not in known:  # a function of the user's
+    if subject.loss not in known:  # the user's own function
         return report.constant_loss is None
     loss = resolve_loss(subject.loss, subject.task)
     constant = constant_loss(loss, table.target, subject.task)
-    if not report.plan.threshold_given and not _alike(report.threshold, constant):
+    if not report.plan.threshold_given and not _nearly_equal(report.threshold, constant):
         return False
-    return _alike(report.constant_loss, constant)
+    return _nearly_equal(report.constant_loss, constant)
 
 
 @check("folds")
-def folds(record: _Attested) -> str:
-    """Check that the recorded folds are those of the report."""
+def folds(record: _AuditToSign) -> str:
+    """Check that the recorded folds match the report."""
     splits = record.report.splits
     if splits is None or digest_folds(splits) != record.report.plan.folds_digest:
-        raise EvidenceError("the recorded folds are not those of the report")
+        raise EvidenceError("the recorded folds do not match the report")
     sizes = summarize_folds(splits, record.table)
     shown = tuple(replace(fold, loss=None) for fold in record.report.folds)
     if sizes != shown:
-        raise EvidenceError("the sizes of the folds are not those of the recorded rows")
-    return f"the {len(splits)} folds are those that were recorded"
+        raise EvidenceError("the sizes of the folds do not match the recorded rows")
+    return f"the {len(splits)} folds match the recorded rows"
 
 
 @check("measurements")
-def measurements(record: _Attested) -> str:
-    """Check that rows of these folds can have had the recorded losses."""
+def measurements(record: _AuditToSign) -> str:
+    """Check that the recorded losses are possible for the rows of these folds."""
     subject = record.report.subject
     found, splits = record.report.measurements, record.report.splits
     if found is None or splits is None:
         raise EvidenceError("the measured losses were not recorded")
     lengths = [len(losses) for losses in found.row_losses]
     if lengths != [len(fold.validation) for fold in splits]:
-        raise EvidenceError("there are not as many losses as validation rows")
+        raise EvidenceError("the number of losses differs from the number of validation rows")
     losses = np.concatenate(found.row_losses)
     low = -math.inf if subject.loss_floor is None else subject.loss_floor
     high = math.inf if subject.loss_bound is None else subject.loss_bound
     if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
-        raise EvidenceError(f"there are losses that {subject.loss} cannot have")
+        raise EvidenceError(f"there are values that the loss {subject.loss} cannot have")
     weights = np.array(lengths) / sum(lengths)
     means = np.array([values.mean() for values in found.row_losses])
-    if not _alike(found.loco, float(weights @ means)):
-        raise EvidenceError("the loss by the folds is not the mean of the recorded losses")
-    return f"{len(losses)} losses of validation rows, each one that {subject.loss} can have"
+    if not _nearly_equal(found.loco, float(weights @ means)):
+        raise EvidenceError("LOCO is not the mean of the recorded losses")
+    return f"all {len(losses)} losses of validation rows are possible values of {subject.loss}"
 
 
 @check("conclusions")
-def conclusions(record: _Attested) -> str:
+def conclusions(record: _AuditToSign) -> str:
     """Check that the conclusions follow from the measurements."""
     again, report = recompute(record.report), record.report
     wrong = [
@@ -491,27 +496,27 @@ def conclusions(record: _Attested) -> str:
             (report.conclusion.to_dict(), again.conclusion.to_dict()),
         )
         for name, value in recorded.items()
-        if not _alike(value, found[name])
+        if not _nearly_equal(value, found[name])
     ]
     for part in report.extensions:
-        wrong += [name for name, equal in part.sums().items() if not _alike(*equal)]
+        wrong += [name for name, equal in part.sums().items() if not _nearly_equal(*equal)]
     if wrong:
-        raise EvidenceError(f"these do not follow from the measurements: {', '.join(wrong)}")
+        raise EvidenceError(f"results do not follow from the measurements: {', '.join(wrong)}")
     return "e0, its interval, all curves, tipping points and the test follow from the measurements"
 
 
 @check("preregistered")
-def preregistered(record: _Attested) -> str:
+def preregistered(record: _AuditToSign) -> str:
     """Check what was committed before the audit."""
     committed = record.preregistration
     if committed is None:
         return "nothing was committed before the audit"
-    same = "its" if committed["matched"] else "other"
-    return f"{same} settings were committed beforehand, at {committed['committed_at']}"
+    which = "its" if committed["matched"] else "other"
+    return f"{which} settings were committed beforehand, at {committed['committed_at']}"
 
 
-#: In stages: after a failure the next one would rest on what does not hold.
-STAGES: tuple[tuple[Check[_Attested], ...], ...] = (
+#: In stages: after a failure the results of later stages would mean nothing.
+STAGES: tuple[tuple[Check[_AuditToSign], ...], ...] = (
     (*WRITTEN, measured_at),
     (report,),
     (audited_table,),
@@ -521,7 +526,7 @@ STAGES: tuple[tuple[Check[_Attested], ...], ...] = (
 )
 
 
-def _examine(record: _Attested) -> tuple[Reason, ...]:
+def _run_checks(record: _AuditToSign) -> tuple[Reason, ...]:
     found: list[Reason] = []
     for stage in STAGES:
         found += [each(record) for each in stage]
@@ -530,12 +535,14 @@ def _examine(record: _Attested) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same, but for the digits in which machines differ."""
+def _nearly_equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same within the tolerance between machines."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(
+            _nearly_equal(one[name], other[name]) for name in one
+        )
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_nearly_equal, one, other))
     numbers = (int, float, np.floating)
     if isinstance(one, numbers) and isinstance(other, numbers) and not isinstance(one, bool):
         return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2)

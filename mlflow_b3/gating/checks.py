@@ -1,8 +1,8 @@
-"""The checks of what an audit has left in MLflow: gate, verify, attest and server pick from them.
+"""Checks of a recorded audit, shared by gate, verify, attest and the server.
 
-A check looks at one `Record` and gives a `Reason`. The lists at the end say who asks for what;
-`attesting` adds those that draw every conclusion anew. Whether the policy is content with evidence
-that holds is judged in `mlflow_b3.evidence.verdict`.
+A check takes a `Record` and returns a `Reason`. The lists at the end say who runs which checks;
+`attesting` adds those that recompute every conclusion. `mlflow_b3.evidence.verdict` judges by a
+policy the evidence that passes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from mlflow_b3.gating.archive import Archive
 
 LARGEST_REPORT = 50_000_000
-#: How many of the things that were changed are named.
+#: How many changes an error message names.
 MOST_NAMED = 5
 
 
-# --- What is checked, and how a check gives a reason
+# --- Records and checks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """An audit as MLflow has it now.
+    """An audit as currently stored in MLflow.
 
     Attributes
     ----------
     archive : Archive
     run : Run
-        That of the audit.
+        The run of the audit.
     source : ModelSource
-        The model that the evidence should be of.
+        The model that the evidence should belong to.
     evidence : Evidence
     version : ModelVersion, optional
         The registered version, whose tags show the audit.
     counted : collection of str, optional
-        Runs of the audits that count. A version's tags that name another one are about none that does.
+        Runs of the audits that count. Tags of a version that name another run are ignored.
     data : DataFrame or path, optional
         A table that should be the audited one.
     """
@@ -61,7 +61,7 @@ class Record:
     data: Any = None
 
     def read(self, name: str) -> bytes:
-        """Return a file of the audit, which must be as the audit wrote it."""
+        """Return a file of the audit; raise an `EvidenceError` if it was changed."""
         content = self.archive.read(self.run, name, LARGEST_REPORT)
         if digest(content) != self.evidence.files.get(name):
             raise EvidenceError(f"the audit's file {name!r} was changed after it was written")
@@ -69,7 +69,7 @@ class Record:
 
     @cached_property
     def report(self) -> AuditReport:
-        """The report of the audit, without what a verdict does not need."""
+        """The report of the audit, with only the parts that a verdict needs."""
         content = self.read("audit.json")
         try:
             report = AuditReport.from_json(content.decode("utf-8"))
@@ -86,21 +86,21 @@ R = TypeVar("R", bound=Record, contravariant=True)
 
 @dataclass(frozen=True)
 class Check(Generic[R]):
-    """One thing that must hold.
+    """One check of a record.
 
     Attributes
     ----------
     name : str
-        What the reason is called.
+        The name of the reason.
     find : callable
-        Returns what was found, in words; raises for what does not hold.
+        Returns what was found, in words; raises an error if the check fails.
     """
 
     name: str
     find: Callable[[R], str]
 
     def __call__(self, record: R) -> Reason:
-        """Return what was found; whatever goes wrong is a failure of the check."""
+        """Return what was found; any error is a failure of the check."""
         try:
             return Reason(check=self.name, outcome=PASS, text=self.find(record))
         except Exception as error:
@@ -108,33 +108,33 @@ class Check(Generic[R]):
 
 
 def check(name: str) -> Callable[[Callable[[R], str]], Check[R]]:
-    """Make a check of a function, by the name of its reason."""
+    """Turn a function into a check; `name` is the name of its reason."""
     return lambda find: Check(name, find)
 
 
 def failed(name: str, error: Exception) -> Reason:
-    """Return the reason for what went wrong in a check."""
+    """Return the reason of a check that raised an error."""
     known = isinstance(error, B3Error)
     text = str(error) if known else f"it could not be read: {type(error).__name__}: {error}"
     return Reason(check=name, outcome=FAIL, text=text)
 
 
 def require(record: Record, checks: Iterable[Check[Record]]) -> None:
-    """Raise an `EvidenceError`, or what reading raises, at the first check that does not hold."""
+    """Run checks; raise the error of the first one that fails."""
     for each in checks:
         each.find(record)
 
 
-def _refuse(what: str, changes: Iterable[str], separator: str = ", ") -> None:
+def _raise_if_changed(what: str, changes: Iterable[str], separator: str = ", ") -> None:
     found = list(changes)
     if found:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise EvidenceError(f"{what}: {separator.join(found[:MOST_NAMED])}{more}")
 
 
-def _refuse_changed_run(record: Record, changes: Iterable[str]) -> None:
+def _raise_if_run_changed(record: Record, changes: Iterable[str]) -> None:
     run_id = record.run.info.run_id
-    _refuse(f"the audit's run {run_id} was changed after it was written", changes)
+    _raise_if_changed(f"the audit's run {run_id} was changed after it was written", changes)
 
 
 # --- The evidence itself
@@ -142,13 +142,13 @@ def _refuse_changed_run(record: Record, changes: Iterable[str]) -> None:
 
 @check("evidence")
 def subject(record: Record) -> str:
-    """Check that the evidence is that of this run and of this model."""
+    """Check that the evidence belongs to this run and this model."""
     run, evidence, source = record.run, record.evidence, record.source
     if evidence.audit_run_id != run.info.run_id:
         raise EvidenceError(
-            f"the evidence in run {run.info.run_id} is that of run {evidence.audit_run_id}"
+            f"the evidence in run {run.info.run_id} belongs to run {evidence.audit_run_id}"
         )
-    # without a LoggedModel equal files are the same model, whichever way they are named
+    # without a LoggedModel, equal files are the same model, whatever their URI
     if evidence.model_id != source.model_id:
         raise EvidenceError(
             f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
@@ -158,31 +158,31 @@ def subject(record: Record) -> str:
             "the digests of the model's files in the evidence contradict each other"
         )
     tool = evidence.packages.get("mlflow-b3", "of an unknown version")
-    return f"it is of this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
+    return f"it belongs to this model, measured at {evidence.measured_at} by mlflow-b3 {tool}"
 
 
 @check("times")
 def times(record: Record) -> str:
-    """Check that the times of the evidence can be read: the newest audit is found by them."""
+    """Check that the times of the evidence can be read; they determine which audit is newest."""
     return f"measured at {measured(record.evidence)}, written at {issued(record.evidence)}"
 
 
 def issued(evidence: Evidence) -> datetime:
     """Return when the evidence was written."""
-    return _time(evidence.issued_at)
+    return _parse_time(evidence.issued_at)
 
 
 def measured(evidence: Evidence) -> datetime:
     """Return when the audit's last refit ended."""
-    return _time(evidence.measured_at)
+    return _parse_time(evidence.measured_at)
 
 
 def attested(opened: SignedEvidence) -> datetime:
     """Return when evidence was signed."""
-    return _time(opened.evidence.attested_at or opened.evidence.issued_at)
+    return _parse_time(opened.evidence.attested_at or opened.evidence.issued_at)
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
@@ -195,20 +195,20 @@ def _time(text: str) -> datetime:
 
 @check("model_files")
 def model_files(record: Record) -> str:
-    """Check that the model's files are those that were audited."""
-    _refuse("the model is not the one that was audited", changed_model(record), "; ")
+    """Check that the model's files have not changed since the audit."""
+    _raise_if_changed("the model is not the one that was audited", changed_model(record), "; ")
     count = len(record.evidence.model_files)
-    return f"all {count} files of the model are as they were audited"
+    return f"all {count} files of the model are unchanged since the audit"
 
 
 def changed_model(record: Record) -> list[str]:
-    """Return what has become of a model's files since they were audited."""
+    """Return the changes of a model's files since the audit."""
     present = record.archive.digest(record.source)
     return list(changed_files(record.evidence.model_files, present))
 
 
 def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Iterator[str]:
-    """Yield the files that are gone, new or changed."""
+    """Yield the files that were removed, added or changed."""
     for path in sorted(audited.keys() | present.keys()):
         if path not in present:
             yield f"{path!r} is gone"
@@ -220,9 +220,9 @@ def changed_files(audited: Mapping[str, str], present: Mapping[str, str]) -> Ite
 
 @check("audit_files")
 def audit_files(record: Record) -> str:
-    """Check that the audit's files are as it wrote them."""
-    _refuse("files of the audit are not as it wrote them", _changed_audit_files(record), "; ")
-    return f"all {len(record.evidence.files)} files of the audit are as it wrote them"
+    """Check that the audit's files have not changed."""
+    _raise_if_changed("files of the audit were changed", _changed_audit_files(record), "; ")
+    return f"all {len(record.evidence.files)} files of the audit are unchanged"
 
 
 def _changed_audit_files(record: Record) -> Iterator[str]:
@@ -234,14 +234,14 @@ def _changed_audit_files(record: Record) -> Iterator[str]:
             yield str(error)
 
 
-# --- What the runs show
+# --- Runs, their metrics and settings
 
 
 @check("evidence")
 def active_run(record: Record) -> str:
     """Check that the audit's run is not deleted."""
     require_active(record.run)
-    return "the audit's run is there"
+    return "the audit's run exists"
 
 
 def require_active(run: Any) -> None:
@@ -252,27 +252,27 @@ def require_active(run: Any) -> None:
 
 @check("metrics")
 def run_metrics(record: Record) -> str:
-    """Check that the audit's run shows the results of the evidence, and no others."""
+    """Check that the metrics of the audit's run are exactly the results in the evidence."""
     logged, results = record.run.data.metrics, record.evidence.results
     shown = {name: value for name, value in logged.items() if name.startswith("b3/")}
     names = sorted(shown.keys() | results.keys())
-    _refuse_changed_run(record, [name for name in names if shown.get(name) != results.get(name)])
+    _raise_if_run_changed(record, [name for name in names if shown.get(name) != results.get(name)])
     known = sum(value is not None for value in results.values())
-    return f"all {known} results are as the audit wrote them"
+    return f"all {known} results are unchanged"
 
 
 @check("metrics")
 def metrics(record: Record) -> str:
-    """Check the same, also on the model's run where it shows this audit."""
+    """Check the same, also on the model's run if it shows this audit."""
     found, evidence = run_metrics.find(record), record.evidence
     if evidence.run_id is None:
         return found
     shown = record.archive.client.get_run(evidence.run_id)
     if shown.data.tags.get("b3.audit_run_id") != evidence.audit_run_id:
-        return found  # it shows another audit
+        return found  # the model's run shows another audit
     known = {name: value for name, value in evidence.results.items() if value is not None}
-    _refuse(
-        f"the model's run {evidence.run_id} shows other results than the audit's",
+    _raise_if_changed(
+        f"the model's run {evidence.run_id} shows results that are not those of the audit",
         [name for name, value in known.items() if shown.data.metrics.get(name) != value],
     )
     return f"{found}, also on the model's run"
@@ -280,14 +280,14 @@ def metrics(record: Record) -> str:
 
 @check("curves")
 def curves(record: Record) -> str:
-    """Check that the curves of the audit's run end where those of the report do."""
+    """Check that the last points of the run's curves are those of the report."""
     shown = record.run.data.metrics
-    _refuse_changed_run(record, changed_curves(shown, record.report))
-    return "the curves end where those of the report do"
+    _raise_if_run_changed(record, changed_curves(shown, record.report))
+    return "the last points of the curves are those of the report"
 
 
 def changed_curves(shown: Mapping[str, float], report: AuditReport) -> Iterator[str]:
-    """Yield the curves among a run's metrics that end elsewhere than those of the report."""
+    """Yield the curves among a run's metrics whose last point differs from the report."""
     for name, points in curves_of(report).items():
         if points and shown.get(name) != max(points)[1]:
             yield name
@@ -295,12 +295,12 @@ def changed_curves(shown: Mapping[str, float], report: AuditReport) -> Iterator[
 
 @check("settings")
 def settings(record: Record) -> str:
-    """Check that the audit's run shows the settings of the evidence, and no others."""
+    """Check that the parameters of the audit's run are exactly the settings in the evidence."""
     params, written = record.run.data.params, record.evidence.settings
     shown = {name: value for name, value in params.items() if name.startswith("b3/")}
     names = sorted(shown.keys() | written.keys())
-    _refuse_changed_run(record, [name for name in names if shown.get(name) != written.get(name)])
-    return f"all {len(names)} settings are as the audit wrote them"
+    _raise_if_run_changed(record, [name for name in names if shown.get(name) != written.get(name)])
+    return f"all {len(names)} settings are unchanged"
 
 
 # --- Tags
@@ -308,35 +308,35 @@ def settings(record: Record) -> str:
 
 @check("tags")
 def run_tags(record: Record) -> str:
-    """Check that the tags of the audit's run say what the evidence does."""
-    _refuse_changed_run(record, _changed_tags(record.run.data.tags, record.evidence))
-    return "the tags of the audit's run say what the audit found"
+    """Check that the tags of the audit's run agree with the evidence."""
+    _raise_if_run_changed(record, _changed_tags(record.run.data.tags, record.evidence))
+    return "the tags of the audit's run agree with the evidence"
 
 
 @check("tags")
 def version_tags(record: Record) -> str:
-    """Check that the version's tags are of this audit, and say what it found."""
+    """Check that the version's tags are those of this audit."""
     shown, evidence = record.version.tags, record.evidence
     named = shown.get("b3.audit_run_id")
     if named is not None and record.counted is not None and named not in record.counted:
-        return "the tags of the version are not about an audit that counts"
+        return "the tags of the version belong to an audit that does not count"
     if named not in (None, evidence.audit_run_id):
         raise EvidenceError(
-            f"the version's tags are those of the audit of run {named}, but there is a later one, of "
-            f"run {evidence.audit_run_id}"
+            f"the version's tags belong to the audit of run {named}, but there is a later one, of run "
+            f"{evidence.audit_run_id}"
         )
     wrong = [
         name
         for name, value in shown.items()
         if name.startswith("b3.") and name != VERDICT and evidence.tags.get(name) != value
     ]
-    _refuse("tags of the version are not what the audit has found", sorted(wrong))
-    return "the tags of the version say what the audit found"
+    _raise_if_changed("tags of the version contradict the audit", sorted(wrong))
+    return "the tags of the version agree with the audit"
 
 
 @check("tags")
 def tags(record: Record) -> str:
-    """Check these, the tag with the evidence's digest, and the tags of the logged model."""
+    """Check these tags, the tag with the evidence's digest, and the tags of the logged model."""
     require(record, (version_tags, run_tags))
     evidence = record.evidence
     written = digest(record.archive.read(record.run, FILE, LARGEST))
@@ -345,14 +345,14 @@ def tags(record: Record) -> str:
     if evidence.model_id is not None:
         shown = record.archive.client.get_logged_model(evidence.model_id).tags
         if shown.get("b3.audit_run_id") == evidence.audit_run_id:
-            _refuse("tags of the logged model were changed", _changed_tags(shown, evidence))
-    return (
-        "those of the version, of its logged model and of the audit's run say what the audit found"
-    )
+            _raise_if_changed(
+                "tags of the logged model were changed", _changed_tags(shown, evidence)
+            )
+    return "the tags of the version, its logged model and the audit's run agree with the evidence"
 
 
 def _changed_tags(shown: Mapping[str, str], evidence: Evidence) -> Iterator[str]:
-    """Yield the tags that say something else than the evidence; not all places have all of them."""
+    """Yield the tags that contradict the evidence; missing tags are fine."""
     for name, value in evidence.tags.items():
         if shown.get(name, value) != value:
             yield name
@@ -363,41 +363,41 @@ def _changed_tags(shown: Mapping[str, str], evidence: Evidence) -> Iterator[str]
 
 @check("data")
 def input_table(record: Record) -> str:
-    """Check that the audited table, and no other, is the input of the audit's run."""
+    """Check that the audited table is the only input of the audit's run."""
     digests = {entry.dataset.digest for entry in record.run.inputs.dataset_inputs}
     audited = record.evidence.data_digest
     if digests != {audited[:DATASET_DIGEST]}:
-        _refuse_changed_run(record, ["the digest of the audited table"])
-    return f"the audit's run names the table that was audited, {audited}"
+        _raise_if_run_changed(record, ["the digest of the audited table"])
+    return f"the input of the audit's run is the audited table, {audited}"
 
 
 @check("data")
 def table(record: Record) -> str:
-    """Check that, and that a table which was given is the audited one."""
+    """Check the same, and that the given table, if any, is the audited one."""
     found = input_table.find(record)
     if record.data is None:
         return found
     frame = read_table(record.data, record.report.subject.texts).rename(columns=str)
     require_digest("the given table", digest_table(frame), record.evidence.data_digest)
-    return f"the given table is the one that was audited, {record.evidence.data_digest}"
+    return f"the given table is the audited one, {record.evidence.data_digest}"
 
 
 def require_digest(name: str, found: str, audited: str) -> None:
     """Raise an `EvidenceError` for a table that is not the audited one."""
     if found != audited:
         raise EvidenceError(
-            f"{name} has the digest {found}, the audited one {audited}; names, types, values and "
-            "order of rows and columns all count"
+            f"{name} has the digest {found}, the audited table has {audited}; names, types, values "
+            "and the order of rows and columns must all be the same"
         )
 
 
-# --- Who asks for what
+# --- Who runs which checks
 
-#: A gate, of every audit that counts; a server, before it lets an audit's tags be written. What reads
-#: the model's files, which may be large, comes after these: who has no evidence cannot make a server
-#: read them.
+#: A gate, on every audit that counts, and a server, before it lets an audit's tags be written. The
+#: model's files, which may be large, are read only afterwards: without evidence nobody can make a
+#: server read them.
 CONFIRMED = (subject, run_metrics, run_tags, input_table, times)
-#: A gate, of the audit that it relies on, beside `model_files`.
+#: A gate, on the audit that it relies on, in addition to `model_files`.
 RELIED_ON = (version_tags, active_run, curves)
 #: `attest`, before it reads the report.
 WRITTEN = (subject, model_files, audit_files, metrics, settings)

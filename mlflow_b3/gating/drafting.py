@@ -1,4 +1,4 @@
-"""Drafts a policy that pins what a model's run and its newest audit say."""
+"""Draft a policy that pins the settings of a model's newest audit."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from mlflow_b3.tracking.audits import find_audit, read_audit
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _VersionFacts:
     """What MLflow knows about a registered version.
 
     Attributes
@@ -24,7 +24,7 @@ class _Known:
     name, version : str
     audit_run_id : str or None
     audited : SubjectSummary or None
-        What its newest audit was of.
+        The subject of its newest audit.
     datasets : list
         The datasets that its training run logged.
     features : tuple of str
@@ -40,12 +40,12 @@ class _Known:
 
 
 def draft_policy(model: str) -> str:
-    """Return a policy, as commented YAML, that pins what a registered version's run says.
+    """Return a policy, as commented YAML, that pins the settings of a version's newest audit.
 
     Target, cluster and loss are those of the newest recorded audit. The table is pinned to the
-    datasets that the training run logged if the audited one is among them, else to the audited one.
-    What is not known is a comment. The draft must be read before it is used: it says what was
-    audited, not what should be.
+    datasets that the training run logged if the audited table is among them, and otherwise to the
+    audited table. Unknown values are comments. Read the draft before you use it: it says what was
+    audited, not what should be audited.
 
     Parameters
     ----------
@@ -57,10 +57,10 @@ def draft_policy(model: str) -> str:
     text = default_policy_text()
     head, _, rest = text.partition("pins: {}\n")
     example = head.rfind("#\n# pins:\n")
-    return f"{_opening(known)}\n{head[head.index('version:') : example]}{draft}\n{rest}"
+    return f"{_header(known)}\n{head[head.index('version:') : example]}{draft}\n{rest}"
 
 
-def _look_up(model: str) -> _Known:
+def _look_up(model: str) -> _VersionFacts:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -78,14 +78,14 @@ def _look_up(model: str) -> _Known:
         raise TrackingError(f"model={model!r}: {error}") from error
     uri = f"models:/{name}/{version}"
     audit_run_id = audited = None
-    with suppress(TrackingError, ModelError):  # not audited, or not readable: nothing is known
+    with suppress(TrackingError, ModelError):  # no audit, or not readable
         audit_run_id = find_audit(client, uri)
         audited = read_audit(audit_run_id).subject
         run_id = audited.run_id or run_id
     datasets: list[Any] = []
     with suppress(MlflowException):  # a model may outlive its run
         datasets = training_datasets(client.get_run(run_id)) if run_id else []
-    return _Known(
+    return _VersionFacts(
         name=name,
         version=version,
         audit_run_id=audit_run_id if audited is not None else None,
@@ -96,7 +96,7 @@ def _look_up(model: str) -> _Known:
 
 
 def _features(uri: str) -> tuple[str, ...]:
-    """Return the columns that a model's signature names; none where it cannot be read."""
+    """Return the input columns in a model's signature; none if it cannot be read."""
     try:
         signature = model_info(uri).signature
     except ModelError:
@@ -105,57 +105,56 @@ def _features(uri: str) -> tuple[str, ...]:
     return tuple(map(str, inputs.input_names())) if inputs and inputs.has_input_names() else ()
 
 
-def _opening(known: _Known) -> str:
+def _header(known: _VersionFacts) -> str:
     source = (
         "no audit of it can be read, so nothing is pinned yet and nothing passes"
         if known.audit_run_id is None
-        else f"pins what the audit of run {known.audit_run_id} had"
+        else f"pins the settings of the audit of run {known.audit_run_id}"
     )
     return (
         f"# A draft for {visible(f'models:/{known.name}/{known.version}')}: {source}.\n"
         "# Check each pin before you use it: is this the right target, cluster column, loss and table?\n"
-        "# Every key may be left out, and then has the value of the default policy. Unknown keys are\n"
-        "# errors.\n"
+        "# Keys that you omit have the values of the default policy; unknown keys are errors.\n"
     )
 
 
-def _pins(known: _Known) -> Iterator[str]:
-    pattern, audited = _quoted(escape(known.name)), known.audited
+def _pins(known: _VersionFacts) -> Iterator[str]:
+    pattern, audited = _quote(escape(known.name)), known.audited
     if audited is None:
         yield "#\n# pins:"
         yield f"#   {pattern}:"
-        yield from (f"#     {key}: …  # not known: no audit says" for key in ("target", "cluster"))
-        yield "#     loss: …  # not known: no audit says"
-        yield f"#     data: {TRAINING}  # {_about_datasets(known)}"
-        yield from _candidates(known)
+        yield from (f"#     {key}: …  # unknown without an audit" for key in ("target", "cluster"))
+        yield "#     loss: …  # unknown without an audit"
+        yield f"#     data: {TRAINING}  # {_describe_datasets(known)}"
+        yield from _candidate_columns(known)
         yield "pins: {}"
         return
     yield "pins:"
     yield f"  {pattern}:"
     for key in ("target", "cluster", "loss"):
-        yield f"    {key}: {_quoted(getattr(audited, key))}"
+        yield f"    {key}: {_quote(getattr(audited, key))}"
     if audited.training_digest in {dataset.digest for dataset in known.datasets}:
         yield f"    data: {TRAINING}  # the audited table is one that the training run logged"
     else:
-        yield f"    # data: {TRAINING}  # {_about_datasets(known)}"
-        yield f"    data: {_quoted(audited.data_digest)}  # the audited table; no other one passes"
+        yield f"    # data: {TRAINING}  # {_describe_datasets(known)}"
+        yield f"    data: {_quote(audited.data_digest)}  # the audited table; no other passes"
 
 
-def _about_datasets(known: _Known) -> str:
+def _describe_datasets(known: _VersionFacts) -> str:
     if not known.datasets:
         return "the training run logged no dataset with the context 'training'"
     names = shortened([visible(dataset.name) for dataset in known.datasets], 5)
     if known.audited is None:
         return f"the training run logged {names}"
-    return f"the training run logged {names}, which the audited table is not"
+    return f"the training run logged {names}, not the audited table"
 
 
-def _candidates(known: _Known) -> Iterator[str]:
-    """Yield which columns of the training datasets could be target and cluster."""
+def _candidate_columns(known: _VersionFacts) -> Iterator[str]:
+    """Yield the columns of the training datasets that could be target and cluster."""
     for dataset in known.datasets:
         others = [name for name in _columns(dataset.schema) if name not in known.features]
         if others:
-            kind = "that are no features" if known.features else "which may be features too"
+            kind = "that are not features" if known.features else "which may be features too"
             names = visible(shortened(others, 10))
             yield f"# Columns of the dataset {visible(dataset.name)!r}, {kind}: {names}"
 
@@ -167,8 +166,8 @@ def _columns(schema: str | None) -> list[str]:
         return []
 
 
-def _quoted(text: str) -> str:
-    """Return a text as YAML reads it back, on one line."""
+def _quote(text: str) -> str:
+    """Return text as a quoted YAML string on one line."""
     import yaml
 
     return str(yaml.safe_dump(text, default_style='"', width=float("inf"))).strip()

@@ -1,4 +1,4 @@
-"""`gate` and `verify`: a registered version against a policy; text, JSON, Markdown and JUnit."""
+"""`gate` and `verify`: judge a registered version by a policy; text, JSON, Markdown and JUnit."""
 
 import json
 import re
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mlflow_b3.gating.attesting import Attestation
 
 
-# --- `judge_version`: from a registered version and a policy to a verdict
+# --- `gate`: a verdict on a registered version
 
 
 def gate(
@@ -69,20 +69,20 @@ def gate(
     *,
     promote: str | None = None,
 ) -> Verdict:
-    """Judge whether a registered version may be promoted, and promote it if it may.
+    """Decide whether a registered version may be promoted, and promote it on request.
 
-    The verdict is written to the tag `b3.verdict` of the version and of the run that trained it, with
-    the policy and the time, where the caller may write there.
+    The verdict is written, with the policy and the time, to the tag `b3.verdict` of the version and of
+    the run that trained it, if the caller may write there.
 
     Parameters
     ----------
     model : str
         "models:/name/3", or "models:/name@alias".
     policy : Policy or path, optional
-        A YAML file; by default the one that MLFLOW_B3_POLICY names, or else the policy that comes
-        with the package.
+        A YAML file; by default the one that MLFLOW_B3_POLICY names, or else the default policy of the
+        package.
     promote : str, optional
-        The alias to give to the version where the verdict allows it.
+        The alias to give to the version if the verdict allows it.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def gate(
         found = registered_version(model) if isinstance(model, str) else None
         if found is None:
             raise InputError(
-                f"model={model!r} is not a registered version; gates judge 'models:/name/3' or "
+                f"model={model!r} is not a registered version; give 'models:/name/3' or "
                 "'models:/name@alias'."
             )
         name, version = found
@@ -127,14 +127,14 @@ def gate(
         verdict = judge_version(archive, rules, name, version)
         if promote is not None and verdict.allowed:
             verdict = _promote(archive, rules, verdict, promote)
-        _write_down(archive.client, verdict)
+        _tag_verdict(archive.client, verdict)
         return verdict
     except MlflowException as error:
         raise TrackingError(f"model={model!r}: {error}") from error
 
 
-def _write_down(client: Any, verdict: Verdict) -> None:
-    """Tag the version and its run with a verdict; who may only read gets the verdict all the same."""
+def _tag_verdict(client: Any, verdict: Verdict) -> None:
+    """Tag the version and its run with a verdict, if the caller may write."""
     from mlflow.exceptions import MlflowException
 
     if verdict.outcome == NOT_APPLICABLE:
@@ -148,19 +148,19 @@ def _write_down(client: Any, verdict: Verdict) -> None:
 
 
 def verdict_tag(verdict: Verdict) -> str:
-    """Return a verdict as a tag: what was decided, by which policy, and when."""
+    """Return a verdict as a tag: outcome, policy and time."""
     return f"{verdict.outcome}, policy {verdict.policy_hash[:12]}, {verdict.judged_at}"
 
 
 def policy_in_force(policy: Policy | str | PathLike[str] | None = None) -> Policy:
-    """Return the policy that was given, that the environment names, or that comes with the package."""
+    """Return the given policy, the one that the environment names, or the default policy."""
     return load_policy(environ.get(POLICY) or None if policy is None else policy)
 
 
 def judge_version(
     archive: Archive, policy: Policy, name: str, version: str, *, now: datetime | None = None
 ) -> Verdict:
-    """Judge a registered version; whatever goes wrong on the way is a reason to fail."""
+    """Judge a registered version; any error is a reason to fail."""
     when = now or datetime.now(UTC)
     audit_run_id = None
     if not policy.applies_to(name):
@@ -172,7 +172,7 @@ def judge_version(
         trusted = trusted_keys(policy.trusted_keys)
         audit = find_audit_of(archive, found, trusted, signed=policy.signed)
         audit_run_id = audit.evidence.audit_run_id
-        text = f"the evidence of run {audit_run_id} is of this model, and unchanged"
+        text = f"the evidence of run {audit_run_id} belongs to this model and is unchanged"
         reasons = (
             Reason(check="evidence", outcome=PASS, text=text),
             *judge_evidence(
@@ -195,7 +195,7 @@ def judge_version(
                     ),
                 )
             ),
-            *_beside_champion(archive, policy, found, audit.report),
+            *_compare_with_champion(archive, policy, found, audit.report),
         )
     except EvidenceError as error:
         reasons = (Reason(check="evidence", outcome=FAIL, text=str(error)),)
@@ -216,7 +216,7 @@ def make_verdict(
     audit_run_id: str | None,
     when: datetime,
 ) -> Verdict:
-    """Return a verdict with the policy that it was made by."""
+    """Return a verdict with the hash of its policy."""
     return Verdict(
         outcome=outcome,
         allowed=allowed,
@@ -232,7 +232,7 @@ def make_verdict(
 def _training_digests(
     archive: Archive, policy: Policy, name: str, run_id: str | None
 ) -> frozenset[str] | None:
-    """Return the digests of the datasets that a model's run logged, where a pin asks for them."""
+    """Return the digests of the datasets that a model's run logged, if a pin requires them."""
     pin = policy.pin_for(name)
     if pin is None or TRAINING not in (pin.data or ()):
         return None
@@ -242,7 +242,7 @@ def _training_digests(
     return frozenset(dataset.digest for dataset in training_datasets(run))
 
 
-def _beside_champion(
+def _compare_with_champion(
     archive: Archive, policy: Policy, version: Any, report: AuditReport
 ) -> tuple[Reason, ...]:
     if policy.champion is None:
@@ -252,7 +252,7 @@ def _beside_champion(
         text = f"no version has the alias {policy.champion_alias!r} yet"
         return (Reason(check=CHAMPION_CHECK, outcome=PASS, text=text),)
     if str(champion.version) == str(version.version):
-        return (Reason(check=CHAMPION_CHECK, outcome=PASS, text="it is the champion itself"),)
+        return (Reason(check=CHAMPION_CHECK, outcome=PASS, text="this version is the champion"),)
     try:
         trusted = trusted_keys(policy.trusted_keys)
         theirs = find_audit_of(archive, champion, trusted, signed=policy.signed)
@@ -263,7 +263,7 @@ def _beside_champion(
 
 
 def champion_of(client: Any, name: str, alias: str) -> Any:
-    """Return the version that an alias points at now, whatever its case; None where there is none."""
+    """Return the version that an alias points at, ignoring case, or None."""
     aliases = client.get_registered_model(name).aliases
     alike = [version for other, version in aliases.items() if folded(other) == folded(alias)]
     version = aliases.get(alias, alike[0] if alike else None)
@@ -271,7 +271,7 @@ def champion_of(client: Any, name: str, alias: str) -> Any:
 
 
 def _promote(archive: Archive, policy: Policy, verdict: Verdict, alias: str) -> Verdict:
-    """Give an alias to a version, and take it back if the version changed meanwhile."""
+    """Give an alias to a version; restore the alias if the version changed meanwhile."""
     from mlflow.exceptions import MlflowException
 
     client, name = archive.client, verdict.model
@@ -281,28 +281,32 @@ def _promote(archive: Archive, policy: Policy, verdict: Verdict, alias: str) -> 
     except MlflowException as error:
         if error.error_code != "PERMISSION_DENIED":
             raise
-        return _refused(verdict, "server", f"the server refused the alias {alias!r}: {error}")
+        return _refuse_verdict(
+            verdict, "server", f"the server refused the alias {alias!r}: {error}"
+        )
     if verdict.outcome != NOT_APPLICABLE and not unchanged(archive, policy, verdict):
         restore_alias(client, name, alias, verdict.version, before)
-        text = f"the model or its evidence changed while it was promoted; {alias!r} was taken back"
-        return _refused(verdict, "evidence", text)
+        text = (
+            f"the model or its evidence changed during promotion; the alias {alias!r} was restored"
+        )
+        return _refuse_verdict(verdict, "evidence", text)
     return replace(verdict, promoted=alias)
 
 
-def _refused(verdict: Verdict, check: str, text: str) -> Verdict:
+def _refuse_verdict(verdict: Verdict, check: str, text: str) -> Verdict:
     reasons = (*verdict.reasons, Reason(check=check, outcome=FAIL, text=text))
     return replace(verdict, outcome=FAIL, allowed=False, reasons=reasons)
 
 
 def unchanged(archive: Archive, policy: Policy, verdict: Verdict) -> bool:
-    """Whether a version would still be judged as it was."""
+    """Whether the policy still allows a version."""
     return judge_version(archive, policy, verdict.model, verdict.version).allowed
 
 
 def restore_alias(client: Any, name: str, alias: str, given: Any, version: Any) -> None:
-    """Let an alias that was given to one version point where it did; away, if it pointed nowhere.
+    """Point an alias back to its earlier version, or delete it if there was none.
 
-    Where somebody has moved it on meanwhile, it is theirs.
+    If somebody else has moved the alias meanwhile, it stays as it is.
     """
     if str(client.get_registered_model(name).aliases.get(alias)) != str(given):
         return
@@ -312,21 +316,21 @@ def restore_alias(client: Any, name: str, alias: str, given: Any, version: Any) 
         client.set_registered_model_alias(name, alias, str(version))
 
 
-# --- What to do about a verdict, or about evidence that does not hold
+# --- Remedies
 
 AUDIT = (
-    "Audit it: mlflow-b3 audit --model-uri {uri} --data FILE --target COLUMN --cluster COLUMN, with "
+    "Audit it: mlflow-b3 audit --model-uri {uri} --data FILE --target COLUMN --cluster COLUMN, and add "
     "what you know about the ids, such as --cluster-error 0.05,0.15."
 )
 AUDIT_AGAIN = AUDIT.replace("Audit it", "Audit it again")
-#: By what the error says, the first that fits: evidence fails in too many ways for one answer.
+#: Remedies by a part of the error message; the first match applies.
 OF_EVIDENCE = (
     ("there is no audit of it", AUDIT),
     ("there is no file 'b3/evidence.json'", AUDIT_AGAIN),
     (
         "which is not trusted here",
-        "If that key is one of yours, add its public key to evidence.trusted_keys of the policy or to "
-        "MLFLOW_B3_TRUSTED_KEYS. If nobody knows it, do not trust the audit; make one of your own.",
+        "If the key is one of yours, add its public key to evidence.trusted_keys of the policy or to "
+        "MLFLOW_B3_TRUSTED_KEYS. If nobody knows the key, do not trust the audit; run your own.",
     ),
     ("but there is a later one", AUDIT_AGAIN),
     ("is deleted", "Restore the audit's run in MLflow, or audit the version again."),
@@ -336,64 +340,65 @@ OF_EVIDENCE = (
     ),
 )
 CHANGED = (
-    "Find out who changed it. If the change was meant, audit the version again; if not, register the "
-    "model anew."
+    "Find out who changed it. If the change was intended, audit the version again; if not, register "
+    "the model again."
 )
-LOOK = "To see each part that does not hold: mlflow-b3 verify {uri}, with the same --policy"
+LOOK = "To see which checks fail: mlflow-b3 verify {uri}, with the same --policy"
 BY_CHECK = {
-    "data": "Give the table that was audited, read from the same kind of file; or audit it again on this "
-    "one.",
-    "pins": "Audit what the policy pins. If it pins nothing for this model yet, whoever owns the policy "
-    "writes that down; this drafts it: mlflow-b3 policy init {uri}",
-    "min_clusters": "Audit it again on a table with more clusters; fewer tell too little about new ones.",
-    "min_repeated_clusters": "Check that the cluster column is the right one. Only clusters with two "
-    "rows or more show how much rows of one cluster tell about each other.",
-    "findings": "Do what the finding asks for and audit it again (docs/findings.md). Whoever owns the "
-    "policy may take a code out of audit.refuse_findings.",
-    "server": "The server has a policy, or permissions, of its own: ask whoever runs it.",
-    "signed": "Sign the audit where the signing key is ('mlflow-b3 keys' makes a pair): mlflow-b3 attest "
-    "{uri}. Or let the policy count unsigned audits, with evidence.signed: false.",
+    "data": "Give the audited table, read from the same file format; or audit the version again on this "
+    "table.",
+    "pins": "Audit what the policy pins. If it has no pin for this model yet, the owner of the policy "
+    "must add one; this writes a draft: mlflow-b3 policy init {uri}",
+    "min_clusters": "Audit it again on a table with more clusters; with so few, the loss on new clusters "
+    "is too uncertain.",
+    "min_repeated_clusters": "Check that the cluster column is the right one. Only clusters with at "
+    "least two rows show how much a row reveals about the others of its cluster.",
+    "findings": "Follow the advice for the finding (docs/findings.md) and audit it again. The owner of "
+    "the policy may remove a code from audit.refuse_findings.",
+    "server": "The server has its own policy or permissions: ask its administrator.",
+    "signed": "Sign the audit where the signing key is ('mlflow-b3 keys' makes a key pair): mlflow-b3 "
+    "attest {uri}. Or let the policy accept unsigned audits, with evidence.signed: false.",
     "max_age_days": AUDIT_AGAIN,
-    "max_audits": "Tries cannot be taken back: whoever owns the policy may raise evidence.max_audits, or "
-    "a model that is trained and registered anew may be audited once.",
-    "preregistered": "Commit the settings before the audit: mlflow-b3 preregister, with the options that the "
-    "audit will have, then audit it again.",
-    "p0_sources": "Audit it again with what the policy accepts as evidence about the ids; rows that "
-    "somebody looked up (--resolved-rows) are the best (docs/howto/where-p0-comes-from.md).",
-    "refits": "Audit it again so that all of the model is trained anew by a route that the policy "
-    "accepts: --refit, or --trainer for training code of your own.",
+    "max_audits": "An audit cannot be undone. The owner of the policy may raise evidence.max_audits, or "
+    "you can train and register a new model and audit it once.",
+    "preregistered": "Commit the settings before the audit: run mlflow-b3 preregister with the options of "
+    "the audit, then audit it again.",
+    "p0_sources": "Audit it again with evidence about the ids that the policy accepts; rows that somebody "
+    "looked up (--resolved-rows) are the best (docs/howto/where-p0-comes-from.md).",
+    "refits": "Audit it again by a route that the policy accepts and that refits the whole model: --refit, "
+    "or --trainer for your own training code.",
     "tipping_cluster_error": "Better ids, or a model that relies less on having seen a cluster, move "
     "the tipping point.",
     "tipping_split_rate": "Better ids, or a model that relies less on having seen a cluster, move the "
     "tipping point.",
-    "inflation": "Do not report the score by the ids as they are: e0 is the one to expect. Better ids, "
-    "or a model that relies less on having seen a cluster, bring the two together.",
+    "inflation": "Do not report LOCO: e0 is the loss to expect. Better ids, or a model that relies less on "
+    "having seen a cluster, bring the two together.",
 }
 OTHER_SETTINGS = (
-    "Audit it again with the settings that were committed; the file b3/commitment.json of that run has "
-    "them. New settings need a commitment of their own, and every commitment is counted."
+    "Audit it again with the committed settings, which are in the file b3/commitment.json of that run. "
+    "New settings need a new commitment, and every commitment is counted."
 )
 E0_HIGH = {
-    FAIL: "The model is not good enough on clusters it has not seen: train a better one.",
+    FAIL: "The model is not good enough on new clusters: train a better one.",
     INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
     "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
 }
 CVC_HIGH = {
     FAIL: "The model is not good enough on new groups: train a better one.",
-    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. Where it is withheld or "
-    "an approximation, the report's findings say what it takes, such as --method-option engine=full. "
+    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. If it is withheld or "
+    "an approximation, the report's findings say what to do, such as --method-option engine=full. "
     "Every further audit is counted.",
 }
 KEEP = "Keep the champion, or train a better model."
-#: By what the reason says, the first that fits.
+#: Remedies by a part of the reason's text; the first match applies.
 OF_CHAMPION = (
     ("beyond noise", KEEP),
     (
         "within the noise",
-        "The two were compared in pairs and are too close to tell apart: more clusters may, another "
-        "audit of the same rows hardly will. " + KEEP,
+        "The paired comparison cannot separate the two. More clusters may help; another audit of the "
+        "same rows hardly will. " + KEEP,
     ),
-    ("too few clusters", "More clusters are needed to tell models apart."),
+    ("too few clusters", "More clusters are needed to separate the models."),
     (
         "",
         "Audit both on the same rows and folds: mlflow-b3 compare {uri} URI-OF-THE-CHAMPION --data FILE "
@@ -410,15 +415,15 @@ def next_steps(verdict: Verdict) -> tuple[str, ...]:
         return ("To promote it, add --promote ALIAS; in Python, promote='ALIAS'.",)
     uri = f"models:/{verdict.model}/{verdict.version}"
     steps = remedies(verdict.reasons, uri)
-    return (_filled(LOOK, uri), *steps) if CHANGED in steps else steps
+    return (_fill_uri(LOOK, uri), *steps) if CHANGED in steps else steps
 
 
 def remedies(reasons: Iterable[Reason], uri: str) -> tuple[str, ...]:
-    """Return what to do about reasons that refuse a version, without repetitions."""
-    return tuple(dict.fromkeys(_filled(text, uri) for text in _remedies(reasons)))
+    """Return what to do about the reasons that refuse a version, without duplicates."""
+    return tuple(dict.fromkeys(_fill_uri(text, uri) for text in _remedies(reasons)))
 
 
-def _filled(text: str, uri: str) -> str:
+def _fill_uri(text: str, uri: str) -> str:
     return text.replace("{uri}", shlex.quote(visible(uri)))
 
 
@@ -431,42 +436,42 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
         elif reason.check in ("cvc_high", "cvc_constant"):
             yield CVC_HIGH[reason.outcome]
         elif reason.check == "champion":
-            yield _fitting(OF_CHAMPION, reason.text)
+            yield _matching_remedy(OF_CHAMPION, reason.text)
         elif reason.check == "preregistered" and "not those that" in reason.text:
             yield OTHER_SETTINGS
         else:
-            yield BY_CHECK.get(reason.check) or _fitting(OF_EVIDENCE, reason.text)
+            yield BY_CHECK.get(reason.check) or _matching_remedy(OF_EVIDENCE, reason.text)
 
 
-def _fitting(remedies: Iterable[tuple[str, str]], text: str) -> str:
+def _matching_remedy(remedies: Iterable[tuple[str, str]], text: str) -> str:
     return next((remedy for words, remedy in remedies if words in text), CHANGED)
 
 
 # --- Verdicts for people and for CI systems: text, JSON, Markdown and JUnit XML
 #
-# Names of models, files and tags are other people's. Whatever they contain, they cannot write to a
-# terminal, a page, a test report or the log of a CI system anything but themselves.
+# Names of models, files and tags are untrusted. They are escaped and cannot control a terminal, a page,
+# a test report or the log of a CI system.
 
 LONGEST_REASON = 1000
-#: The worst comes first, and is in capitals.
+#: Worst first.
 MARKS = {FAIL: "FAIL", INCONCLUSIVE: "OPEN", PASS: "pass", NOT_APPLICABLE: "-"}
-#: What CI systems take for commands to themselves: "::error::" and "##[error]".
+#: Commands of CI systems: "::error::" and "##[error]".
 _COMMANDS = re.compile(r":(?=:)|#(?=#)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a verdict, or a look at evidence, says to its reader.
+    """A verdict, verification or attestation in words.
 
     Attributes
     ----------
     headline : str
-        What is the case.
+        The outcome.
     reasons : tuple of Reason
     steps : tuple of str
         What to do.
     basis : str
-        What it rests on.
+        Time, policy and audit.
     """
 
     headline: str
@@ -476,25 +481,25 @@ class Summary:
 
 
 def plain(text: str, longest: int = LONGEST_REASON) -> str:
-    """Return text on one line that hides nothing and that no terminal or CI system obeys."""
+    """Return text on one line, without control characters and commands of CI systems."""
     return _COMMANDS.sub(r"\g<0> ", shorten(visible(text), longest))
 
 
 def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
-    """Put a verdict into words.
+    """Describe a verdict in words.
 
     Parameters
     ----------
     verdict : Verdict
     promote : str, optional
-        The alias that was asked for.
+        The requested alias.
     """
     return Summary(
         headline=_headline(verdict, promote),
         reasons=verdict.reasons,
         steps=next_steps(verdict),
         basis=f"Judged at {verdict.judged_at} by {_policy_name(verdict.policy_hash)}"
-        f"{_on(verdict.audit_run_id)}.",
+        f"{_audit_reference(verdict.audit_run_id)}.",
     )
 
 
@@ -503,23 +508,23 @@ def _policy_name(policy_hash: str) -> str:
     return f"the {default}policy {policy_hash[:12]}"
 
 
-def _on(audit_run_id: str | None) -> str:
+def _audit_reference(audit_run_id: str | None) -> str:
     return "" if audit_run_id is None else f", on the audit of run {audit_run_id}"
 
 
 def _headline(verdict: Verdict, promote: str | None) -> str:
     name = plain(f"models:/{verdict.model}/{verdict.version}", LONGEST_NAME)
     if verdict.promoted is not None:
-        told = f"{name} now has the alias {verdict.promoted!r}"
+        decision = f"{name} now has the alias {verdict.promoted!r}"
     else:
-        told = f"{name} may {'' if verdict.allowed else 'not '}be promoted"
+        decision = f"{name} may {'' if verdict.allowed else 'not '}be promoted"
     why = {
-        (INCONCLUSIVE, False): ": the numbers do not decide, and the policy refuses what is open",
-        (INCONCLUSIVE, True): ": the numbers do not decide, and the policy allows that",
+        (INCONCLUSIVE, False): ": the numbers do not decide, and the policy then refuses",
+        (INCONCLUSIVE, True): ": the numbers do not decide, and the policy then allows it",
         (NOT_APPLICABLE, True): ": the policy does not apply to it",
     }.get((verdict.outcome, verdict.allowed), "")
-    kept = f" The alias {promote!r} was left as it is." if promote and not verdict.allowed else ""
-    return f"{verdict.outcome}: {told}{why}.{kept}"
+    kept = f" The alias {promote!r} was not changed." if promote and not verdict.allowed else ""
+    return f"{verdict.outcome}: {decision}{why}.{kept}"
 
 
 def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
@@ -528,46 +533,46 @@ def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
 
 
 def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:
-    """Return a verdict as Markdown, as the summary of a job on GitHub shows it."""
+    """Return a verdict as Markdown, for the job summary on GitHub."""
     return to_markdown("Leakage gate", summarize(verdict, promote))
 
 
 def verification_text(found: "Verification") -> str:
-    """Return what was checked of a version's evidence, and found, as text for a terminal."""
+    """Return a verification as text for a terminal."""
     uri = f"models:/{found.model}/{found.version}"
     broken = sum(check.outcome == FAIL for check in found.checks)
-    parts = "one part" if broken == 1 else f"{broken} parts"
-    told = (
-        f"HOLDS: the evidence of {uri} is as the audit wrote it, and of the files that are there now."
+    failures = "one check" if broken == 1 else f"{broken} checks"
+    headline = (
+        f"HOLDS: the evidence of {uri} is unchanged and matches the current files."
         if found.holds
-        else f"BROKEN: {parts} of the evidence of {uri} cannot be relied on."
+        else f"BROKEN: {failures} of the evidence of {uri} failed."
     )
     return to_text(
         Summary(
-            headline=told,
+            headline=headline,
             reasons=found.checks,
             steps=() if found.holds else remedies(found.checks, uri),
-            basis=f"Checked at {found.checked_at}, with the keys and the terms of "
-            f"{_policy_name(found.policy_hash)}{_on(found.audit_run_id)}.",
+            basis=f"Checked at {found.checked_at} with the keys and rules of "
+            f"{_policy_name(found.policy_hash)}{_audit_reference(found.audit_run_id)}.",
         )
     )
 
 
 def attestation_text(found: "Attestation") -> str:
-    """Return what was checked of an audit, and whether it was signed, as text for a terminal."""
+    """Return an attestation as text for a terminal."""
     broken = sum(check.outcome == FAIL for check in found.checks)
-    parts = "one check" if broken == 1 else f"{broken} checks"
+    failures = "one check" if broken == 1 else f"{broken} checks"
     headline = (
         f"ATTESTED: the audit of {found.model} was checked and signed with the key {found.key}."
         if found.attested
-        else f"NOT ATTESTED: {parts} of the audit of {found.model} failed; nothing was signed."
+        else f"NOT ATTESTED: {failures} of the audit of {found.model} failed; nothing was signed."
     )
     meaning = (
         "Model files, table and measurements belong together, and the conclusions follow from them. "
-        "The signature does not vouch for what the model's own code did during its refits."
+        "The signature does not cover what the model's own code did during the refits."
     )
     remedy = (
-        "Find out what changed since the audit, then audit the model again: mlflow-b3 audit "
+        "Find out what has changed since the audit, then audit the model again: mlflow-b3 audit "
         f"--model-uri {found.model} …"
     )
     return to_text(
@@ -582,31 +587,31 @@ def attestation_text(found: "Attestation") -> str:
 
 
 def to_text(summary: Summary) -> str:
-    """Return a summary as text for a terminal: what is the case, why, what to do."""
+    """Return a summary as text for a terminal: the outcome, why, and what to do."""
     names = [plain(reason.check, LONGEST_NAME) for reason in summary.reasons]
     width = max(map(len, names), default=0)
     lines = []
     for reason in _worst_first(summary.reasons):
         name = plain(reason.check, LONGEST_NAME)
         start = f"  {MARKS[reason.outcome]:<4}  {name:<{width}}  "
-        lines += _wrapped(plain(reason.text), start, " " * len(start))
+        lines += _wrap(plain(reason.text), start, " " * len(start))
     steps = to_list(summary.steps)
     sections = [
-        _wrapped(plain(summary.headline), "", ""),
+        _wrap(plain(summary.headline), "", ""),
         lines,
         ["What to do", *steps] if steps else [],
-        _wrapped(plain(summary.basis), "", ""),
+        _wrap(plain(summary.basis), "", ""),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section)
 
 
 def to_list(sentences: Iterable[str]) -> list[str]:
     """Return the lines of a list of sentences."""
-    return [line for text in sentences for line in _wrapped(plain(text), "  - ", "    ")]
+    return [line for text in sentences for line in _wrap(plain(text), "  - ", "    ")]
 
 
-def _wrapped(text: str, first: str, others: str) -> list[str]:
-    # commands and ids are copied: they are not broken
+def _wrap(text: str, first: str, others: str) -> list[str]:
+    # commands and ids are not broken: people copy them
     return textwrap.wrap(
         text,
         WIDTH,
@@ -618,8 +623,8 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 
 
 def to_markdown(title: str, summary: Summary) -> str:
-    """Return a summary as Markdown without any markup but its own."""
-    outcome, _, told = plain(summary.headline).partition(": ")
+    """Return a summary as Markdown; markup in names is escaped."""
+    outcome, _, sentence = plain(summary.headline).partition(": ")
     table = Table(
         header=("", "check", "what was found"),
         rows=tuple(
@@ -630,7 +635,7 @@ def to_markdown(title: str, summary: Summary) -> str:
     steps = listed(map(plain, summary.steps))
     parts = [
         f"### {title}: {escaped(outcome)}",
-        escaped(told),
+        escaped(sentence),
         markdown_table(table),
         f"**What to do**\n\n{steps}" if steps else "",
         escaped(plain(summary.basis)),
@@ -639,24 +644,24 @@ def to_markdown(title: str, summary: Summary) -> str:
 
 
 def to_ascii_json(values: dict[str, Any]) -> str:
-    """Return strict JSON whose text is that of the values, but that no terminal or CI system obeys."""
+    """Return strict JSON in ASCII, without control characters and commands of CI systems."""
     text = json.dumps(values, indent=2, allow_nan=False)
-    # outside of strings JSON has none of these
+    # these occur only inside strings
     for character in ("\x7f", "#"):
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text.replace("::", "\\u003a\\u003a")
 
 
 def verdict_json(verdict: Verdict, promote: str | None = None) -> str:  # noqa: ARG001
-    """Return a verdict as JSON, all in ASCII."""
+    """Return a verdict as JSON in ASCII."""
     return to_ascii_json(verdict.to_dict())
 
 
 def verdict_junit(verdict: Verdict, promote: str | None = None) -> str:
-    """Return a verdict as JUnit XML, a test case for each reason.
+    """Return a verdict as JUnit XML, with one test case for each reason.
 
-    What is open counts as a failure, unless the policy lets it pass: a report of tests has no word
-    for it, and must not be green where the version was refused.
+    INCONCLUSIVE is a failure unless the policy lets it pass: JUnit has no such outcome, and the
+    report must not be green if the version was refused.
     """
     uri = f"models:/{verdict.model}/{verdict.version}"
     name = plain(uri, LONGEST_NAME)
@@ -679,8 +684,8 @@ def verdict_junit(verdict: Verdict, promote: str | None = None) -> str:
         value = plain(getattr(verdict, key) or "none")
         ElementTree.SubElement(properties, "property", {"name": key, "value": value})
     suite.extend(cases)
-    told = ElementTree.SubElement(suite, "system-out")
-    told.text = verdict_text(verdict, promote)
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = verdict_text(verdict, promote)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
@@ -705,7 +710,7 @@ def _worst_first(reasons: tuple[Reason, ...]) -> list[Reason]:
     return sorted(reasons, key=lambda reason: order.index(reason.outcome))
 
 
-#: What `--format` and the endings of `--output` stand for.
+#: Formats of `--format`, and the file endings of `--output`.
 FORMATS: dict[str, Callable[[Verdict, str | None], str]] = {
     "text": verdict_text,
     "json": verdict_json,
@@ -715,7 +720,7 @@ FORMATS: dict[str, Callable[[Verdict, str | None], str]] = {
 ENDINGS = {".txt": "text", ".json": "json", ".md": "markdown", ".xml": "junit"}
 
 
-# --- `verify`: a version's evidence against what is there now, part by part
+# --- `verify`: a version's evidence compared with the current files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -725,12 +730,12 @@ class Verification(Result):
     Attributes
     ----------
     holds : bool
-        Everything that was checked is as the audit wrote it.
+        All checks passed.
     checks : tuple of Reason
-        What was checked, and what was found.
+        The checks and their results.
     model, version : str
     policy_hash : str
-        The policy that says whose signatures count, and for how long.
+        The policy that lists the trusted keys and sets the maximum age.
     audit_run_id : str or None
         The audit that the version's tags name.
     checked_at : str
@@ -761,7 +766,7 @@ class Verification(Result):
     checked_at: str
 
     def __str__(self) -> str:
-        """Return what was checked and found, in plain words."""
+        """Return the checks and their results in plain words."""
         return verification_text(self)
 
 
@@ -772,15 +777,15 @@ def verify(
     data: Any = None,
     now: datetime | None = None,
 ) -> Verification:
-    """Check the evidence of a registered version against the files that are there now.
+    """Check the evidence of a registered version against the current files.
 
     Parameters
     ----------
     model : str
         "models:/name/3", or "models:/name@alias".
     policy : Policy or path, optional
-        Says whose signatures count and how old an audit may be; as in `gate`. Its limits on the
-        results play no part.
+        Sets the trusted keys and the maximum age; as in `gate`. Its limits on the results are not
+        checked.
     data : DataFrame or path, optional
         A table that should be the audited one.
     now : datetime, optional
@@ -820,15 +825,15 @@ def verify(
 
     rules = policy_in_force(policy)
     if data is not None:
-        read_table(data)  # one that cannot be read is an error, not a finding
+        read_table(data)  # a table that cannot be read is an error, not a failed check
     archive = Archive(client=MlflowClient()).at_once()
     when = now or datetime.now(UTC)
     try:
         found = registered_version(model)
         if found is None:
             raise InputError(
-                f"model={model!r} is not a registered version; evidence is that of "
-                "'models:/name/3' or 'models:/name@alias'."
+                f"model={model!r} is not a registered version; give 'models:/name/3' or "
+                "'models:/name@alias'."
             )
         version = archive.client.get_model_version(*found)
     except MlflowException as error:
@@ -848,7 +853,7 @@ def verify(
 def _check_version(
     archive: Archive, policy: Policy, version: Any, data: Any, now: datetime
 ) -> tuple[str | None, tuple[Reason, ...]]:
-    """Return the run of the audit that was checked, and what was found."""
+    """Return the run of the checked audit, and the results of the checks."""
     named = None
     try:
         trusted = trusted_keys(policy.trusted_keys)
@@ -860,7 +865,7 @@ def _check_version(
         runs = runs_of(archive.client, source.model_id or source.source)
         opened = open_evidence(archive, run, runs, trusted)
     except InputError:
-        raise  # a trusted key that cannot be read is the caller's
+        raise  # an unreadable trusted key is the caller's error
     except Exception as error:
         return named, (failed("evidence", error),)
     record = Record(
@@ -874,8 +879,8 @@ def _check_version(
     checks = tuple(check(record) for check in VERIFIED)
     tried, unsigned = len(opened.evidence.earlier_audits) + 1, 0
     if all(check.outcome != FAIL for check in checks):
-        # what a gate does, which looks at other audits too
-        newest, tried, unsigned = _newest(archive, policy, version, trusted, opened)
+        # a gate looks at other audits too
+        newest, tried, unsigned = _check_newest(archive, policy, version, trusted, opened)
         checks = (*checks, newest)
     proof = Proof(
         policy=policy,
@@ -888,19 +893,19 @@ def _check_version(
     return named, (*checks, *judge_evidence(proof))
 
 
-def _newest(
+def _check_newest(
     archive: Archive,
     policy: Policy,
     version: Any,
     trusted: tuple[str, ...],
     opened: SignedEvidence,
 ) -> tuple[Reason, int, int]:
-    """Return whether a gate would rely on this audit, and how many audits count and do not."""
+    """Return whether a gate would rely on this audit, and how many audits count and do not count."""
     try:
         audit = find_audit_of(archive, version, trusted, signed=policy.signed)
         if audit.evidence != opened.evidence:
             raise EvidenceError(f"there is a later audit, of run {audit.evidence.audit_run_id}")
     except Exception as error:
         return failed("newest", error), len(opened.evidence.earlier_audits) + 1, 0
-    text = "no later audit of this model says anything else"
+    text = "this is the newest audit of the model that counts"
     return Reason(check="newest", outcome=PASS, text=text), audit.tried, audit.unsigned

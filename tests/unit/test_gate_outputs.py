@@ -89,8 +89,8 @@ def test_the_text_gives_every_reason_the_worst_first_and_then_what_to_do():
 
 
 def test_a_refused_promotion_says_that_the_alias_was_left_alone():
-    assert "The alias 'champion' was left as it is." in verdict_text(FAILED, "champion")
-    assert "left as it is" not in verdict_text(PASSED, "champion")
+    assert "The alias 'champion' was not changed." in verdict_text(FAILED, "champion")
+    assert "was not changed" not in verdict_text(PASSED, "champion")
 
 
 def test_what_may_be_promoted_and_was_not_says_how():
@@ -108,7 +108,7 @@ def test_a_verdict_without_an_audit_names_none():
         ("there is no audit of it", "Audit it: mlflow-b3 audit --model-uri models:/clinic/3 "),
         ("there is no file 'b3/evidence.json'", "Audit it again: mlflow-b3 audit"),
         ("signed with the key 'x', which is not trusted here", "MLFLOW_B3_TRUSTED_KEYS"),
-        ("the tags are those of run 1, but there is a later one, of run 2", "Audit it again: "),
+        ("the tags belong to run 1, but there is a later one, of run 2", "Audit it again: "),
         ("the audit's run 34e1 is deleted", "Restore the audit's run"),
         ("the evidence could not be read: OSError", "artifact store can be reached"),
         ("the model is not the one that was audited: 'a' was changed", "mlflow-b3 verify models:/"),
@@ -123,7 +123,7 @@ def test_what_to_do_fits_what_is_wrong_with_the_evidence(found, told):
     ("found", "told"),
     [
         ("the champion is better by 0.05 (0.01 to 0.09), beyond noise", "Keep the champion"),
-        ("the champion is better by 0.01, which is within the noise", "too close to tell apart"),
+        ("the champion is better by 0.01, which is within the noise", "cannot separate the two"),
         ("…, but there are too few clusters to tell that from noise", "More clusters are needed"),
         ("…, but the two were not audited together", "mlflow-b3 compare models:/clinic/3"),
         ("the champion, version 2, has no evidence", "mlflow-b3 compare models:/clinic/3"),
@@ -137,7 +137,7 @@ def test_what_to_do_fits_what_became_of_the_comparison_with_the_champion(found, 
 def test_settings_other_than_those_committed_need_no_second_commitment():
     found = "its settings are not those that were committed before it ran, in run 1"
     text = str(verdict(FAIL, Reason(check="preregistered", outcome=FAIL, text=found)))
-    assert "Audit it again with the settings that were committed" in " ".join(text.split())
+    assert "Audit it again with the committed settings" in " ".join(text.split())
 
 
 def test_the_default_policy_is_called_so():

@@ -35,7 +35,7 @@ def test_an_audited_version_passes(audited):
     verdict = audited.judge()
     assert (verdict.outcome, verdict.allowed) == ("PASS", True)
     assert verdict.audit_run_id == audited.audit_run_id
-    assert "is of this model, and unchanged" in verdict.reasons[0].text
+    assert "belongs to this model and is unchanged" in verdict.reasons[0].text
 
 
 def test_a_version_without_an_audit_does_not(fresh):
@@ -134,7 +134,7 @@ def test_a_removed_file_of_the_audit_is_noticed(audited):
 )
 def test_a_forged_tag_of_the_version_is_noticed(audited, name, value):
     audited.client.set_model_version_tag(audited.name, audited.version, name, value)
-    assert audited.refusal() == f"tags of the version are not what the audit has found: {name}"
+    assert audited.refusal() == f"tags of the version contradict the audit: {name}"
 
 
 def test_tags_alone_are_no_audit(fresh):
@@ -165,14 +165,14 @@ def test_the_audit_of_another_version_does_not_count(audited, other):
     client = audited.client
     for name, value in client.get_model_version(other.name, other.version).tags.items():
         client.set_model_version_tag(audited.name, audited.version, name, value)
-    assert f"tags are those of the audit of run {other.audit_run_id}" in audited.refusal()
+    assert f"tags belong to the audit of run {other.audit_run_id}" in audited.refusal()
 
 
 def test_evidence_that_is_copied_over_does_not_count(audited, other):
     shutil.copy(other.audit_files / "evidence.json", audited.audit_files / "evidence.json")
     assert audited.refusal() == (
         f"the audit of run {audited.audit_run_id} cannot be relied on: the evidence in run "
-        f"{audited.audit_run_id} is that of run {other.audit_run_id}"
+        f"{audited.audit_run_id} belongs to run {other.audit_run_id}"
     )
 
 
@@ -182,10 +182,10 @@ def test_evidence_that_is_copied_to_another_run_does_not_count(audited):
     copy = client.create_run(experiment).info.run_id
     client.log_artifacts(copy, str(audited.audit_files), "b3")
     client.set_model_version_tag(audited.name, audited.version, "b3.audit_run_id", copy)
-    assert f"tags are those of the audit of run {copy}" in audited.refusal()
+    assert f"tags belong to the audit of run {copy}" in audited.refusal()
     client.set_tag(copy, "b3.subject", audited.model_id)
     client.set_tag(copy, "b3.audit_run_id", copy)
-    assert f"the evidence in run {copy} is that of run {audited.audit_run_id}" in audited.refusal()
+    assert f"the evidence in run {copy} belongs to run {audited.audit_run_id}" in audited.refusal()
 
 
 def test_an_audit_whose_run_is_deleted_does_not_count(audited):
@@ -220,7 +220,7 @@ def test_an_older_audit_does_not_come_back_by_its_tags(audited):
     failing = audited.record(e0_interval=(0.92, 0.99))
     restored(audited, audited.audit_run_id)
     assert audited.refusal() == (
-        f"the version's tags are those of the audit of run {audited.audit_run_id}, but there is a later "
+        f"the version's tags belong to the audit of run {audited.audit_run_id}, but there is a later "
         f"one, of run {failing.audit_run_id}"
     )
 

@@ -72,7 +72,7 @@ def test_what_is_confirmed_is_signed_and_counts(audited, signing):
         *("report", "data", "table_facts", "folds", "measurements", "conclusions", "preregistered"),
     ]
     assert str(attestation).startswith("ATTESTED: the audit of models:/attested/")
-    assert "does not vouch for what the model's own code did" in " ".join(str(attestation).split())
+    assert "does not cover what the model's own code did" in " ".join(str(attestation).split())
     verdict = b3.gate(audited.uri, trusting(signing))
     assert (verdict.outcome, verdict.audit_run_id) == ("PASS", audited.run_id)
     assert b3.Attestation.from_dict(attestation.to_dict()) == attestation
@@ -173,7 +173,7 @@ def test_findings_that_the_table_shows_cannot_be_left_out(
     frame.to_csv(tmp_path / "missing.csv", index=False)
     monkeypatch.setattr("mlflow_b3.gating.attesting.require_digest", lambda *_: None)
     monkeypatch.setattr(
-        "mlflow_b3.gating.attesting._Attested.table",
+        "mlflow_b3.gating.attesting._AuditToSign.table",
         property(lambda record: with_missing(record, frame)),
     )
     assert "the finding B310 is missing" in failures(b3.attest(audited.uri))["table_facts"]
@@ -192,7 +192,10 @@ def test_losses_that_the_loss_cannot_have_are_not_signed_for(audited, signing):
     measured = audited.report.measurements
     lower = tuple(losses - 0.5 for losses in measured.row_losses)
     forged(audited, measurements=replace(measured, row_losses=lower))
-    assert "losses that zero_one cannot have" in failures(b3.attest(audited.uri))["measurements"]
+    assert (
+        "values that the loss zero_one cannot have"
+        in failures(b3.attest(audited.uri))["measurements"]
+    )
     forged(audited, measurements=replace(measured, loco=measured.loco / 2))
     assert "not the mean of the recorded" in failures(b3.attest(audited.uri))["measurements"]
 

@@ -67,9 +67,7 @@ def test_a_table_that_the_training_run_logged_is_pinned_as_that(fresh, clinic, d
 def test_another_table_than_that_of_training_is_named_in_a_comment(fresh, clinic):
     log_training(fresh, clinic.frame.head(50))
     text = draft_policy(fresh.record().uri)
-    assert (
-        "# data: training  # the training run logged 'visits', which the audited table is" in text
-    )
+    assert "# data: training  # the training run logged 'visits', not the audited table" in text
 
 
 def test_without_an_audit_nothing_is_pinned_and_nothing_passes(fresh, clinic, drafted):
@@ -77,7 +75,7 @@ def test_without_an_audit_nothing_is_pinned_and_nothing_passes(fresh, clinic, dr
     assert drafted(fresh.uri) == load_policy()
     text = draft_policy(fresh.uri)
     assert "no audit of it can be read, so nothing is pinned yet" in text
-    assert "#     target: …  # not known" in text
+    assert "#     target: …  # unknown" in text
     assert "# Columns of the dataset 'visits', which may be features too: 'age'," in text
 
 

@@ -146,7 +146,7 @@ def test_a_model_that_changes_while_it_is_promoted_loses_the_alias(audited, monk
     monkeypatch.setattr(MlflowClient, "set_registered_model_alias", meddle)
     verdict = b3.gate(audited.uri, lenient(), promote="champion")
     assert (verdict.outcome, verdict.allowed, verdict.promoted) == ("FAIL", False, None)
-    assert "'champion' was taken back" in verdict.reasons[-1].text
+    assert "'champion' was restored" in verdict.reasons[-1].text
     points_at = client.get_registered_model(audited.name).aliases.get("champion")
     assert points_at == (earlier if before else None)
 
@@ -186,9 +186,9 @@ def test_without_a_champion_anyone_may_become_it(audited):
     assert (reason.outcome, reason.text) == ("PASS", "no version has the alias 'champion' yet")
 
 
-def test_the_champion_need_not_beat_itself(audited):
-    audited.client.set_registered_model_alias(audited.name, "champion", audited.version)
-    assert champion_reason(audited, champion="better").text == "it is the champion itself"
+def test_the_champion_need_not_beat_itself(own):
+    own.client.set_registered_model_alias(own.name, "champion", own.version)
+    assert champion_reason(own, champion="better").text == "this version is the champion"
 
 
 @pytest.mark.parametrize("written", ["champion", "Champion"])

@@ -320,7 +320,7 @@ def test_evidence_copied_into_a_run_of_ones_own_is_foreign(gate, audited):
     for key, value in (("subject", logged.model_id), ("audit_run_id", run_id), ("evidence", "x")):
         gate.client.set_tag(run_id, f"b3.{key}", value)
     gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": run_id})
-    assert f"is that of run {audited[2]}" in gate.promote(name).message
+    assert f"belongs to run {audited[2]}" in gate.promote(name).message
 
 
 def test_expired_evidence_is_refused(gate):

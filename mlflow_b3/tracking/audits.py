@@ -1,4 +1,4 @@
-"""Finds recorded audits in MLflow and reads them back."""
+"""Find recorded audits in MLflow and read them back."""
 
 import re
 import tempfile
@@ -20,11 +20,11 @@ from mlflow_b3.tracking.metrics_and_files import load_report
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
-#: The subject of audits of bare estimators, which are not of one model.
+#: The subject of audits of bare estimators, which belong to no logged model.
 NOTHING = "none"
-#: The tag `b3.evidence` of an audit that was written beside the model, not on it.
+#: The tag `b3.evidence` of an audit that was written to another run than its model's.
 NO_EVIDENCE = "none"
-#: Databases limit how many values a query may name.
+#: Databases limit the number of values in a query.
 MOST_EXPERIMENTS = 500
 
 
@@ -35,44 +35,44 @@ def find_audit(client: Any, reference: str) -> str:
     ----------
     client : MlflowClient
     reference : str
-        A model URI, the id of a LoggedModel, the id of the run that trained it, or that of an audit.
+        A model URI, the id of a LoggedModel, the id of the run that trained it, or of an audit's run.
     """
     from mlflow.exceptions import MlflowException
 
     try:
         with announced_waiting():
-            tags = _tags(client, reference)
+            tags = _tags_of_reference(client, reference)
     except MlflowException as error:
         raise_if_unreachable(error)
         raise TrackingError(f"{reference!r} was not found: {error}") from error
     if "b3.audit_run_id" not in tags:
         raise TrackingError(
-            f"{reference!r} has no audit. Audit it first, or give data, target and cluster so that "
-            "all models are audited together."
+            f"{reference!r} has no audit. Audit it first, or give data, target and cluster to audit all "
+            "models together."
         )
     audit_run_id = str(tags["b3.audit_run_id"])
-    _require_kept(client, audit_run_id, reference)
+    _require_active_run(client, audit_run_id, reference)
     return audit_run_id
 
 
-def _require_kept(client: Any, audit_run_id: str, reference: str) -> None:
-    """Refuse the audit of a run that was deleted: its owner does not stand by it any more."""
+def _require_active_run(client: Any, audit_run_id: str, reference: str) -> None:
+    """Raise an error if the run of an audit was deleted."""
     from mlflow.exceptions import MlflowException
 
-    told = f"the audit of {reference!r}, run {audit_run_id}, "
-    advice = "audit the model again, or leave it out by naming the other models"
+    subject = f"the audit of {reference!r}, run {audit_run_id}, "
+    advice = "audit the model again, or name only the other models"
     try:
         stage = client.get_run(audit_run_id).info.lifecycle_stage
     except MlflowException as error:
         raise_if_unreachable(error)
-        raise TrackingError(f"{told}cannot be found; {advice}: {error}") from error
+        raise TrackingError(f"{subject}was not found; {advice}: {error}") from error
     if stage != "active":
         raise TrackingError(
-            f"{told}was deleted; restore it (`mlflow runs restore --run-id {audit_run_id}`), {advice}."
+            f"{subject}was deleted; restore it (`mlflow runs restore --run-id {audit_run_id}`), {advice}."
         )
 
 
-def _tags(client: Any, reference: str) -> dict[str, str]:
+def _tags_of_reference(client: Any, reference: str) -> dict[str, str]:
     if RUN_ID.fullmatch(reference):
         return dict(client.get_run(reference).data.tags)
     if MODEL_ID.fullmatch(reference):
@@ -80,7 +80,7 @@ def _tags(client: Any, reference: str) -> dict[str, str]:
     version = registered_version(reference)
     if version is not None:
         tags = dict(client.get_model_version(*version).tags)
-        if "b3.audit_run_id" in tags:  # the run may hold the audit of another version
+        if "b3.audit_run_id" in tags:  # the run may show the audit of another version
             return tags
     info = model_info(reference)
     if info.model_id:
@@ -89,27 +89,27 @@ def _tags(client: Any, reference: str) -> dict[str, str]:
 
 
 def current_audits(client: Any, experiment: str) -> list[str]:
-    """Return the runs of the newest audit of each model of an experiment, given by name or id.
+    """Return the run of the newest audit of each model of an experiment, given by name or id.
 
-    An audit made by `mlflow run` may be in another experiment; the run of its model says where. One
-    that was written to another run than its model's has superseded none, so there may be two.
+    An audit made by `mlflow run` may be in another experiment; the run of its model says where. An
+    audit that was written to another run than its model's supersedes none, so a model can have two.
     """
     experiment_id = _experiment_id(client, experiment)
     audits: dict[str, str] = {}
-    for run in _pages(client.search_runs, [experiment_id], "tags.`b3.audit_run_id` LIKE '%'"):
+    for run in _search_all(client.search_runs, [experiment_id], "tags.`b3.audit_run_id` LIKE '%'"):
         tags = run.data.tags
         own = "b3.status" in tags
         found = run.info.run_id if own else tags["b3.audit_run_id"]
         subject = tags.get("b3.subject", "none")
         model = found if subject == "none" else subject
         if model in audits:
-            continue  # by a newer one: MLflow lists the newest runs first
+            continue  # MLflow lists the newest runs first
         if tags["b3.status"] == "current" if own else _is_current(client, found):
             audits[model] = found
     if not audits:
         raise TrackingError(
-            f"experiment={experiment!r} has no audits that are current; superseded ones can be named "
-            "by the ids of their runs."
+            f"experiment={experiment!r} has no current audits; give the run ids of superseded ones to "
+            "compare those."
         )
     return list(audits.values())
 
@@ -144,10 +144,10 @@ def _is_current(client: Any, audit_run_id: str) -> bool:
 
 
 def subject_of(client: Any, model_id: str | None, uri: str | None, run_id: str | None) -> str:
-    """Return what all audits of one model have in common, their tag `b3.subject`.
+    """Return the tag `b3.subject`, which all audits of one model share.
 
-    It is the id of the LoggedModel, or else where its files come from: the same for every registered
-    version that was made of it.
+    It is the id of the LoggedModel, or else the source of its files, which is the same for all
+    registered versions made from it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -159,15 +159,15 @@ def subject_of(client: Any, model_id: str | None, uri: str | None, run_id: str |
 
 
 def tried_audits(client: Any, subject: str) -> list[Any]:
-    """Return the runs of all audits of a model, the newest first.
+    """Return the runs of all audits of a model in all experiments, newest first.
 
-    Those that failed, were killed or have been deleted are among them, in whatever experiment.
+    Audits that failed, were killed or have been deleted are included.
     """
     return audits_among(runs_of(client, subject))
 
 
 def audits_among(runs: Iterable[Any]) -> list[Any]:
-    """Return those of a model's runs that are audits: no commitments, no attestations."""
+    """Return the runs that are audits, not commitments or attestations."""
     others = ("b3.commitment", "b3.attests")
     return [
         run
@@ -178,18 +178,18 @@ def audits_among(runs: Iterable[Any]) -> list[Any]:
 
 
 def runs_of(client: Any, subject: str) -> list[Any]:
-    """Return all runs that say what they are about a model, deleted ones too, the newest first."""
+    """Return all runs with this subject, newest first, including deleted ones."""
     from mlflow.entities import ViewType
 
     if subject == NOTHING:
         return []
     filters = f"tags.`b3.subject` {matching(subject)}"
-    everywhere = _pages(client.search_experiments, view_type=ViewType.ALL)
+    everywhere = _search_all(client.search_experiments, view_type=ViewType.ALL)
     experiments = [experiment.experiment_id for experiment in everywhere]
     runs = [
         run
         for first in range(0, len(experiments), MOST_EXPERIMENTS)
-        for run in _pages(
+        for run in _search_all(
             client.search_runs,
             experiments[first : first + MOST_EXPERIMENTS],
             filters,
@@ -201,11 +201,11 @@ def runs_of(client: Any, subject: str) -> list[Any]:
 
 
 def runs_where(client: Any, experiments: list[str], filters: str) -> list[Any]:
-    """Return all runs of some experiments to which a filter applies, but for deleted ones."""
-    return _pages(client.search_runs, experiments, filters)
+    """Return all active runs of experiments that match a filter."""
+    return _search_all(client.search_runs, experiments, filters)
 
 
-def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
+def _search_all(search: Any, *arguments: Any, **options: Any) -> list[Any]:
     found: list[Any] = []
     token = None
     while True:
@@ -217,9 +217,9 @@ def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
 
 
 def audited_versions(client: Any, name: str) -> list[str]:
-    """Return the URIs of the versions of a registered model that have been audited.
+    """Return the URIs of the audited versions of a registered model.
 
-    A version may be registered after the audit of its model, and then shows it nowhere itself.
+    A version that was registered after the audit of its model has no tags of the audit itself.
     """
     from mlflow.exceptions import MlflowException
 
@@ -245,13 +245,13 @@ def _model_has_audit(client: Any, source: str | None) -> bool:
     model_id = (source or "").removeprefix("models:/")
     if not MODEL_ID.fullmatch(model_id):
         return False
-    with suppress(MlflowException):  # the version outlives a LoggedModel that was deleted
+    with suppress(MlflowException):  # the LoggedModel may have been deleted
         return "b3.audit_run_id" in client.get_logged_model(model_id).tags
     return False
 
 
 def read_audit(audit_run_id: str) -> AuditReport:
-    """Return the report of a recorded audit, with what each cluster adds where that was recorded."""
+    """Return the report of a recorded audit, with the influence of each cluster if recorded."""
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 

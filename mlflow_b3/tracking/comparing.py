@@ -1,4 +1,4 @@
-"""`compare`: audited models side by side, from MLflow or audited together, and back to MLflow."""
+"""`compare`: audits of several models side by side, read from MLflow or made together."""
 
 import logging
 import tempfile
@@ -23,16 +23,16 @@ from mlflow_b3.tracking.recording import audit_and_record, require_whole
 from mlflow_b3.tracking.runs import new_run, project_run, remove_twins, tracking_errors
 from mlflow_b3.version import __version__
 
-# --- What the models of a comparison are called: readable, stable, and no two the same
+# --- Names of the compared models: readable, stable and unique
 
 #: A name, an audit, and the run that holds the audit.
 Named = tuple[str, AuditReport, str | None]
-#: How much of an id tells two of them apart.
+#: How many digits of an id a name shows.
 DIGITS = 8
 
 
 def name_of(client: Any, reference: str, report: AuditReport, audit_run_id: str | None) -> str:
-    """Return a registered version as it was named; else the run that was audited, not its id."""
+    """Return the URI of a registered version as given, or else the name of the audited run."""
     from mlflow.exceptions import MlflowException
 
     run_id = report.subject.run_id or audit_run_id
@@ -41,22 +41,22 @@ def name_of(client: Any, reference: str, report: AuditReport, audit_run_id: str 
         return reference
     try:
         return str(client.get_run(run_id).info.run_name)
-    except MlflowException:  # the run was removed for good
+    except MlflowException:  # the run was permanently deleted
         return reference
 
 
-def told_apart(audits: Sequence[Named]) -> list[str]:
-    """Return the names of audits; those that several have say more, in whatever order they are.
+def disambiguate(audits: Sequence[Named]) -> list[str]:
+    """Return the names of audits, extended where several audits share a name.
 
-    Several models of one run, or runs of one name, are told apart by the names that their models
-    were logged with; where these are the same too, by the beginning of the model's id, and several
-    audits of one model by that of the audit's run.
+    Models of one run, or of runs with the same name, are distinguished by the names of the logged
+    models; if these are the same too, by the start of the model ids; and several audits of one model
+    by the start of the ids of their runs. The result does not depend on the order of the audits.
     """
     names = [name for name, _, _ in audits]
     for name in {name for name in names if names.count(name) > 1}:
         places = [place for place, other in enumerate(names) if other == name]
         for describe in (_logged_name, _model_id, _audit_id):
-            more = _described(describe, [audits[place] for place in places])
+            more = _distinct_words(describe, [audits[place] for place in places])
             if more is not None:
                 for place, words in zip(places, more, strict=True):
                     names[place] = f"{name} ({words})"
@@ -64,10 +64,10 @@ def told_apart(audits: Sequence[Named]) -> list[str]:
     return names
 
 
-def _described(
+def _distinct_words(
     describe: Callable[[Named], str | None], audits: Sequence[Named]
 ) -> list[str] | None:
-    """Return a word on each audit; None where one has none, or two have the same."""
+    """Return a description of each audit, or None unless all are known and distinct."""
     words = [describe(audit) for audit in audits]
     known = [word for word in words if word]
     return known if len(set(known)) == len(words) else None
@@ -80,7 +80,7 @@ def _logged_name(audit: Named) -> str | None:
     model_id = audit[1].subject.model_id
     try:
         return model_id and str(MlflowClient().get_logged_model(model_id).name)
-    except MlflowException:  # deleted, or of another server
+    except MlflowException:  # deleted, or on another server
         return None
 
 
@@ -94,7 +94,7 @@ def _audit_id(audit: Named) -> str | None:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are the same: those that are get numbers."""
+    """Return unique names: duplicates get a number."""
     distinct: list[str] = []
     for name in names:
         numbered = (f"{name} ({number})" for number in count(1))
@@ -104,7 +104,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     return distinct
 
 
-# --- `compare`: audited models side by side, from MLflow or audited together, and back to MLflow
+# --- `compare`
 
 _LOG = logging.getLogger(__name__)
 
@@ -119,17 +119,17 @@ def compare(
     record: bool = True,
     **arguments: Any,
 ) -> Comparison:
-    """Rank models by their loss on new clusters, with what of their differences is noise.
+    """Rank models by their loss on new clusters, and say which differences exceed noise.
 
-    Without data, audits that have been recorded are read from MLflow. With data, all models are
-    audited first, on the same folds and with the same seed, so that they can be compared in pairs.
+    Without data, recorded audits are read from MLflow. With data, all models are audited first, on the
+    same folds and with the same seed, so paired comparisons are possible.
 
     Parameters
     ----------
     models : sequence, or mapping of names to them
-        Model URIs, ids of LoggedModels, of runs or of audits' runs; `AuditReport`s; with data also
-        bare estimators. Without names, they are called by their URI, or by the run that trained
-        them where that says more.
+        Model URIs; ids of LoggedModels, of runs or of audits' runs; `AuditReport`s; with data also
+        bare estimators. The default names are the URIs of registered versions, and otherwise the
+        names of the runs that trained the models.
     data : DataFrame or path, optional
         As in `mlflow_b3.audit`.
     experiment : str, optional
@@ -137,14 +137,13 @@ def compare(
     registered_model : str, optional
         Instead of models: every version of this registered model that has been audited.
     by : {"auto", "e0", "cvc"}
-        Rank by e0, or by cross-validation that is corrected for correlation, CV_c, which audits
-        with method="cvc" have. "auto" takes CV_c where all audits have it and take their ids as
-        right.
+        Rank by e0, or by cross-validation corrected for correlation, CV_c, which audits with
+        method="cvc" have. "auto" takes CV_c if all audits have it and take their ids as correct.
     record : bool
         With data: write the audits to MLflow.
     **arguments
-        With data: the other arguments of `mlflow_b3.audit`. A `journal` is a folder here, in which
-        every audit has its own.
+        With data: the other arguments of `mlflow_b3.audit`. A `journal` is a folder here, with one
+        journal for each audit.
 
     Returns
     -------
@@ -179,20 +178,20 @@ def compare(
     if len(given) + bool(chosen) != 1:
         raise InputError(
             f"{' and '.join([*(['models'] if chosen else []), *given]) or 'nothing'} was given; give "
-            "either models, or an experiment, or a registered model."
+            "exactly one of models, experiment and registered_model."
         )
     if data is None and arguments:
         raise InputError(
-            f"{', '.join(arguments)} is for audits, which need data, target and cluster; without data "
-            "recorded audits are compared."
+            f"{', '.join(arguments)} is for new audits, which need data, target and cluster; without "
+            "data, recorded audits are compared."
         )
     if data is not None:
         if given:
             raise InputError(
-                f"{given[0]} names audits that exist; to audit again, name the models."
+                f"{given[0]} selects recorded audits; to audit again with data, give models."
             )
         if by == "cvc" and arguments.get("method") != "cvc":
-            raise InputError("by='cvc' needs audits with CV_c: give method='cvc' too.")
+            raise InputError("by='cvc' needs audits with CV_c; add method='cvc'.")
         audits = _audit_together(chosen, data, record=record, **arguments)
     else:
         audits = _read(chosen, experiment, registered_model)
@@ -200,7 +199,7 @@ def compare(
 
 
 def _compare(audits: Sequence[Named], given: Sequence[str] | None, by: str) -> Comparison:
-    names = distinct([str(name) for name in given] if given else told_apart(audits))
+    names = distinct([str(name) for name in given] if given else disambiguate(audits))
     reports = {name: report for name, (_, report, _) in zip(names, audits, strict=True)}
     runs = {name: run for name, (_, _, run) in zip(names, audits, strict=True) if run}
     return compare_reports(reports, runs, by=by)
@@ -237,25 +236,25 @@ def _read(
 def _audit_together(
     models: Sequence[Any], data: Any, *, record: bool, **arguments: Any
 ) -> list[Named]:
-    """Audit all models on the same folds: with as many assignments as all of them can afford."""
+    """Audit all models on the same folds, with as many repeats as all of them can afford."""
     from mlflow import MlflowClient
 
     arguments = flat_options(arguments)
     loading = {"trainer": arguments.get("trainer"), "refit": arguments.get("refit", "auto")}
     options = arguments.get("refit_options")
     if isinstance(arguments.get("folds"), Iterator):
-        arguments["folds"] = list(arguments["folds"])  # it can be read once, the models are several
+        arguments["folds"] = list(arguments["folds"])  # an iterator would serve one model only
     if any(isinstance(model, AuditReport) for model in models):
-        raise InputError("models: audits that exist cannot be made together; name the models.")
+        raise InputError("models: with data, give models to audit, not AuditReports.")
     if arguments.get("journal") is not None:
         arguments["journal"] = journal_folder(arguments["journal"])
     client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
     done: dict[int, Named] = {}
-    for place in sorted(range(len(loaded)), key=lambda place: _turn(loaded[place])):
+    for place in sorted(range(len(loaded)), key=lambda place: _priority(loaded[place])):
         model, run_id = loaded[place], None
         if record:
-            report, run_id = _audit_and_keep(model, data, **arguments)
+            report, run_id = _audit_or_keep_report(model, data, **arguments)
         else:
             report = audit(model, data, **arguments)
         require_whole(report)
@@ -267,27 +266,29 @@ def _audit_together(
     return [done[place] for place in range(len(loaded))]
 
 
-def _turn(model: AuditedModel) -> tuple[bool, int]:
-    """Return what says whose turn it is.
+def _priority(model: AuditedModel) -> tuple[bool, int]:
+    """Return the sort key for the order of audits; the first audit sets what the others share.
 
-    A learner with randomness of its own affords the fewest assignments of clusters to folds. The model
-    with most features knows best what groups do not explain, so that its simulated world is the one
-    that others share.
+    Random learners come first, because they can afford the fewest repeats. Then the models with most
+    features: they leave the least variation to the groups, and all audits share the world that is
+    simulated from the first one.
     """
     features = model.inputs.count or len(model.inputs.columns or ())
     return not model.learner.stochastic, -features
 
 
 def _shared_options(report: AuditReport, options: Any) -> dict[str, Any]:
-    """Return options by which the next audit shares with this one what its extension can share."""
+    """Return options that let the next audit reuse parts of this one's extension."""
     shared: dict[str, Any] = {}
     for part in report.extensions:
         shared |= part.options_to_share(report)
     return {"method_options": {**shared, **(options or {})}} if shared else {}
 
 
-def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str | None]:
-    """Audit and record; where MLflow does not take the audit, go on: it was saved."""
+def _audit_or_keep_report(
+    model: Any, data: Any, **arguments: Any
+) -> tuple[AuditReport, str | None]:
+    """Audit and record; go on if MLflow fails, because the audit was saved to a folder."""
     try:
         return audit_and_record(model, data, **arguments)
     except TrackingError as error:
@@ -298,12 +299,12 @@ def _audit_and_keep(model: Any, data: Any, **arguments: Any) -> tuple[AuditRepor
 
 
 def record_comparison(comparison: Comparison) -> str:
-    """Write a comparison to a run of its own, next to the first of its audits.
+    """Write a comparison to a new run in the experiment of the first audit.
 
     Returns
     -------
     str
-        The id of that run.
+        The id of the run.
     """
     from mlflow import MlflowClient
     from mlflow.tracking.fluent import _get_experiment_id

@@ -1,4 +1,4 @@
-"""The package's errors as MLflow's, for code that MLflow calls."""
+"""Translate the package's errors into MLflow's, for code that MLflow calls."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from mlflow_b3.errors import (
     TrackingError,
 )
 
-#: What MLflow, and its HTTP status, call our errors: the caller's fault (400), or not (500).
+#: MLflow's error codes: the caller's fault (HTTP status 400), or not (500).
 CODES: dict[type[B3Error], int] = {
     InputError: INVALID_PARAMETER_VALUE,
     ModelError: BAD_REQUEST,
@@ -34,16 +34,16 @@ CODES: dict[type[B3Error], int] = {
 
 @contextmanager
 def mlflow_errors() -> Iterator[None]:
-    """Turn a `B3Error` into an `MlflowException` with its text, its cause and a fitting code."""
+    """Turn a `B3Error` into an `MlflowException` with the same text and the matching code."""
     try:
         yield
     except InterruptedAudit:
-        raise  # no error of anybody's
+        raise  # not an error
     except B3Error as error:
-        raise MlflowException(str(error), error_code=_code(error)) from error
+        raise MlflowException(str(error), error_code=_error_code(error)) from error
 
 
-def _code(error: B3Error) -> int:
+def _error_code(error: B3Error) -> int:
     if isinstance(error, TrackingError) and isinstance(error.__cause__, MlflowException):
-        return int(ErrorCode.Value(error.__cause__.error_code))  # MLflow knows best
+        return int(ErrorCode.Value(error.__cause__.error_code))
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), INTERNAL_ERROR)

@@ -1,4 +1,4 @@
-"""What `mlflow.models.evaluate` gives an audit, and gets back from it."""
+"""Inputs and outputs of the evaluator: the model, the table, and the files of an audit."""
 
 import json
 from pathlib import Path, PurePosixPath
@@ -9,7 +9,7 @@ from mlflow.models.evaluation import EvaluationArtifact
 
 from mlflow_b3.errors import ModelError
 
-# --- What MLflow evaluates, as an audit wants it: a model that can be refitted, and a table
+# --- The evaluated model and table, as arguments of an audit
 
 GIVE_TRAINER = (
     "add 'trainer': 'module:function' to the configuration, a function (X, y, sample_ids) → "
@@ -18,37 +18,36 @@ GIVE_TRAINER = (
 
 
 def model_to_audit(model: Any, trainer: Any, problems: list[str]) -> Any:
-    """Return what `mlflow_b3.audit` takes for the model that MLflow hands to evaluators.
+    """Return the `model` argument of `mlflow_b3.audit` for the model that MLflow evaluates.
 
-    MLflow has loaded the model and does not say from where. Its metadata say which LoggedModel and
-    which run it belongs to. A model that belongs to none, such as
-    one from a local folder, is audited as the object it is.
+    MLflow passes a loaded model without its URI. Its metadata name the LoggedModel and the run. A
+    model without either, such as one from a local folder, is audited as a Python object.
 
     Parameters
     ----------
     model : mlflow.pyfunc.PyFuncModel or other
     trainer : object
-        The `trainer` of the configuration, with which nothing else has to be refitted.
+        The `trainer` of the configuration, which replaces the refit of the model itself.
     problems : list of str
-        Gets a sentence where the model cannot be refitted.
+        Gets a sentence if the model cannot be refitted.
     """
     metadata = getattr(model, "metadata", None)
-    uri = None if metadata is None else _address(metadata)
+    uri = None if metadata is None else _find_uri(metadata)
     if trainer is not None:
         return uri
     if metadata is None:
         what = (
             "predictions alone cannot be audited"
             if model is None
-            else "this model is a function that can predict, but cannot be trained again"
+            else "this model is a function, which can predict but cannot be refitted"
         )
-        problems.append(f"{what}; evaluate a model that is logged in MLflow, or {GIVE_TRAINER}.")
+        problems.append(f"{what}; evaluate a model logged in MLflow, or {GIVE_TRAINER}.")
         return None
     manager = getattr(model, "env_manager", "local")
     if manager != "local":
         problems.append(
-            f"env_manager={manager!r} keeps the model out of this process, where an audit would have "
-            "to load and train it. Use env_manager='local', or `mlflow-b3 audit --env-manager "
+            f"env_manager={manager!r} runs the model in another process, but an audit must load and "
+            "refit it in this one. Use env_manager='local', or `mlflow-b3 audit --env-manager "
             f"{manager}`, which runs the whole audit in the model's environment; or {GIVE_TRAINER}."
         )
         return None
@@ -58,14 +57,14 @@ def model_to_audit(model: Any, trainer: Any, problems: list[str]) -> Any:
         return model.get_raw_model()
     except (AttributeError, NotImplementedError):
         problems.append(
-            "the model is not one that is logged in this tracking store, and cannot be trained again "
-            f"by itself; log it and evaluate its URI, or {GIVE_TRAINER}."
+            "the model is not logged in this tracking store, and cannot be refitted by itself; log it "
+            f"and evaluate its URI, or {GIVE_TRAINER}."
         )
     return None
 
 
-def _address(metadata: Any) -> str | None:
-    """Return the URI of a loaded model in this tracking store; None where it is not there."""
+def _find_uri(metadata: Any) -> str | None:
+    """Return the URI of a loaded model in this tracking store, or None."""
     from mlflow_b3.refit.loading import model_info
 
     if metadata.model_id:
@@ -77,12 +76,12 @@ def _address(metadata: Any) -> str | None:
     try:
         model_info(uri)
     except ModelError:
-        return None  # it was logged elsewhere, or has been deleted
+        return None  # logged elsewhere, or deleted
     return uri
 
 
 def table_to_audit(dataset: Any, cluster: Any, problems: list[str]) -> tuple[pd.DataFrame, str]:
-    """Return the rows that MLflow evaluates on, in their order, and the name of the target column.
+    """Return the evaluated rows, in order, and the name of the target column.
 
     Parameters
     ----------
@@ -90,7 +89,7 @@ def table_to_audit(dataset: Any, cluster: Any, problems: list[str]) -> tuple[pd.
     cluster : str or sequence
         As in `mlflow_b3.audit`.
     problems : list of str
-        Gets a sentence for each thing that is missing.
+        Gets a sentence for each problem.
     """
     given, labels = dataset.features_data, dataset.labels_data
     names = [str(name) for name in dataset.feature_names]
@@ -100,26 +99,26 @@ def table_to_audit(dataset: Any, cluster: Any, problems: list[str]) -> tuple[pd.
         frame = pd.DataFrame(given, columns=names)
         if isinstance(cluster, str) and cluster not in names:
             problems.append(
-                f"cluster={cluster!r} is the name of a column, but data is an array; give the label "
-                "of each row instead: {'cluster': [...]}."
+                f"cluster={cluster!r} is a column name, but data is an array; give the label of each "
+                "row instead: {'cluster': [...]}."
             )
     target = str(dataset.targets_name or "target")
     while target in frame.columns:
         target += "_"
     if labels is None:
-        problems.append("there is no target; give mlflow.models.evaluate targets=.")
+        problems.append("there is no target; pass targets= to mlflow.models.evaluate.")
     elif labels.shape != (len(frame),):
-        problems.append(f"targets has the shape {labels.shape}; one value for each row is needed.")
+        problems.append(f"targets has the shape {labels.shape}; it must have one value per row.")
     else:
         frame = frame.assign(**{target: labels})
     return frame, target
 
 
-# --- The files of an audit as artifacts of an `mlflow.models.EvaluationResult`
+# --- Files of an audit as artifacts of an `mlflow.models.EvaluationResult`
 
 
 class TextFile(EvaluationArtifact):  # type: ignore[misc]
-    """A report to read; its content is the text."""
+    """A text file; its content is the text."""
 
     def _load_content_from_file(self, local_artifact_path: str) -> Any:
         # MLflow's own class reads and writes in the machine's encoding
@@ -130,7 +129,7 @@ class TextFile(EvaluationArtifact):  # type: ignore[misc]
 
 
 class JsonFile(EvaluationArtifact):  # type: ignore[misc]
-    """An audit in full; its content is the dictionary that `AuditReport.from_dict` takes."""
+    """A complete audit; its content is the dictionary that `AuditReport.from_dict` takes."""
 
     def _load_content_from_file(self, local_artifact_path: str) -> Any:
         return json.loads(Path(local_artifact_path).read_text(encoding="utf-8"))
@@ -155,7 +154,7 @@ KINDS = {".csv": TableFile, ".html": TextFile, ".json": JsonFile, ".md": TextFil
 
 
 def recorded_files(run_id: str, folder: str) -> dict[str, EvaluationArtifact]:
-    """Return the files in a folder of a run by their paths; each is read when it is asked for."""
+    """Return the files in a folder of a run by path; each is read on first access."""
     from mlflow import MlflowClient
     from mlflow.tracking.artifact_utils import get_artifact_uri
 

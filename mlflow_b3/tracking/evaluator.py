@@ -1,7 +1,7 @@
 """The evaluator `b3` of `mlflow.models.evaluate`.
 
-MLflow imports this module, by an entry point, in everybody's evaluations: what an audit needs is
-imported when there is one.
+MLflow imports this module, through an entry point, in every evaluation. So everything that only an
+audit needs is imported later.
 """
 
 import logging
@@ -17,25 +17,25 @@ from mlflow_b3.options import EVALUATOR, IDS, LINKAGE, in_groups, options_of
 from mlflow_b3.tracking.errors import mlflow_errors
 
 NAME = "b3"
-#: Words that others may use too.
+#: Keys that other evaluators may use too.
 ANYONES = ("fragments", "reviewer", "row_id")
-#: Keys that no other evaluator is likely to have: a configuration with one of them is meant for us.
+#: Keys that no other evaluator is likely to have: a configuration with one of them is for an audit.
 OWN = ("cluster", *(name for name in in_groups(IDS, LINKAGE) if name not in ANYONES))
-#: Arguments of an audit that `mlflow.models.evaluate` has an argument of its own for.
+#: Arguments of an audit that are arguments of `mlflow.models.evaluate` here.
 ELSEWHERE = {"model": "model", "data": "data", "target": "targets"}
-#: The losses that an audit takes for the model types by itself, if the model does not contradict.
+#: The default losses of the model types.
 LOSSES = {"classifier": "zero_one", "regressor": "squared"}
-#: Findings that the audited model may not be the logged one, which a threshold does not see.
+#: Findings that the audited model may differ from the logged one; thresholds do not catch that.
 OTHER_MODEL = ("B322", "B329")
-#: What people write for `cluster`, after other libraries.
+#: What people write for `cluster`, because other libraries call it so.
 SLIPS = tuple(
     word + ending
     for word in ("cluster", "clusters", "group", "groups")
     for ending in ("", "_id", "_ids", "_col", "_column", "_key", "_label", "_labels", "_name")
 )
-#: How like one of these a key must be to be taken for it.
+#: How similar a key must be to be taken for one of these.
 NEARLY = 0.85
-#: Words of others that are like ours: what begins with a count does not name the clusters.
+#: Similar keys of other evaluators: a key that starts with a count does not name the clusters.
 COUNTS = ("k", "max", "min", "n", "num", "number")
 OTHERS = ("split_ratio",)
 NO_AUDIT_WANTED = (
@@ -45,9 +45,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
-    """Audits the evaluated model for a score that is inflated by leaked dependency.
+    """Audit the evaluated model for a score inflated by leaked dependency.
 
-    Its configuration are the arguments of `mlflow_b3.audit`, `cluster` at least::
+    Its configuration holds arguments of `mlflow_b3.audit`; `cluster` is required::
 
         mlflow.models.evaluate(
             "models:/readmission/3", data, targets="readmitted", model_type="classifier",
@@ -55,23 +55,23 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             evaluator_config={"b3": {"cluster": "patient_id", "cluster_error": [0.05, 0.15]}},
         )
 
-    The data must be the rows that the model was trained on, or others like them in number and kind: an
-    audit trains the model again on them. A small test set would be an audit of a smaller model.
+    The data must be the rows that the model was trained on, or similar rows in similar number, because
+    an audit refits the model on them. With a small test set it would audit a weaker model.
 
-    The result has the metrics `b3/…` that are known and the files of the audit as artifacts. The
-    audit is recorded as a child of the evaluation's run, and shown on that run.
+    The result has the known metrics `b3/…`, and the files of the audit as artifacts. The audit is
+    recorded as a child of the evaluation's run and shown on that run.
 
     Notes
     -----
-    MLflow gives an evaluator its configuration, but not whether it was named. A flat configuration
-    without `evaluators` goes to all evaluators. So this one says yes where its configuration has a
-    key of `OWN`, or is nested under `b3`. Where a key is nearly one of these, or one of `SLIPS`, it
-    raises the error that lists the keys there are. To anything else it says no, which MLflow passes
-    over in silence if another evaluator says yes.
+    MLflow passes an evaluator its configuration, but not whether it was named. A flat configuration
+    without `evaluators` goes to all evaluators. So this one accepts a configuration that has a key of
+    `OWN` or is nested under `b3`. If a key is similar to one of these, or one of `SLIPS`, it raises an
+    error that lists the valid keys. It declines everything else, which MLflow ignores silently if
+    another evaluator accepts.
 
-    MLflow's own evaluators hand all columns to the native model, whatever its signature says, and
-    scikit-learn refuses columns that it was not trained with. Beside them, keep the cluster ids in
-    the index, `data=frame.set_index("patient_id")`, or give the ids themselves,
+    MLflow's own evaluators pass all columns to the native model, regardless of its signature, and
+    scikit-learn refuses columns that it was not trained with. To use them together with this one, put
+    the cluster ids into the index, `data=frame.set_index("patient_id")`, or pass the ids themselves,
     `{"cluster": frame["patient_id"]}`.
     """
 
@@ -79,18 +79,18 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
     def can_evaluate(
         cls,
         *,
-        model_type: str,  # noqa: ARG003 - any word will do, the model knows its task
+        model_type: str,  # noqa: ARG003 - any type is fine, the model knows its task
         evaluator_config: Any,
-        **kwargs: Any,  # noqa: ARG003 - as MLflow wants it
+        **kwargs: Any,  # noqa: ARG003 - MLflow's signature
     ) -> bool:
-        """Return whether the configuration is meant for an audit; raise where it nearly is."""
+        """Return whether the configuration is for an audit; raise an error if it looks misspelled."""
         config = evaluator_config or {}
         if not isinstance(config, Mapping) or NAME in config or any(key in config for key in OWN):
-            return True  # what is no mapping was nested under our name
-        if any(map(_nearly_ours, config)):
+            return True  # a value that is not a mapping was nested under `b3`
+        if any(map(_looks_misspelled, config)):
             with mlflow_errors():
                 problems: list[str] = []
-                _arguments(config, problems)
+                _read_arguments(config, problems)
                 problems.append(NO_AUDIT_WANTED)
                 raise InputError.from_problems("evaluator b3", problems)
         return False
@@ -104,7 +104,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
         evaluator_config: Any,
         model: Any = None,
         model_id: str | None = None,
-        **kwargs: Any,  # noqa: ARG002 - metrics and artifacts of the user's are for other evaluators
+        **kwargs: Any,  # noqa: ARG002 - the user's metrics and artifacts are for other evaluators
     ) -> EvaluationResult:
         """Audit the model, record the audit in MLflow, and return its metrics and files."""
         with mlflow_errors():
@@ -113,7 +113,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             from mlflow_b3.tracking.recording import audit_and_record, require_whole
 
             problems: list[str] = []
-            arguments = _arguments(evaluator_config, problems)
+            arguments = _read_arguments(evaluator_config, problems)
             if arguments.get("loss") is None and model_type in LOSSES:
                 arguments["loss"] = LOSSES[model_type]
             audited = model_to_audit(model, arguments.get("trainer"), problems)
@@ -128,7 +128,7 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
                 mlflow_logs=model_id is not None,  # MLflow logs what it can link to a model
                 **arguments,
             )
-            require_whole(report)  # thresholds would take its numbers for those of an audit
+            require_whole(report)  # thresholds must not apply to a partial audit
             for finding in report.findings:
                 if finding.code in OTHER_MODEL:
                     _LOG.warning("%s", finding)
@@ -143,36 +143,39 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
             )
 
 
-def _nearly_ours(key: object) -> bool:
-    """Return whether a key is a slip of the pen, or another library's word, for one of ours."""
+def _looks_misspelled(key: object) -> bool:
+    """Return whether a key looks like a misspelling, or another library's name, of one of ours."""
     word = str(key).lower().replace("-", "_")
     if word in OTHERS or word.partition("_")[0] in COUNTS:
         return False
     return bool(get_close_matches(word, (*OWN, *SLIPS), n=1, cutoff=NEARLY))
 
 
-def _arguments(config: Any, problems: list[str]) -> dict[str, Any]:
-    """Return the arguments of an audit in a configuration; note what is wrong with it."""
+def _read_arguments(config: Any, problems: list[str]) -> dict[str, Any]:
+    """Return the arguments of an audit in a configuration; append errors to `problems`."""
     keys = [option.name for option in options_of(EVALUATOR)]
-    if isinstance(config, Mapping) and NAME in config:  # MLflow unpacks it only for several names
+    if isinstance(config, Mapping) and NAME in config:  # with one evaluator MLflow does not unpack
         beside = set(config) - set(list_evaluators())
         config = config[NAME]
-        problems += [f"{key!r} stands beside {NAME!r} in the configuration." for key in beside]
+        problems += [
+            f"{key!r} is next to {NAME!r} in the configuration; move it into {NAME!r}."
+            for key in beside
+        ]
     if not isinstance(config, Mapping):
-        problems.append(f"its configuration must be a dictionary, not {config!r}.")
+        problems.append(f"the configuration must be a dictionary, not {config!r}.")
         return {}
     unknown = [key for key in config if key not in keys]
     problems += [
-        f"{key!r} is given to mlflow.models.evaluate as {ELSEWHERE[key]}=."
+        f"{key!r} belongs to mlflow.models.evaluate, as {ELSEWHERE[key]}=."
         if key in ELSEWHERE
-        else f"{key!r} is not a key of its configuration.{closest(str(key), keys)}"
+        else f"{key!r} is not a key of the configuration.{closest(str(key), keys)}"
         for key in unknown
     ]
     if config.get("cluster") is None:
         problems.append(
-            "'cluster' is missing: name the column with the (noisy) cluster id, or give the label of "
-            "each row."
+            "'cluster' is missing: give the name of the column with the (noisy) cluster ids, or the "
+            "label of each row."
         )
     if unknown:
-        problems.append(f"the keys there are: {', '.join(keys)}.")
+        problems.append(f"valid keys are {', '.join(keys)}.")
     return {key: value for key, value in config.items() if key in keys}

@@ -1,4 +1,4 @@
-"""Writes one audit to its run: metrics, curves, files, tags, evidence."""
+"""Write an audit to its run: metrics, curves, parameters, tags, files and evidence."""
 
 import csv
 import io
@@ -30,23 +30,23 @@ from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.pages import audit_document
 from mlflow_b3.results import number
 
-# --- What an audit writes to MLflow as numbers and texts: metrics, curves, parameters and tags
+# --- Metrics, curves, parameters and tags
 
 LONGEST_PARAMETER = 500
 
 
 def metrics_of(report: AuditReport) -> dict[str, float | None]:
-    """Return the scalar metrics of a report; None where there is no value."""
+    """Return the scalar metrics of a report; None for unknown values."""
     low, high = report.e0_interval
     split = not report.leakage.misplaces
     seen = report.claim.range if report.linkage is not None else None
     values = {
-        # a lower bound must not pass for the loss itself where a threshold is set on this metric
+        # a threshold on this metric must not be met by a lower bound
         "e0": report.e0 if report.refit.is_full else None,
         "e0_low": low,
         "e0_high": high,
         "e0_secant": report.e0_secant,
-        # shares of split clusters must not be held against tipping_p0, which counts misplaced rows
+        # shares of split clusters must not be compared with tipping_p0, which counts misplaced rows
         "p0": None if split else report.p0,
         "seen_share": report.p0 if split else None,
         "seen_share_low": seen and seen[0],
@@ -71,16 +71,16 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
 
 
 def extension_metrics() -> tuple[str, ...]:
-    """Return the metrics that only audits by some methods have."""
+    """Return the metrics that only audits with an extension have."""
     return tuple(f"b3/{name}" for key in EXTENSIONS for name in extension_report(key).METRICS)
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
-    """Return the stepped metrics of a report: (permille of the axis, value).
+    """Return the stepped metrics of a report: (1000 x, y) for each point.
 
-    The axis of the loss is the exposure, which is the same for all folds and data; that of the
-    residual is p0, that of the sensitivity curves the cluster error or split rate, that of CV_c the
-    multiple of the estimated standard deviations.
+    The x axis of the loss is the exposure, which is comparable between folds and tables; of the
+    residual p0; of the sensitivity curves the cluster error or split rate; and of CV_c the multiple of
+    the estimated standard deviations.
     """
     axis = report.sensitivity.error or report.sensitivity.p0
     series = {
@@ -100,7 +100,7 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
 
 
 def parameters_of(report: AuditReport) -> dict[str, str]:
-    """Return the parameters of the audit's own run: what was audited, and how."""
+    """Return the parameters of the audit's own run: the settings of the audit."""
     subject, plan, claim = report.subject, report.plan, report.claim
     values = {
         "model": subject.uri or subject.model,
@@ -135,12 +135,12 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
 
 
 def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
-    """Return the tags by which an audit is found and read without opening its files."""
+    """Return the tags that identify an audit and summarize it without its files."""
     subject = report.subject
     unknown = [name for name, value in metrics_of(report).items() if value is None]
     return {
         "b3.audit_run_id": audit_run_id,
-        # which audits are of the same model: a run may hold several models
+        # audits of the same model share it; a run may have several models
         "b3.subject": subject.model_id or subject.uri or subject.run_id or "none",
         "b3.p0_source": report.p0_source,
         "b3.pattern": report.claim.pattern,
@@ -148,24 +148,23 @@ def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
         "b3.refit_strength": report.refit.strength,
         "b3.version": report.version,
         "b3.data_digest": subject.data_digest,
-        # MLflow keeps the values of older audits on the LoggedModel; these are not of this one
+        # MLflow keeps metrics of older audits on the LoggedModel; these do not belong to this audit
         "b3.not_known": ", ".join(unknown) or "none",
     }
 
 
-# --- The files that an audit leaves in MLflow, by their path under `b3/`
+# --- Files, by their path under `b3/`
 
-#: Files that grow with the rows of the table; only the audit's own run has them.
-#: How much of a table's digest MLflow has room for.
+#: How much of a table's digest fits into MLflow's field.
 DATASET_DIGEST = 12
+#: Files that grow with the rows of the table; only the audit's own run has them.
 OF_ROWS = ("folds.csv", "influence.csv", "measurements.json")
 
 
 def files_of(report: AuditReport) -> dict[str, str]:
     """Return the text of every file of an audit.
 
-    What grows with the rows of the table is known to the report that `audit` returned, not to one
-    that was read back from JSON.
+    A report that was read from JSON lacks the parts that grow with the rows of the table.
     """
     page = audit_document(report)
     files = {
@@ -211,7 +210,7 @@ def curves_table(report: AuditReport) -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write files to a folder that exists, with the folders in between."""
+    """Write files to an existing folder, creating subfolders."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -219,7 +218,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def save_report(report: AuditReport) -> Path:
-    """Save all files of an audit to a new folder here, or none; `load_report` reads it back."""
+    """Save all files of an audit to a new folder here, or none; `load_report` reads them back."""
     stamp = time.strftime("b3-audit-%Y%m%d-%H%M%S")
     for attempt in range(1000):
         folder = Path(f"{stamp}-{attempt}" if attempt else stamp)
@@ -229,13 +228,13 @@ def save_report(report: AuditReport) -> Path:
     try:
         write_files(folder, files_of(report))
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)  # half an audit would pass for one
+        shutil.rmtree(folder, ignore_errors=True)  # half an audit would look complete
         raise
     return folder
 
 
 def load_report(folder: str | PathLike[str]) -> AuditReport:
-    """Read an audit from the folder that holds its files, what grows with the rows included."""
+    """Read an audit from the folder of its files, including the parts that grow with the rows."""
     place = Path(folder)
     try:
         report = AuditReport.from_json((place / "audit.json").read_text(encoding="utf-8"))
@@ -252,24 +251,24 @@ def load_report(folder: str | PathLike[str]) -> AuditReport:
             report = replace(report, measurements=measured)
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{str(folder)!r} holds no audit that can be read: {type(error).__name__}: {error}"
+            f"{str(folder)!r} has no readable audit: {type(error).__name__}: {error}"
         ) from error
     return report
 
 
-# --- Writes the parts of an audit to a run of MLflow: table, numbers, curves and files
+# --- Writing to a run
 
 FOLDER = "b3"
 #: A metric that every audit has.
 ALWAYS = "b3/fits"
-#: What MLflow calls a row that another has added in the same moment.
+#: MLflow's error code if another client inserted the same row at the same time.
 COLLISION = "BAD_REQUEST"
 #: Seconds to wait after each collision.
 PAUSES = (0.1, 0.3, 1.0)
 
 
 def log_dataset(client: Any, child: str, report: AuditReport, model_id: str | None) -> None:
-    """Name the audited table as the input of an audit's run."""
+    """Log the audited table as the input of an audit's run."""
     subject = report.subject
     from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
 
@@ -295,7 +294,7 @@ def _dataset_name(report: AuditReport) -> str:
 
 
 def _dataset_digest(report: AuditReport) -> str:
-    """Return as much of the digest as MLflow's tables have room for; a tag has all of it."""
+    """Return the part of the digest that fits into MLflow's field; a tag has all of it."""
     return report.subject.data_digest[:DATASET_DIGEST]
 
 
@@ -315,16 +314,16 @@ def log_scalars(
     earlier = client.get_run(run_id).data.metrics
     now = _now()
     if ALWAYS in earlier:
-        # MLflow shows the value with the latest time, and who wrote before may have another clock
+        # MLflow shows the value with the latest time, and the earlier writer's clock may be ahead
         before = client.get_metric_history(run_id, ALWAYS)
         now = max(now, *(metric.timestamp + 1 for metric in before))
     metrics = []
-    # an older audit of the run may have had an extension, where this one has none
+    # an older audit of the run may have had an extension that this one lacks
     for name, value in (dict.fromkeys(extension_metrics()) | metrics_of(report)).items():
         if value is None:
             if name not in earlier:
                 continue
-            value = math.nan  # an older audit's value must not pass for this one's
+            value = math.nan  # do not show an older audit's value
         elif unknown_only:
             continue
         linked = model_id if math.isfinite(value) else None  # MLflow stores a model's NaN as 0
@@ -356,10 +355,10 @@ def log_curves(client: Any, child: str, report: AuditReport) -> None:
 
 
 def insist(write: Callable[[], None]) -> None:
-    """Write again what collided with another audit.
+    """Retry a write that collides with another audit.
 
-    MLflow looks whether a table, metric or tag is known and then adds it; where two do that at once,
-    its database refuses the second.
+    MLflow first looks for a dataset, metric or tag and then inserts it. If two clients do so at once,
+    its database refuses the second insert.
     """
     from mlflow.exceptions import MlflowException
 
@@ -386,23 +385,23 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-# --- Issues the evidence of an audit: what a gate will rely on, bound to the model's files
+# --- Evidence, which gates rely on
 #
-# Nothing here signs. An audit runs code of the model, so the process that makes one holds no key;
-# `mlflow_b3.gating.attesting` checks the evidence and signs it elsewhere.
+# Nothing here signs. An audit runs code of the model, so its process holds no key;
+# `mlflow_b3.gating.attesting` checks the evidence and signs it in another process.
 
-#: The path of the policy that gates and servers go by.
+#: The path of the policy for gates and servers.
 POLICY = "MLFLOW_B3_POLICY"
 PACKAGES = ("mlflow-b3", "mlflow", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
 _LOG = logging.getLogger(__name__)
 
 
 def warn_of_key() -> None:
-    """Warn where the environment of an audit holds the signing key, which the model's code can read."""
+    """Warn if the signing key is in the environment of an audit, where the model's code can read it."""
     if environ.get(SIGNING_KEY):
         _LOG.warning(
-            "%s is set where the model's own code runs, which can read it. It is not used here: sign "
-            "afterwards, in another process, with 'mlflow-b3 attest'.",
+            "%s is set in the process that runs the model's own code, which can read it. It is not "
+            "used here: sign afterwards, in another process, with 'mlflow-b3 attest'.",
             SIGNING_KEY,
         )
 
@@ -417,7 +416,7 @@ def issue_evidence(
     earlier: tuple[str, ...] = (),
     preregistration: dict[str, Any] | None = None,
 ) -> Evidence | None:
-    """Return the evidence of an audit; None where the model is not in MLflow, or has changed.
+    """Return the evidence of an audit; None if the model is not in MLflow or has changed.
 
     Parameters
     ----------
@@ -427,7 +426,7 @@ def issue_evidence(
     files : mapping of str to str
         The audit's files by name.
     tags : mapping of str to str
-        What the tags of a registered version will say.
+        The tags that a registered version will get.
     earlier : tuple of str
         Runs of earlier audits of the same model.
     preregistration : dict, optional
@@ -454,14 +453,14 @@ def issue_evidence(
         settings=parameters_of(report),
         results=dict(metrics_of(report)),
         tags=dict(tags),
-        packages=_packages(),
+        packages=_package_versions(),
         preregistration=preregistration,
         earlier_audits=earlier,
     )
 
 
 def _model_files(client: Any, report: AuditReport) -> tuple[ModelSource, dict[str, str]] | None:
-    """Return the model's files, if they are still those that were audited."""
+    """Return the source and digests of the model's files; None if they have changed."""
     subject = report.subject
     from mlflow.exceptions import MlflowException
 
@@ -474,7 +473,9 @@ def _model_files(client: Any, report: AuditReport) -> tuple[ModelSource, dict[st
         )
         present = digest_model(source.location)
     except (MlflowException, OSError, EvidenceError) as error:
-        _LOG.warning("The audit has no evidence for gates: the model's files: %s", error)
+        _LOG.warning(
+            "The audit has no evidence for gates: cannot read the model's files: %s", error
+        )
         return None
     if digest_of(present) != subject.model_digest:
         _LOG.warning("The audit has no evidence for gates: the model's files have changed since.")
@@ -482,7 +483,7 @@ def _model_files(client: Any, report: AuditReport) -> tuple[ModelSource, dict[st
     return source, present
 
 
-def _packages() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

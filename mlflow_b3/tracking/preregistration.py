@@ -53,37 +53,38 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-# --- The arguments of an audit as plain values, equal where the audits would be the same
+# --- The arguments of an audit as plain values, equal if the audits would be the same
 
-#: What is committed apart: the model and the table, by their digests.
+#: Committed separately, by their digests.
 APART = ("model", "data")
 #: Longer lists are committed by their digest.
 LONGEST_LIST = 50
 
 
 def commit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of an audit that change its numbers, defaults filled in.
+    """Return all arguments of an audit that affect its numbers, including defaults.
 
-    Files and tables stand for their content. The cluster labels are part of the table.
+    Files and tables are represented by their content. The cluster labels are part of the table.
 
     Parameters
     ----------
     arguments : mapping
-        Those of `mlflow_b3.audit` by name, without the model and the data; `cluster` is the name of
-        the column.
+        Arguments of `mlflow_b3.audit` by name, without model and data; `cluster` is a column name.
 
     Raises
     ------
     InputError
-        For what has no content that could be compared later, such as a function; all at once.
+        If values have no content to compare later, such as functions; reports all of them at once.
     """
     check_names(arguments)
     options = [option for option in committed_options() if option.name not in APART]
-    values = _alike({option.name: arguments.get(option.name, option.default) for option in options})
+    values = _normalize(
+        {option.name: arguments.get(option.name, option.default) for option in options}
+    )
     committed, problems = {}, []
     for name, value in values.items():
         try:
-            committed[name] = _plain(_contents(name, value))
+            committed[name] = _to_plain(_resolve_content(name, value))
         except (_NoContentError, OSError) as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -92,11 +93,11 @@ def commit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _NoContentError(Exception):
-    """A value has no content that could be compared with another one."""
+    """A value has no content that can be compared later."""
 
 
-def _alike(values: dict[str, Any]) -> dict[str, Any]:
-    """Write in one way what can be written in several."""
+def _normalize(values: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments in one form, if they can be written in several."""
     options = values.pop("method_options") or {}
     method = find_extension(values.pop("method"), options).describe(values.pop("cluster"))
     fragments, p0 = values["fragments"], read_share(values["p0"])
@@ -115,8 +116,8 @@ def _alike(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _contents(name: str, value: Any) -> Any:
-    """Let a text that names a file, or a function, stand for what is in there."""
+def _resolve_content(name: str, value: Any) -> Any:
+    """Replace the name of a file or function by its content."""
     if name == "trainer" and isinstance(value, str):
         import_function(value)
         path = getattr(sys.modules[value.partition(":")[0]], "__file__", None)
@@ -132,7 +133,7 @@ def _contents(name: str, value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, str)):
@@ -146,26 +147,26 @@ def _plain(value: Any) -> Any:
         table = value.to_frame() if isinstance(value, pd.Series) else value
         return {"table": digest_table(table.rename(columns=str)), "labels": digest_table(labels)}
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): _to_plain(item) for name, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {type(value).__name__: _plain(named)}
+        return {type(value).__name__: _to_plain(named)}
     if isinstance(value, (list, tuple)):
-        items = [_plain(item) for item in value]
+        items = [_to_plain(item) for item in value]
         if len(items) <= LONGEST_LIST:
             return items
         return {"items": len(items), "sha256": digest(canonical(items).encode())}
     raise _NoContentError(
-        f"{value!r} has no content that could be compared later; give a name, a number, a table or a "
+        f"{value!r} has no content that can be compared later; give a name, a number, a table or a "
         "file."
     )
 
 
-# --- `preregister`: the settings of an audit, committed before it runs
+# --- `preregister`
 
 KIND, FORMAT = "commitment", "mlflow-b3 commitment 1"
 FILE = "commitment.json"
-#: A document that is larger is not read.
+#: Larger documents are not read.
 LARGEST = 1_000_000
 _LOG = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class Commitment(Result):
         The model, as the tag `b3.subject` names it.
     model_digest, data_digest : str
     settings : dict
-        All arguments of the audit that change its numbers.
+        All arguments of the audit that affect its numbers.
     committed_at : str
         In UTC; not part of the hash.
     """
@@ -194,18 +195,18 @@ class Commitment(Result):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all but the time."""
+        """SHA-256 of everything but the time."""
         content = self.to_dict()
         del content["committed_at"]
         return digest(canonical(content).encode())
 
 
 def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments: Any) -> str:
-    """Commit the settings of an audit before it runs, so that nobody can choose them by the result.
+    """Commit the settings of an audit before it runs, so nobody can choose them by the result.
 
-    The commitment is written to a run of its own below the model's, signed where the environment
-    names a key (MLFLOW_B3_SIGNING_KEY). An audit with the same settings finds it, and its evidence
-    says so; a policy may ask for that.
+    The commitment is written to a child run of the model's run, and signed if the environment names a
+    key (MLFLOW_B3_SIGNING_KEY). The evidence of an audit with the same settings refers to it; a policy
+    can require that.
 
     Parameters
     ----------
@@ -213,13 +214,13 @@ def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments
         A model in MLflow, as in `mlflow_b3.audit`. It is not loaded.
     data : DataFrame or path
     target, cluster, **arguments
-        As in `mlflow_b3.audit`. Files and tables are committed by their content. A function cannot be
-        committed: name a trainer as "module:function", a loss by its name.
+        As in `mlflow_b3.audit`. Files and tables are committed by their content. Functions cannot be
+        committed: give a trainer as "module:function", and a loss by its name.
 
     Returns
     -------
     str
-        The hash of the settings, of the model's files and of the table.
+        The hash of the settings, the model's files and the table.
 
     Examples
     --------
@@ -267,7 +268,7 @@ def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments
             texts=declared_texts(info),
             committed_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        _write(client, commitment, source.run_id, source.model_id, key)
+        _write_commitment(client, commitment, source.run_id, source.model_id, key)
     return commitment.hash
 
 
@@ -281,7 +282,7 @@ def make_commitment(
     texts: Sequence[str] = (),
     committed_at: str = "",
 ) -> Commitment:
-    """Return the commitment to an audit of a model with some arguments.
+    """Return the commitment to an audit of a model with given arguments.
 
     Parameters
     ----------
@@ -290,9 +291,9 @@ def make_commitment(
         The run that may hold a trainer.
     data : DataFrame or path
     arguments : mapping
-        Those of `mlflow_b3.audit` by name.
+        Arguments of `mlflow_b3.audit` by name.
     texts : sequence of str
-        Columns that the model takes as text.
+        Columns that the model reads as text.
     committed_at : str
     """
     given = flat_options(arguments)
@@ -309,14 +310,14 @@ def make_commitment(
     )
 
 
-def _write(
+def _write_commitment(
     client: Any,
     commitment: Commitment,
     run_id: str | None,
     model_id: str | None,
     key: "Ed25519PrivateKey | None",
 ) -> None:
-    """Write a commitment to a run of its own, and where people will look for it."""
+    """Write a commitment to a new run, and to tags of the model and its run."""
     experiment, tags = child_tags(client, run_id, "b3 commitment")
     if run_id is None and model_id is not None:
         experiment = client.get_logged_model(model_id).experiment_id
@@ -326,7 +327,7 @@ def _write(
         path = Path(folder) / FILE
         path.write_text(document, encoding="utf-8")
         client.log_artifact(child, str(path), FOLDER)
-    # first that it is a commitment: a run with a subject alone is an audit, and stays one
+    # first, because a run with only a subject counts as an audit, and that cannot be undone
     client.set_tag(child, "b3.commitment", commitment.hash)
     client.set_tag(child, "b3.subject", commitment.subject)
     remove_twins(client, child)
@@ -345,17 +346,17 @@ class Preregistration:
     Attributes
     ----------
     hash : str or None
-        Of the audit's own settings; None where they cannot be committed.
+        Of the audit's own settings; None if they cannot be committed.
     data_digest : str or None
-        Of the table that was looked at for it.
+        Of the table for which the commitments were compared.
     committed_at, commitment_run_id : str or None
-        The earliest commitment to these settings, or else the newest to others; None where none can
-        be confirmed.
+        The earliest commitment to these settings, or else the newest to others; None if none can be
+        verified.
     matched : bool
     signed_by : str or None
         The id of the trusted key that signed it.
     commitments : int
-        How many different settings were committed for the model.
+        Number of different settings committed for the model.
     """
 
     hash: str | None
@@ -367,7 +368,7 @@ class Preregistration:
     commitments: int
 
     def as_evidence(self, report: AuditReport) -> dict[str, Any]:
-        """Return what the evidence of an audit says about it."""
+        """Return the entry `preregistration` of an audit's evidence."""
         same_table = self.data_digest == report.subject.data_digest
         return {
             "hash": self.hash,
@@ -381,8 +382,8 @@ class Preregistration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A commitment that was confirmed, and where."""
+class _VerifiedCommitment:
+    """A verified commitment and its run."""
 
     commitment: Commitment
     run_id: str
@@ -396,16 +397,16 @@ def find_preregistration(
     data: Any,
     arguments: Mapping[str, Any],
 ) -> Preregistration | None:
-    """Return what was committed before an audit began; None where nothing was.
+    """Return what was committed before an audit began; None if nothing was.
 
     Parameters
     ----------
     client : MlflowClient
     audited : AuditedModel
     audit_run_id : str
-        The audit's own run, which has begun.
+        The audit's own run, which has started.
     data, arguments
-        What the audit is about to be run with.
+        The data and arguments of the audit.
     """
     with tracking_errors("what was committed beforehand"):
         subject = subject_of(client, audited.model_id, audited.uri, audited.run_id)
@@ -414,7 +415,9 @@ def find_preregistration(
             return None
         began = client.get_run(audit_run_id).info.start_time
         trusted = trusted_keys(load_policy(environ.get(POLICY) or None).trusted_keys)
-        found = [f for run in runs if (f := _read(trusted, run, subject, began)) is not None]
+        found = [
+            f for run in runs if (f := _read_commitment(trusted, run, subject, began)) is not None
+        ]
     own = None
     try:
         if audited.model_digest is not None:
@@ -423,18 +426,18 @@ def find_preregistration(
                 texts=audited.inputs.texts,
             )
     except InputError as error:
-        _LOG.warning("The audit's settings are not the committed ones: %s", error)
+        _LOG.warning("The audit's settings differ from the committed ones: %s", error)
     if own is None:
-        return _compared(runs, found, None, None)
-    return _compared(runs, found, own.hash, own.data_digest)
+        return _compare_commitments(runs, found, None, None)
+    return _compare_commitments(runs, found, own.hash, own.data_digest)
 
 
-def _compared(
-    runs: list[Any], found: list[_Found], hashed: str | None, data_digest: str | None
+def _compare_commitments(
+    runs: list[Any], found: list[_VerifiedCommitment], hashed: str | None, data_digest: str | None
 ) -> Preregistration:
-    """Return what commitments say about an audit whose own settings have a hash."""
+    """Compare the commitments of a model with the settings of an audit, given by their hash."""
     matching = [each for each in found if each.commitment.hash == hashed]
-    # one that is signed goes before one that is not
+    # signed ones first
     matching.sort(key=lambda each: (each.signed_by is None, each.commitment.committed_at))
     shown = next(iter([*matching, *found]), None)
     return Preregistration(
@@ -455,18 +458,18 @@ def confirm_preregistration(
     claimed: dict[str, Any] | None,
     trusted: tuple[str, ...],
 ) -> dict[str, Any] | None:
-    """Look up again what an audit says was committed before it; None where nothing was.
+    """Check again what was committed before an audit; None if nothing was.
 
     Parameters
     ----------
     client : MlflowClient
     audit : Run
-        That of the audit.
+        The run of the audit.
     subject : str
         The audited model.
     claimed : dict or None
-        What the audit says; of this only the hash of its own settings is believed, and whether they
-        were committed for the table that was audited.
+        The entry in the audit's evidence. Only the hash of the settings is taken from it, and whether
+        the commitment was for the audited table.
     trusted : tuple of str
         Public keys.
     """
@@ -474,9 +477,9 @@ def confirm_preregistration(
     if not runs:
         return None
     began = audit.info.start_time
-    found = [f for run in runs if (f := _read(trusted, run, subject, began)) is not None]
+    found = [f for run in runs if (f := _read_commitment(trusted, run, subject, began)) is not None]
     said = claimed or {}
-    confirmed = _compared(runs, found, said.get("hash"), None)
+    confirmed = _compare_commitments(runs, found, said.get("hash"), None)
     return {
         "hash": confirmed.hash,
         "committed_at": confirmed.committed_at,
@@ -487,14 +490,16 @@ def confirm_preregistration(
     }
 
 
-def _read(trusted: tuple[str, ...], run: Any, subject: str, began: int) -> _Found | None:
-    """Return the commitment of a run, if it is of this model and was there in time."""
+def _read_commitment(
+    trusted: tuple[str, ...], run: Any, subject: str, began: int
+) -> _VerifiedCommitment | None:
+    """Return the commitment of a run, if it is for this model and was made before the audit."""
     try:
         content = read_artifact(run.info.artifact_uri, f"{FOLDER}/{FILE}", LARGEST)
         values, signed_by = open_content(KIND, FORMAT, content, LARGEST, trusted)
         commitment = Commitment.from_dict(values)
         if commitment.hash != run.data.tags["b3.commitment"] or commitment.subject != subject:
-            raise EvidenceError("it is not the one that its run names")
+            raise EvidenceError("it is not the commitment that the tags of its run name")
         if run.info.lifecycle_stage != "active":
             raise EvidenceError("its run is deleted")
         when = datetime.fromisoformat(commitment.committed_at)
@@ -504,4 +509,4 @@ def _read(trusted: tuple[str, ...], run: Any, subject: str, began: int) -> _Foun
         _LOG.warning("The commitment of run %s does not count: %s", run.info.run_id, error)
         return None
     signer = None if signed_by is None else key_id(signed_by)
-    return _Found(commitment=commitment, run_id=run.info.run_id, signed_by=signer)
+    return _VerifiedCommitment(commitment=commitment, run_id=run.info.run_id, signed_by=signer)

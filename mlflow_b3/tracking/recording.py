@@ -1,4 +1,4 @@
-"""`record`: the run of an audit in MLflow, from its first second to its last."""
+"""`record`: write audits to MLflow, each to a run of its own."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,22 +55,22 @@ from mlflow_b3.tracking.showing import (
     version_tags,
 )
 
-# --- MLflow's active model, to which it links every metric that names no other model
+# --- MLflow's active model
 
 
 @contextmanager
 def without_active_model() -> Iterator[None]:
-    """Link metrics to the models they name and to no other.
+    """Link metrics only to the models that they name.
 
     `mlflow.models.evaluate`, `mlflow.set_active_model` and the environment variable
-    `MLFLOW_ACTIVE_MODEL_ID` make a model active, and then also `MlflowClient.log_batch` adds it to
-    metrics without a model: every point of a curve would become a row on the model's page.
+    `MLFLOW_ACTIVE_MODEL_ID` make a model active. `MlflowClient.log_batch` then adds it to metrics
+    without a model, and every point of a curve would become a row on the model's page.
     """
     from mlflow.tracking import fluent
 
     before = fluent._ACTIVE_MODEL_CONTEXT.get()
     nobody = fluent.ActiveModelContext()
-    nobody._model_id = None  # the environment's, if that names one
+    nobody._model_id = None  # by default the environment's
     fluent._ACTIVE_MODEL_CONTEXT.set(nobody)
     try:
         yield
@@ -78,14 +78,14 @@ def without_active_model() -> Iterator[None]:
         fluent._ACTIVE_MODEL_CONTEXT.set(before)
 
 
-# --- Audits that the user stopped, in MLflow: in a run of their own, and nowhere else
+# --- Audits that the user stopped
 
 
 def write_part(report: AuditReport, run: AuditRun) -> None:
-    """Write what a stopped audit knows to its own run, which ends as killed.
+    """Write the results of a stopped audit to its own run, which ends as killed.
 
-    The audited model and its run show nothing of it, it supersedes no audit and leaves no evidence:
-    who watches the estimate can stop when it pleases.
+    The model and its run do not show it. It supersedes no audit and leaves no evidence, because
+    somebody who watches the estimate could stop at a convenient moment.
     """
     from mlflow import MlflowClient
 
@@ -94,7 +94,7 @@ def write_part(report: AuditReport, run: AuditRun) -> None:
         name = f"{client.get_run(run.id).info.run_name} stopped"
         tags = {
             "b3.partial": "true",
-            "b3.error": told(report),
+            "b3.error": stopped_message(report),
             "mlflow.runName": name[:LONGEST_NAME],
         }
         log_files(client, run.id, files_of(report))
@@ -104,19 +104,19 @@ def write_part(report: AuditReport, run: AuditRun) -> None:
 
 
 def require_whole(report: AuditReport) -> None:
-    """Raise an `InterruptedAudit` for a part, where only a whole audit will do."""
+    """Raise an `InterruptedAudit` for a partial report."""
     if report.partial:
-        raise InterruptedAudit(told(report))
+        raise InterruptedAudit(stopped_message(report))
 
 
-def told(report: AuditReport) -> str:
-    """Return that an audit was stopped, and when."""
+def stopped_message(report: AuditReport) -> str:
+    """Return a sentence that says when an audit was stopped."""
     assert report.refits is not None
     done, planned = report.refits.done, report.refits.planned
     return f"the audit of {report.subject.model} was stopped after {done} of {planned} refits."
 
 
-# --- Writes audits to MLflow: a child run of its own for each, the newest one shown on the run
+# --- Writing audits: each has a child run, and the audited run shows the newest
 
 _LOG = logging.getLogger(__name__)
 
@@ -132,9 +132,9 @@ class _Places:
     shown_on : sequence of str
         The runs that show the newest audit.
     on_model : bool
-        The audited model itself shows it: its LoggedModel, and the version it was named by.
+        The audited model itself shows it: its LoggedModel, and its registered versions.
     logged_by_mlflow : bool
-        MLflow writes the metrics of the first of these runs and of the LoggedModel itself.
+        MLflow itself writes the metrics of the first of these runs and of the LoggedModel.
     committed : Preregistration or None
         What was committed before the audit ran.
     """
@@ -156,29 +156,27 @@ def audit_and_record(
 ) -> tuple[AuditReport, str]:
     """Audit a logged model and write the result to MLflow.
 
-    The audit has a child run from its first refit on; input that cannot be audited leaves none. If the
-    audit fails, that run ends as failed with the error in its tag `b3.error`, and the audited run stays
-    as it was. Where only writing fails, the refits are not lost: the error carries the report as
-    `error.report` and names the folder that it was saved to.
+    The audit gets a child run at its first refit; invalid input leaves no run. If the audit fails, its
+    run ends as failed with the error in the tag `b3.error`, and the audited run is not changed. If only
+    writing fails, the refits are not lost: the error has the report as `error.report` and names the
+    folder that it was saved to.
 
-    The evidence that it leaves is not signed, because the audit has run code of the model; see
-    `mlflow_b3.attest`.
+    The evidence is not signed, because the audit runs code of the model; see `mlflow_b3.attest`.
 
     Parameters
     ----------
     model, data, **arguments
         As in `mlflow_b3.audit`.
     run_id : str, optional
-        The run that the audit is a child of; by default that of the model. The model's run shows
-        the audit in any case.
+        The parent of the audit's run; by default the model's run. The model's run always shows the
+        audit.
     mlflow_logs : bool
-        MLflow will write the metrics to that run and to the LoggedModel itself.
+        MLflow itself writes the metrics to that run and to the LoggedModel.
 
     Returns
     -------
     AuditReport, str
-        The report and the id of the run that holds it. One that Ctrl-C made partial is in that run
-        only.
+        The report and the id of its run. A partial report, after Ctrl-C, is only in that run.
     """
     from mlflow import MlflowClient
 
@@ -198,7 +196,7 @@ def audit_and_record(
 
         def begin() -> None:
             run = stack.enter_context(audit_run(shown_on[0] if shown_on else None, subject))
-            with mlflow_errors_as("what was committed for the model could not be looked up"):
+            with mlflow_errors_as("the commitments of the model could not be read"):
                 committed = find_preregistration(client, audited, run.id, data, options)
                 everywhere = [*shown_on, *_shown_elsewhere(client, run.id, shown_on)]
             opened.append(
@@ -211,31 +209,31 @@ def audit_and_record(
             )
 
         watched = replace(audited, before_first_refit=begin)
-        settled = {name: options[name] for name in options if name not in ("trainer", "refit")}
-        report = audit(watched, data, **settled)
+        remaining = {name: options[name] for name in options if name not in ("trainer", "refit")}
+        report = audit(watched, data, **remaining)
         if not opened:
             begin()
         (places,) = opened
         if report.partial:
             write_part(report, places.run)
             return report, places.run.id
-        with _saved_otherwise(report):
+        with _save_on_failure(report):
             interrupted = _write(report, places)
-    _raise_if(interrupted)
+    _raise_if_interrupted(interrupted)
     return report, places.run.id
 
 
 def record(report: AuditReport | str | PathLike[str], run_id: str | None = None) -> str:
-    """Write an audit that has been made to MLflow.
+    """Write a finished audit to MLflow.
 
     Parameters
     ----------
     report : AuditReport or path
-        The path is that of the folder in which an audit was saved that MLflow did not take.
+        A path is the folder of an audit that was saved because it could not be written to MLflow.
     run_id : str, optional
-        The run it belongs to; by default the run of the audited model. An audit of a bare
-        estimator without a run gets a run of its own in the current experiment. Written to another
-        run than the model's, it leaves the model and its run alone, and supersedes no audit.
+        The parent run; by default the run of the audited model. An audit of a bare estimator without
+        a run gets a run in the current experiment. With another run than the model's, the model and
+        its run are not changed, and no audit is superseded.
 
     Returns
     -------
@@ -263,14 +261,14 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
     """
     if isinstance(report, CvcReport):
         raise InputError(
-            "report: corrected cross-validation is recorded as a part of an audit; make one with "
+            "report: corrected cross-validation is recorded as part of an audit; run "
             "mlflow_b3.audit(…, method='cvc')."
         )
     if not isinstance(report, AuditReport):
         report = load_report(report)
     if report.partial:
         raise InputError(
-            "report: it is of an audit that was stopped early; start that again, and record its report."
+            "report: the audit was stopped early; run it again and record the complete report."
         )
     parent = run_id or report.subject.run_id
     with audit_run(parent) as run:
@@ -280,37 +278,37 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
             on_model=parent == report.subject.run_id,
         )
         interrupted = _write(report, places)
-    _raise_if(interrupted)
+    _raise_if_interrupted(interrupted)
     return run.id
 
 
-def _raise_if(interrupted: bool) -> None:
-    """Let Ctrl-C take effect that came when the audit could no longer be left half written."""
+def _raise_if_interrupted(interrupted: bool) -> None:
+    """Raise the `KeyboardInterrupt` that was held back while the audit was written."""
     if interrupted:
-        _LOG.warning("The audit had been recorded before it was interrupted.")
+        _LOG.warning("The audit was recorded before the interruption.")
         raise KeyboardInterrupt
 
 
 @contextmanager
-def _saved_otherwise(report: AuditReport) -> Iterator[None]:
-    """Save an audit that MLflow does not take."""
+def _save_on_failure(report: AuditReport) -> Iterator[None]:
+    """Save an audit to a folder if it cannot be written to MLflow."""
     try:
         yield
     except TrackingError as error:
-        raise TrackingError(f"{error}\n{_save(report)}", report=report) from error
+        raise TrackingError(f"{error}\n{_save_locally(report)}", report=report) from error
     except KeyboardInterrupt:
-        _LOG.warning("The audit was not recorded. %s", _save(report))
+        _LOG.warning("The audit was not recorded. %s", _save_locally(report))
         raise
 
 
-def _save(report: AuditReport) -> str:
-    """Save an audit here; return what to tell of it."""
+def _save_locally(report: AuditReport) -> str:
+    """Save an audit to a folder here; return a message about it."""
     try:
         folder = str(save_report(report))
     except OSError as error:
         return (
-            f"It could not be saved to a folder here either: {error}. In Python, the error has it as "
-            "its attribute `report`; on the command line it is printed."
+            f"It could not be saved to a folder here either: {error}. In Python it is the attribute "
+            "`report` of the error; on the command line it is printed."
         )
     return (
         f"The audit was saved to the folder {folder!r}. To write it to MLflow later, in Python: "
@@ -319,18 +317,18 @@ def _save(report: AuditReport) -> str:
 
 
 def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[str]:
-    """Return the run of `mlflow run`, where the audit's own run is in the model's experiment."""
+    """Return the run of `mlflow run`, if it is not the audit's own run."""
     project = project_run(client, "audit")
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
 def _write(report: AuditReport, places: _Places) -> bool:
-    """Write the audit's own run to its end, and then what others see.
+    """Write the audit's own run, and then show it on the model.
 
     Returns
     -------
     bool
-        Ctrl-C came too late to stop it.
+        Whether Ctrl-C came too late to stop it.
     """
     from mlflow import MlflowClient
 
@@ -370,8 +368,8 @@ def _end_and_show(client: Any, shown: Shown, places: _Places) -> bool:
     Returns
     -------
     bool
-        Ctrl-C came meanwhile. Half of this would name an audit that others take for current, so that
-        Ctrl-C waits for it.
+        Whether Ctrl-C came meanwhile. It is held back until the end, because a half-written audit
+        would look current to others.
     """
     from mlflow.exceptions import MlflowException
 
@@ -394,7 +392,7 @@ def _end_and_show(client: Any, shown: Shown, places: _Places) -> bool:
             client.set_tag(places.run.id, "b3.supersedes", NONE)
             client.set_tag(places.run.id, "b3.status", CURRENT)
             showcase.show_newest()
-        except BaseException:  # a second Ctrl-C among them
+        except BaseException:  # including a second Ctrl-C
             with impatient(), suppress(MlflowException, OSError):
                 showcase.withdraw()
             raise
@@ -408,7 +406,7 @@ def _log_evidence(
     files: Mapping[str, str],
     on_versions: Mapping[str, str],
 ) -> dict[str, str]:
-    """Write the evidence of an audit to its run; return the tag that says so."""
+    """Write the evidence of an audit to its run; return its tag."""
     if not places.on_model:
         return {"b3.evidence": NO_EVIDENCE}
     child, committed = places.run.id, places.committed

@@ -1,4 +1,4 @@
-"""The run of an audit: opened as a child of the audited run, and ended whatever happens."""
+"""The run of an audit: created as a child of the audited run, and always ended."""
 
 import os
 import uuid
@@ -13,15 +13,15 @@ from mlflow_b3.refit.loading import announced_waiting, raise_if_unreachable
 from mlflow_b3.version import __version__
 
 LONGEST_TAG = 5000
-#: Some databases behind MLflow hold no more of a run's name.
+#: Some of MLflow's databases limit the length of a run's name.
 LONGEST_NAME = 250
-#: Tells apart the runs of several requests; MLflow's pages hide what begins with its name.
+#: A tag that identifies the request that created a run; MLflow's UI hides tags with its prefix.
 REQUEST = "mlflow.b3.request"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRun:
-    """The run of an audit, and whether it is ours to end: `mlflow run` ends its own itself."""
+    """The run of an audit, and whether we end it: `mlflow run` ends its own runs."""
 
     id: str
     own: bool
@@ -29,9 +29,10 @@ class AuditRun:
 
 @contextmanager
 def audit_run(parent: str | None, subject: str | None = None) -> Iterator[AuditRun]:
-    """Open the run of an audit; mark it as failed, with the error, if anything goes wrong.
+    """Create the run of an audit; mark it as failed, with the error, if anything goes wrong.
 
-    The `subject` is what is audited: an audit that does not come to its end was tried all the same.
+    The `subject` is the audited model. It is recorded at the start because unfinished audits count,
+    too.
     """
     from mlflow import MlflowClient
 
@@ -47,14 +48,14 @@ def audit_run(parent: str | None, subject: str | None = None) -> Iterator[AuditR
 
 @contextmanager
 def tracking_errors(what: str, report: AuditReport | None = None) -> Iterator[None]:
-    """Turn what goes wrong in MLflow into a `TrackingError` that says what was not written."""
+    """Turn MLflow's errors into a `TrackingError` that says what was not written."""
     with mlflow_errors_as(f"{what} could not be written to MLflow", report):
         yield
 
 
 @contextmanager
-def mlflow_errors_as(told: str, report: AuditReport | None = None) -> Iterator[None]:
-    """Turn what goes wrong in MLflow into a `TrackingError` that begins with some words."""
+def mlflow_errors_as(message: str, report: AuditReport | None = None) -> Iterator[None]:
+    """Turn MLflow's errors into a `TrackingError` that starts with a message."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -64,13 +65,13 @@ def mlflow_errors_as(told: str, report: AuditReport | None = None) -> Iterator[N
         try:
             raise_if_unreachable(error)
         except TrackingError as unreachable:
-            raise TrackingError(f"{told}: {unreachable}", report=report) from error
-        raise TrackingError(f"{told}: {error}", report=report) from error
+            raise TrackingError(f"{message}: {unreachable}", report=report) from error
+        raise TrackingError(f"{message}: {error}", report=report) from error
 
 
 @contextmanager
 def impatient() -> Iterator[None]:
-    """Try once more at most, after an error for which MLflow's client has tried for minutes."""
+    """Retry at most once, after an error for which MLflow's client has already retried for minutes."""
     from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
 
     before = os.environ.get(RETRIES.name)
@@ -85,7 +86,7 @@ def impatient() -> Iterator[None]:
 
 
 def child_tags(client: Any, parent: str | None, kind: str) -> tuple[str, dict[str, str]]:
-    """Return the experiment and the first tags of a run below another one."""
+    """Return the experiment and the initial tags of a child run."""
     tags = {
         "mlflow.runName": kind.replace(" ", "-"),
         "mlflow.source.name": "mlflow-b3",
@@ -106,16 +107,16 @@ def child_tags(client: Any, parent: str | None, kind: str) -> tuple[str, dict[st
 
 
 def new_run(client: Any, experiment: str, tags: dict[str, str]) -> str:
-    """Create a run that can be told from its twins."""
+    """Create a run with a tag that identifies the request."""
     made = client.create_run(experiment, tags={**tags, REQUEST: uuid.uuid4().hex})
     return str(made.info.run_id)
 
 
 def remove_twins(client: Any, run_id: str) -> None:
-    """Delete the runs that a request to create this one has made beside it.
+    """Delete duplicates of a run that the same request created.
 
-    MLflow's client sends a request again whose answer is lost or late. A late one may be carried out
-    after the second, so this comes last.
+    MLflow's client repeats a request if the response is lost or late. The first request may still be
+    executed after the second, so call this last.
     """
     run = client.get_run(run_id)
     word = run.data.tags.get(REQUEST)
@@ -127,7 +128,7 @@ def remove_twins(client: Any, run_id: str) -> None:
 
 
 def _open_run(client: Any, parent: str | None, subject: str | None) -> AuditRun:
-    """Return the audit's run; `mlflow run` has already made one for its entry point."""
+    """Return the audit's run; `mlflow run` has already created one for its entry point."""
     experiment, tags = child_tags(client, parent, "b3 audit" if parent is None else "b3")
     about = {} if subject in (None, "none") else {"b3.subject": str(subject)}
     project = project_run(client, "audit")
@@ -140,7 +141,7 @@ def _open_run(client: Any, parent: str | None, subject: str | None) -> AuditRun:
         return AuditRun(id=project, own=False)
     run_id = new_run(client, experiment, tags)
     try:
-        for name, value in about.items():  # not before: an audit that was tried is counted for good
+        for name, value in about.items():  # only now: a run with a subject counts as an audit
             client.set_tag(run_id, name, value)
     except BaseException as error:
         _mark_failed(client, run_id, error)
@@ -149,7 +150,7 @@ def _open_run(client: Any, parent: str | None, subject: str | None) -> AuditRun:
 
 
 def project_run(client: Any, entry_point: str) -> str | None:
-    """Return the run that `mlflow run` has made for an entry point of ours, and ends itself."""
+    """Return the run that `mlflow run` created for an entry point of ours, or None."""
     run_id = os.environ.get("MLFLOW_RUN_ID")
     if not run_id:
         return None
@@ -162,7 +163,7 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
 
     text = f"{type(error).__name__}: {error}"[:LONGEST_TAG]
     status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-    with impatient(), suppress(MlflowException, OSError):  # the first error is the one to report
+    with impatient(), suppress(MlflowException, OSError):  # report the first error, not this one
         client.set_terminated(child, status=status)
         client.set_tag(child, "b3.error", text)
         remove_twins(client, child)

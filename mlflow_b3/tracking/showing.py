@@ -1,4 +1,4 @@
-"""Shows the newest audit on run, LoggedModel and versions, and in a view of MLflow's UI."""
+"""Show the newest audit on runs, LoggedModels and versions, and in a view of MLflow's UI."""
 
 import base64
 import json
@@ -34,33 +34,31 @@ from mlflow_b3.tracking.metrics_and_files import (
 )
 from mlflow_b3.tracking.runs import LONGEST_NAME
 
-# --- An audit is its model's newest one: those before it are marked as superseded
+# --- The newest audit of a model supersedes the others
 #
 # MLflow has no locks, and several audits of one model may end at the same time. So the order of audits
-# does not depend on who writes last: it is that of the ends of their runs, which everybody can read.
+# does not depend on who writes last: it is the order of the end times of their runs.
 
 CURRENT, SUPERSEDED = "current", "superseded"
-#: How often a tag is tried to be set.
+#: Attempts to set a tag.
 INSERTS = 3
 NONE = "none"
 _OPENING = "**Superseded**"
 
 
 def order(run: Any) -> tuple[float, str]:
-    """Return where an audit's run is in the order of audits; `mlflow run` ends its own later."""
+    """Return the sort key of an audit's run; runs that `mlflow run` has yet to end come last."""
     ended = run.info.end_time
     return (float("inf") if ended is None else float(ended), run.info.run_id)
 
 
 def newest(runs: Iterable[Any]) -> Any | None:
-    """Return the newest of some audits' runs; None where there are none."""
+    """Return the newest run of audits, or None."""
     return max(runs, key=order, default=None)
 
 
 def recorded_audits(client: Any, subject: str) -> list[Any]:
-    """Return the runs of a model's audits that came to their end and were not deleted.
-
-    They may be in any experiment: an evaluation leaves its audit in one of its own.
+    """Return the runs of a model's complete audits that are not deleted, in all experiments.
 
     Parameters
     ----------
@@ -72,28 +70,28 @@ def recorded_audits(client: Any, subject: str) -> list[Any]:
 
 
 def is_recorded(run: Any) -> bool:
-    """Return whether a run is that of an audit which came to its end and was not deleted."""
+    """Return whether a run is of a complete audit and not deleted."""
     return "b3.status" in run.data.tags and run.info.lifecycle_stage == "active"
 
 
 def is_current(run: Any) -> bool:
-    """Return whether the run of a recorded audit is the newest of its model, or may be."""
+    """Return whether the run of a recorded audit is not marked as superseded."""
     return bool(run.data.tags["b3.status"] == CURRENT)
 
 
 def is_on_model(run: Any) -> bool:
-    """Return whether an audit is shown on its model, not on another run only."""
+    """Return whether an audit is shown on its model, not only on another run."""
     return bool(run.data.tags.get("b3.evidence") != NO_EVIDENCE)
 
 
 def end_after(earlier: Iterable[Any]) -> int:
-    """Return a time for the end of an audit, after that of others also where their clocks differ."""
+    """Return an end time for an audit, later than that of others even if clocks differ."""
     ends: list[int] = [run.info.end_time + 1 for run in earlier if run.info.end_time is not None]
     return max(int(time.time() * 1000), *ends, 0)
 
 
 def supersede_older(client: Any, audits: Sequence[Any], successor: Any) -> bool:
-    """Mark all audits of a model but the newest as superseded; return whether there was one."""
+    """Mark all audits but the newest as superseded; return whether anything changed."""
     older = [run for run in audits if order(run) < order(successor) and is_current(run)]
     for run in older:
         _supersede(client, run, successor.info.run_id)
@@ -102,18 +100,18 @@ def supersede_older(client: Any, audits: Sequence[Any], successor: Any) -> bool:
         for run in audits
         if run in older or run.data.tags.get("b3.superseded_by") == successor.info.run_id
     ]
-    told = ", ".join(before) or NONE
-    if successor.data.tags.get("b3.supersedes") == told:
+    names = ", ".join(before) or NONE
+    if successor.data.tags.get("b3.supersedes") == names:
         return bool(older)
-    _set_tag(client, successor.info.run_id, "b3.supersedes", told)
+    _set_tag(client, successor.info.run_id, "b3.supersedes", names)
     return True
 
 
 def _set_tag(client: Any, run_id: str, key: str, value: str) -> None:
-    """Set a tag that another audit may be setting at this moment.
+    """Set a tag that another audit may be setting at the same time.
 
-    MLflow's store inserts a tag that it has not seen. Of two inserts at once, one violates the key;
-    the next try finds the tag and updates it.
+    MLflow inserts a new tag. Of two inserts at once, one violates the key; the next attempt finds the
+    tag and updates it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -127,23 +125,23 @@ def _set_tag(client: Any, run_id: str, key: str, value: str) -> None:
 
 
 def _supersede(client: Any, run: Any, successor: str) -> None:
-    """Mark an audit as no longer the newest, where everyone can see it; its numbers stay."""
+    """Mark an audit as superseded in its tags, note and name; its numbers stay."""
     run_id = run.info.run_id
     _set_tag(client, run_id, "b3.superseded_by", successor)
     note = run.data.tags.get("mlflow.note.content", "")
-    if not note.startswith(_OPENING):  # another audit may be saying the same at this moment
-        told = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
-        _set_tag(client, run_id, "mlflow.note.content", told)
+    if not note.startswith(_OPENING):  # another audit may be writing the same now
+        text = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
+        _set_tag(client, run_id, "mlflow.note.content", text)
     if not run.info.run_name.endswith(SUPERSEDED):
         client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
     _set_tag(client, run_id, "b3.status", SUPERSEDED)
 
 
-# --- Shows an audit on the page of a registered model version, which has no metrics of its own
+# --- The page of a registered version, which has no metrics
 
-#: How our descriptions begin; others are not ours to replace.
+#: The start of our descriptions; other descriptions are not replaced.
 OPENING = "**Leakage audit.**"
-#: What a gate has said, with the policy and the time; a newer audit takes it away.
+#: A gate's verdict with policy and time; a newer audit removes it.
 VERDICT = "b3.verdict"
 
 
@@ -165,16 +163,16 @@ def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
 def show_on_versions(
     client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
 ) -> None:
-    """Write tags, and a description where there is none, to the versions of the audited model."""
+    """Write tags, and a description unless there is another, to the versions of the audited model."""
     experiment = client.get_run(audit_run_id).info.experiment_id
     page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
     text = f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
     for name, version in _versions(client, report):
-        # the run first: a server that guards these tags looks for the evidence there
+        # first the run: a server that guards these tags looks there for the evidence
         for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
             client.set_model_version_tag(name, version, key, value)
         shown = client.get_model_version(name, version)
-        if VERDICT in shown.tags:  # of an older audit
+        if VERDICT in shown.tags:  # on an older audit
             client.delete_model_version_tag(name, version, VERDICT)
         known = shown.description or ""
         if not known or known.startswith(OPENING):
@@ -182,9 +180,9 @@ def show_on_versions(
 
 
 def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
-    """Return the version that was audited, and all others that are the same LoggedModel.
+    """Return the audited version and all others of the same LoggedModel.
 
-    MLflow's list of them is a tag that anybody can write, and leaves out copies.
+    MLflow's own list is a tag that anybody can write, and it omits copies.
     """
     from mlflow.exceptions import MlflowException
 
@@ -213,13 +211,13 @@ def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
     return list(found)
 
 
-# --- Shows the newest audit where people look: on the audited run, on its LoggedModel, on versions
+# --- The newest audit on the audited run, its LoggedModel and its versions
 #
-# Several audits may come to their end at once. Each one first completes its own run; then it shows the
-# newest audit of all, and looks again, until what is shown is the newest. Whoever writes last has
-# looked after that, so that all that is shown is of one audit.
+# Several audits may end at once. Each completes its own run, then shows the newest audit of all, and
+# repeats that until the newest is shown everywhere. The last writer has checked after writing, so in
+# the end all places show the same audit.
 
-#: The tags of a run or model that show an audit; the audit's own run has the same.
+#: The tags that show an audit on a run or model; the audit's own run has the same tags.
 SHOWN = frozenset(
     f"b3.{name}"
     for name in (
@@ -227,14 +225,14 @@ SHOWN = frozenset(
         *("data_digest", "not_known", "evidence"),
     )
 )
-#: How often to look whether others have written meanwhile.
+#: How often to check whether others have written meanwhile.
 ROUNDS = 20
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What is shown of an audit."""
+    """The parts of an audit that are shown on its model and runs."""
 
     audit_run_id: str
     report: AuditReport
@@ -244,22 +242,22 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Showcase:
-    """Where an audit is shown, unless there is a newer one.
+    """The places that show an audit, unless there is a newer one.
 
     Attributes
     ----------
     own : Shown
-        The audit that has been written now.
+        The audit just written.
     runs : sequence of str
         The runs that show it.
     subject : str
         The audited model, as in the tag `b3.subject`.
     model_run, model_id : str or None
-        The run and the LoggedModel of the audited model; None where they do not show it.
+        The run and the LoggedModel of the audited model; None if they do not show it.
     on_model : bool
-        The model itself shows it, and so do its registered versions.
+        The model itself and its registered versions show it.
     measured_elsewhere : str or None
-        A run to which MLflow writes the metrics itself.
+        A run to which MLflow itself writes the metrics.
     """
 
     client: Any
@@ -275,15 +273,16 @@ class Showcase:
     def show_newest(self) -> None:
         """Show the newest audit everywhere, and mark all others of the model as superseded."""
         for attempt in range(ROUNDS):
-            if not self._round():
+            if not self._show_once():
                 return
-            time.sleep(random.random() * 0.01 * attempt)  # out of step with the others
+            time.sleep(random.random() * 0.01 * attempt)  # avoid lockstep with other audits
         _LOG.warning(
-            "Other audits of %s are being written; the last of them is shown.", self.subject
+            "Other audits of %s are still being written; the last of them will be shown.",
+            self.subject,
         )
 
     def withdraw(self) -> None:
-        """Show what was shown before the audit, which could not be written to its end."""
+        """Show the previous audit again, because this one could not be completed."""
         own = self.own.audit_run_id
         if "b3.status" in self.client.get_run(own).data.tags:
             self.client.delete_tag(own, "b3.status")
@@ -293,15 +292,15 @@ class Showcase:
             if run.data.tags.get("b3.audit_run_id") == own and run_id != own:
                 _clear(self.client, run)
 
-    def _round(self) -> bool:
-        """Show the newest audits, where others are shown; return whether there was anything to do."""
+    def _show_once(self) -> bool:
+        """Show the newest audits wherever others are shown; return whether anything changed."""
         audits = recorded_audits(self.client, self.subject)
         of_model = [run for run in audits if is_current(run) and is_on_model(run)]
         mine = [self.client.get_run(self.own.audit_run_id)]
         mine = [run for run in mine if is_recorded(run)]
         changed = False
         for run_id in self.runs:
-            of_run = [*mine, *self._children(run_id)]
+            of_run = [*mine, *self._child_audits(run_id)]
             found = newest([*of_run, *of_model] if run_id == self.model_run else of_run)
             changed |= self._show(run_id, found, self._is_on_run, self._put_on_run)
         if not self.on_model:
@@ -314,7 +313,7 @@ class Showcase:
         changed |= self._show("versions", last, lambda _, __: True, self._put_on_versions)
         return changed
 
-    def _children(self, run_id: str) -> list[Any]:
+    def _child_audits(self, run_id: str) -> list[Any]:
         experiment = self.client.get_run(run_id).info.experiment_id
         filters = f"tags.`mlflow.parentRunId` {matching(run_id)}"
         return [run for run in runs_where(self.client, [experiment], filters) if is_recorded(run)]
@@ -326,7 +325,7 @@ class Showcase:
         is_there: Callable[[str, Any], bool],
         put: Callable[[str, Shown], None],
     ) -> bool:
-        """Show an audit in a place, where it is not; return whether that had to be done."""
+        """Show an audit in a place unless it is already there; return whether anything changed."""
         from mlflow.exceptions import MlflowException
 
         if audit is None:
@@ -375,17 +374,17 @@ class Showcase:
             self.client.delete_logged_model_tag(self.model_id, VERDICT)
 
     def _put_on_versions(self, _: str, shown: Shown) -> None:
-        told = {key: value for key, value in shown.tags.items() if key != "b3.evidence"}
+        tags = {key: value for key, value in shown.tags.items() if key != "b3.evidence"}
         courtesy(
             "the registered version",
             lambda: show_on_versions(
-                self.client, shown.report, shown.audit_run_id, version_tags(shown.report, told)
+                self.client, shown.report, shown.audit_run_id, version_tags(shown.report, tags)
             ),
         )
 
 
 def courtesy(what: str, write: Callable[[], None]) -> None:
-    """Write what is nice to have: an audit that is complete is not lost because of it."""
+    """Write something optional; a failure is a warning, because the audit itself is recorded."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -393,15 +392,15 @@ def courtesy(what: str, write: Callable[[], None]) -> None:
     except (MlflowException, OSError) as error:
         if getattr(error, "error_code", "") == "PERMISSION_DENIED" and "not signed" in str(error):
             _LOG.warning(
-                "The server shows an audit on a registered version once it is signed: run "
-                "'mlflow-b3 attest' where the signing key is."
+                "The server shows only signed audits on registered versions: run 'mlflow-b3 attest' "
+                "where the signing key is."
             )
             return
         _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)
 
 
 def read_shown(audit: Any) -> Shown:
-    """Return what is to be shown of an audit from its own run."""
+    """Read the parts of an audit to show from its own run."""
     from mlflow.artifacts import download_artifacts
 
     run_id = audit.info.run_id
@@ -426,14 +425,14 @@ def _same_tags(found: Mapping[str, str], audit: Any) -> bool:
 
 
 def _clear(client: Any, run: Any) -> None:
-    """Take the numbers of an audit that failed from a run that showed no other before."""
+    """Remove the numbers of a failed audit from a run that showed no other before."""
     from mlflow.entities import Metric
     from mlflow.exceptions import MlflowException
 
     now = int(time.time() * 1000)
     names = [name for name in run.data.metrics if name.startswith("b3/")]
     client.log_batch(run.info.run_id, metrics=[Metric(name, math.nan, now, 0) for name in names])
-    # last of all which audit it shows: until then it is none itself
+    # the tag that names the audit goes last: without it this run would look like an audit itself
     for key in sorted(SHOWN & set(run.data.tags), key=lambda key: key == "b3.audit_run_id"):
         with suppress(MlflowException):
             client.delete_tag(run.info.run_id, key)
@@ -441,9 +440,8 @@ def _clear(client: Any, run: Any) -> None:
 
 # --- The view "b3 audits" of an experiment in MLflow's UI, and links to it
 #
-# MLflow's runs table shows no metrics until columns are chosen, and hides child runs. A view that is
-# stored with the experiment has the audits ranked by e0 with their columns, and their curves in one
-# chart.
+# MLflow's runs table shows no metrics until columns are chosen, and hides child runs. The view, stored
+# with the experiment, ranks the audits by e0, with columns for their scores and a chart of their curves.
 
 KEY = "b3"
 TAG = f"mlflow.sharedViewState.{KEY}"
@@ -454,7 +452,7 @@ SETTINGS = ("loss", "claim")
 LINES = ("b3_curve/loss", "b3_curve/sensitivity")
 BARS = ("b3/e0", "b3/loco", "b3/iid")
 MOST_RUNS = 20
-#: What MLflow 3.10 must find in a view and does not fill in by itself.
+#: Required fields of a view that MLflow 3.10 does not fill in.
 DEFAULTS: dict[str, Any] = {
     "startTime": "ALL",
     "lifecycleFilter": "Active",
@@ -481,39 +479,39 @@ DEFAULTS: dict[str, Any] = {
 
 
 def add_view(client: Any, run_id: str) -> None:
-    """Store the view with the experiment of a run, where none of its name is; it may be changed."""
+    """Store the view with the experiment of a run, unless it exists; users may edit it."""
     experiment_id = client.get_run(run_id).info.experiment_id
     if TAG in client.get_experiment(experiment_id).tags:
         return
     now = int(time.time() * 1000)
-    state = _state()
+    state = _view_state()
     packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
     named = {"name": NAME, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"}
-    # older versions of MLflow know no names, and read the state itself
+    # older versions of MLflow have no named views and read the state itself
     client.set_experiment_tag(experiment_id, TAG, json.dumps({**state, **named}))
 
 
 def view_links(experiment_id: str) -> dict[str, str]:
-    """Return where the view is, by what it shows, relative to the address of the UI."""
+    """Return links to the view as table and as charts, relative to the address of the UI."""
     page = f"#/experiments/{experiment_id}/runs?viewStateShareKey={KEY}"
     return {"table": page, "charts": f"{page}&compareRunsMode=CHART"}
 
 
 def compare_link(run_ids: list[str], experiment_ids: list[str]) -> str:
-    """Return where MLflow compares some runs."""
+    """Return a link to MLflow's comparison of runs."""
     runs, experiments = (quote(json.dumps(ids)) for ids in (run_ids, experiment_ids))
     return f"#/compare-runs?runs={runs}&experiments={experiments}"
 
 
-def _state() -> dict[str, Any]:
+def _view_state() -> dict[str, Any]:
     columns = [f"metrics.`b3/{name}`" for name in COLUMNS]
     columns += [f"params.`b3/{name}`" for name in SETTINGS]
-    charts = [_line(number, key) for number, key in enumerate(LINES)]
-    charts += [_bar(number + len(LINES), key) for number, key in enumerate(BARS)]
+    charts = [_line_chart(number, key) for number, key in enumerate(LINES)]
+    charts += [_bar_chart(number + len(LINES), key) for number, key in enumerate(BARS)]
     return {
         **DEFAULTS,
         "searchFilter": FILTER,
-        # sorted by creation MLflow would nest audits under their parents and not draw them
+        # sorted by creation time, MLflow would nest audits under their parents and not draw them
         "orderByKey": columns[0],
         "orderByAsc": True,
         "selectedColumns": columns,
@@ -541,11 +539,11 @@ def _chart(number: int, key: str, kind: str, section: str) -> dict[str, Any]:
     }
 
 
-def _bar(number: int, key: str) -> dict[str, Any]:
+def _bar_chart(number: int, key: str) -> dict[str, Any]:
     return _chart(number, key, "BAR", "b3-scores")
 
 
-def _line(number: int, key: str) -> dict[str, Any]:
+def _line_chart(number: int, key: str) -> dict[str, Any]:
     return {
         **_chart(number, key, "LINE", "b3-curves"),
         "selectedMetricKeys": [key],
@@ -574,11 +572,11 @@ def _section(uuid: str, name: str, *, shown: bool = True) -> dict[str, Any]:
     }
 
 
-# --- Where audits and comparisons are found in MLflow's UI
+# --- Links to audits and comparisons in MLflow's UI
 
 
 def where_to_look(run_id: str) -> str:
-    """Return where an audit is found in MLflow's UI."""
+    """Return links to an audit in MLflow's UI."""
     from mlflow import MlflowClient
 
     client = MlflowClient()
@@ -592,11 +590,11 @@ def where_to_look(run_id: str) -> str:
     places["this audit"] = page
     places["its report"] = f"{page}/artifacts/b3/report.html"
     places["all audits"] = view_links(experiment)["table"]
-    return _listed(places)
+    return _format_links(places)
 
 
 def where_to_compare(comparison: Comparison, run_id: str) -> str:
-    """Return where a comparison, and the audits that it is of, are found in MLflow's UI."""
+    """Return links to a comparison and its audits in MLflow's UI."""
     from mlflow import MlflowClient
 
     client = MlflowClient()
@@ -607,12 +605,12 @@ def where_to_compare(comparison: Comparison, run_id: str) -> str:
     places = {"this comparison": f"{page}/artifacts/b3/comparison.html"}
     if len(audits) > 1:
         places["side by side"] = compare_link(audits, list(experiments))
-    home = next(iter(experiments), experiment)  # of the audits; `mlflow run` may be elsewhere
+    home = next(iter(experiments), experiment)  # of the audits; the comparison may be elsewhere
     places |= {f"all audits, {what}": link for what, link in view_links(home).items()}
-    return _listed(places)
+    return _format_links(places)
 
 
-def _listed(places: dict[str, str]) -> str:
+def _format_links(places: dict[str, str]) -> str:
     import mlflow
 
     uri = _without_password(mlflow.get_tracking_uri())
@@ -628,6 +626,6 @@ def _listed(places: dict[str, str]) -> str:
 
 
 def _without_password(uri: str) -> str:
-    """Return an address that can be shown to others: without user and password."""
+    """Return a URI without user name and password."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in uri else uri

@@ -21,7 +21,7 @@ import mlflow_b3 as b3
 from mlflow_b3.cli import _parted, main
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.reporting.comparison import comparison_files
-from mlflow_b3.tracking.comparing import distinct, told_apart
+from mlflow_b3.tracking.comparing import disambiguate, distinct
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import TAG, _without_password
 
@@ -225,14 +225,17 @@ def test_the_project_run_of_a_comparison_holds_it_and_no_audit(shop, monkeypatch
         ([], "nothing was given"),
         (["models:/clinic/1", "--experiment", "test"], "models and experiment was given"),
         (["models:/clinic/1", "models:/clinic/2"], "has no audit. Audit it first"),
-        (["models:/clinic/1", "--cluster-error", "0.1"], "cluster_error is for audits"),
+        (["models:/clinic/1", "--cluster-error", "0.1"], "cluster_error is for new audits"),
         (["models:/clinic/1", "--data", "visits.csv"], "target, cluster missing"),
         (["--registered-model", "o'hara"], "has no audited version"),
         (["models:/clinic/1", "--output", "visits.csv"], "is not usable as a folder"),
         (["--experiment", "nowhere"], "experiment='nowhere' was not found"),
-        (["--experiment", "test"], "has no audits"),
+        (["--experiment", "test"], "has no current audits"),
         (["--registered-model", "clinic"], "has no audited version"),
-        (["--experiment", "test", "--data", "visits.csv", *OPTIONS], "names audits that exist"),
+        (
+            ["--experiment", "test", "--data", "visits.csv", *OPTIONS],
+            "experiment selects recorded audits",
+        ),
         (["0" * 32, "models:/clinic/1"], "was not found"),
         (["models:/nothing/1", "models:/clinic/1"], "was not found"),
     ],
@@ -304,7 +307,7 @@ def test_names_say_as_much_as_is_needed_to_tell_models_apart(mlflow_store):
         return ("run", report(settings=settings), audit)
 
     def names(*audits):
-        return told_apart(audits)
+        return disambiguate(audits)
 
     assert names(of(models[0]), of(models[2])) == ["run (a)", "run (b)"]
     start = [f"run ({model_id[:10]})" for model_id in models]

@@ -157,7 +157,7 @@ def test_an_unknown_score_is_refused_before_anything_is_read(mlflow_store):
 
 
 def test_models_are_not_audited_for_a_score_that_they_will_not_have():
-    with pytest.raises(b3.InputError, match="by='cvc' needs audits with CV_c: give method='cvc'"):
+    with pytest.raises(b3.InputError, match="by='cvc' needs audits with CV_c; add method='cvc'"):
         b3.compare(["a", "b"], "visits.csv", target="y", cluster="g", by="cvc")
 
 

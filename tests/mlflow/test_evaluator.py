@@ -175,8 +175,8 @@ def test_a_key_that_is_almost_ours_is_an_error_that_lists_the_valid_ones(key, me
     text = refused(
         lambda: B3Evaluator.can_evaluate(model_type="", evaluator_config={key: "patient_id"})
     )
-    assert f"{key!r} is not a key of its configuration." in text
-    assert "the keys there are: cluster, p0," in text
+    assert f"{key!r} is not a key of the configuration." in text
+    assert "valid keys are cluster, p0," in text
     assert "nest them under its name in evaluator_config" in text
     if meant:
         assert f"Did you mean {meant!r}?" in text
@@ -266,31 +266,31 @@ def test_unknown_keys_are_errors_that_name_the_closest_and_all_valid_ones(logged
     config = {"cluster": "patient_id", "clutser_error": 0.1, "buget": 40, "target": "disease"}
     text = refused(lambda: evaluate(logged.model_uri, evaluator_config=config))
     assert (
-        "'clutser_error' is not a key of its configuration. Did you mean 'cluster_error'?" in text
+        "'clutser_error' is not a key of the configuration. Did you mean 'cluster_error'?" in text
     )
-    assert "'buget' is not a key of its configuration. Did you mean 'budget'?" in text
-    assert "'target' is given to mlflow.models.evaluate as targets=." in text
+    assert "'buget' is not a key of the configuration. Did you mean 'budget'?" in text
+    assert "'target' belongs to mlflow.models.evaluate, as targets=." in text
     valid = {option.name for option in options_of(EVALUATOR)}
-    listed = text.split("the keys there are: ")[1].rstrip(".").split(", ")
+    listed = text.split("valid keys are ")[1].rstrip(".").split(", ")
     assert set(listed) == valid
 
 
 @pytest.mark.parametrize("config", [{"cluster_error": 0.1}, {"b3": {}}, {"b3": {"cluster": None}}])
 def test_a_missing_cluster_is_named(logged, evaluate, config):
     text = refused(lambda: evaluate(logged.model_uri, evaluator_config=config))
-    assert "'cluster' is missing: name the column with the (noisy) cluster id" in text
+    assert "'cluster' is missing: give the name of the column with the (noisy) cluster ids" in text
 
 
 def test_a_configuration_that_is_no_dictionary_is_refused(logged, evaluate):
     call = {"evaluators": None, "evaluator_config": {"b3": "patient_id"}, "model_type": "b3"}
     text = refused(lambda: evaluate(logged.model_uri, **call))
-    assert "its configuration must be a dictionary, not 'patient_id'." in text
+    assert "the configuration must be a dictionary, not 'patient_id'." in text
 
 
 def test_keys_beside_our_name_are_refused(logged, evaluate):
     config = {"b3": SMALL, "budget": 100}
     text = refused(lambda: evaluate(logged.model_uri, evaluator_config=config))
-    assert "'budget' stands beside 'b3' in the configuration." in text
+    assert "'budget' is next to 'b3' in the configuration; move it into 'b3'." in text
 
 
 def test_without_any_configuration_mlflow_itself_answers(logged, evaluate):
@@ -388,7 +388,9 @@ def test_predictions_and_functions_need_a_trainer(evaluate, clinic, model):
     if model is None:
         call["predictions"] = "guess"
     text = refused(lambda: evaluate(model, **call))
-    what = "predictions alone cannot be audited" if model is None else "a function that can predict"
+    what = (
+        "predictions alone cannot be audited" if model is None else "a function, which can predict"
+    )
     assert what in text
     assert "add 'trainer': 'module:function' to the configuration" in text
     config = {"b3": {**SMALL, "trainer": constant}}
@@ -405,7 +407,7 @@ def test_a_model_in_an_environment_of_its_own_is_not_loaded_here(logged):
     )
     problems: list[str] = []
     assert model_to_audit(served, None, problems) is None
-    assert "env_manager='uv' keeps the model out of this process" in problems[0]
+    assert "env_manager='uv' runs the model in another process" in problems[0]
     assert "`mlflow-b3 audit --env-manager uv`" in problems[0]
     assert model_to_audit(served, "module:function", problems) == logged.model_uri
     assert len(problems) == 1
@@ -442,7 +444,7 @@ def test_arrays_take_the_labels_of_their_rows(evaluate, clinic):
     X, y = clinic.frame[list(FEATURES)].to_numpy(), clinic.frame["disease"].to_numpy()
     model = log(GaussianNB().fit(X, y)).model_uri
     text = refused(lambda: evaluate(model, data=X, targets=y, feature_names=list(FEATURES)))
-    assert "cluster='patient_id' is the name of a column, but data is an array" in text
+    assert "cluster='patient_id' is a column name, but data is an array" in text
     config = {**SMALL, "cluster": clinic.frame["patient_id"].tolist()}
     result = evaluate(model, data=X, targets=y, evaluator_config={"b3": config})
     assert "b3/e0" in result.metrics
@@ -453,7 +455,7 @@ def test_targets_need_one_value_for_each_row(clinic):
     two = EvaluationDataset(features, targets=np.zeros((len(features), 2)))
     problems: list[str] = []
     table_to_audit(two, clinic.frame["patient_id"].tolist(), problems)
-    assert problems == ["targets has the shape (120, 2); one value for each row is needed."]
+    assert problems == ["targets has the shape (120, 2); it must have one value per row."]
 
 
 def test_a_feature_may_be_called_target(clinic):

@@ -179,7 +179,7 @@ def test_an_audit_that_mlflow_does_not_take_is_not_lost(registered, monkeypatch,
 
 
 def test_a_folder_without_an_audit_is_refused(tmp_path):
-    with pytest.raises(mlflow_b3.InputError, match="holds no audit that can be read"):
+    with pytest.raises(mlflow_b3.InputError, match="has no readable audit"):
         record(tmp_path)
 
 

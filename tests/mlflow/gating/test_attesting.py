@@ -264,6 +264,6 @@ def test_an_audit_in_python_never_signs_and_says_so(audited, signing, caplog, cl
         n_jobs=1,
         progress=False,
     )
-    assert "the model's own code runs, which can read it" in caplog.text
+    assert "runs the model's own code, which can read it" in caplog.text
     verdict = b3.gate(audited.uri, trusting(signing))
     assert [reason.check for reason in verdict.decisive] == ["signed"]

@@ -38,48 +38,48 @@ if TYPE_CHECKING:
     from mlflow_b3.evidence.verdict import Verdict
 
 
-# --- How the command line reports the package's errors
+# --- Errors
 
 INPUT_ERROR = 2
-#: What shells say of a command that Ctrl-C ended.
+#: The usual exit code after Ctrl-C.
 INTERRUPTED = 130
 
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """Print errors of the package, of MLflow and of the system without a traceback; exit with 2."""
+    """Print errors of the package, MLflow and the system without a traceback, and exit with 2."""
     try:
         yield
     except InterruptedAudit as error:
-        _exit(str(error), INTERRUPTED)
+        _exit_with(str(error), INTERRUPTED)
     except KeyboardInterrupt:
-        _exit("stopped.", INTERRUPTED)
+        _exit_with("stopped.", INTERRUPTED)
     except (B3Error, OSError) as error:
-        _exit(str(error))
+        _exit_with(str(error))
     except Exception as error:
         if not _is_mlflow(error):
             raise
-        _exit(f"MLflow: {error}")
+        _exit_with(f"MLflow: {error}")
 
 
 def _is_mlflow(error: Exception) -> bool:
-    """Return whether an error is one of MLflow's, such as a server that does not answer."""
+    """Return whether an error is an MLflow exception; does not import MLflow."""
     raised = sys.modules.get("mlflow.exceptions")
     return raised is not None and isinstance(error, raised.MlflowException)
 
 
-def _exit(message: str, code: int = INPUT_ERROR) -> None:
+def _exit_with(message: str, code: int = INPUT_ERROR) -> None:
     from mlflow_b3.results import visible
 
-    # names in it are other people's, and may hold what a terminal obeys
-    told = "\n".join(map(visible, message.splitlines()))
-    click.echo(f"mlflow-b3: {told}", err=True)
+    # names in the message are untrusted and may contain control sequences of a terminal
+    text = "\n".join(map(visible, message.splitlines()))
+    click.echo(f"mlflow-b3: {text}", err=True)
     sys.exit(code)
 
 
 @contextmanager
 def shown_if_not_recorded() -> Iterator[None]:
-    """Print the report of an audit that MLflow did not take: its refits were paid for."""
+    """Print the report of an audit that could not be written to MLflow."""
     try:
         yield
     except TrackingError as error:
@@ -88,14 +88,14 @@ def shown_if_not_recorded() -> Iterator[None]:
         raise
 
 
-# --- What the commands share that audit
+# --- Shared by the commands that run audits
 
 NO_JOURNAL = "none"
 
 
 @contextmanager
 def kept_journal(given: dict[str, Any]) -> Iterator[None]:
-    """Let audits keep journals where they are told to, else in the cache until they are done."""
+    """Keep the journal where the options say, or else in the user's cache until the audit is done."""
     if "journal" in given:
         if given["journal"] == NO_JOURNAL:
             del given["journal"]
@@ -110,7 +110,7 @@ def kept_journal(given: dict[str, Any]) -> Iterator[None]:
 
 
 def announce_code(model_uri: str, given: dict[str, Any]) -> None:
-    """Say what code of the model's own the audit will run."""
+    """Print which code of the model the audit will run."""
     from mlflow_b3.refit.safety import loading_notice
 
     refit = given.get("refit", OPTIONS["refit"].default)
@@ -120,7 +120,7 @@ def announce_code(model_uri: str, given: dict[str, Any]) -> None:
 
 
 def require_options(subject: dict[str, Any]) -> None:
-    """Refuse a call without what every audit needs."""
+    """Raise an error if an option that every audit needs is missing."""
     missing = [name for name, value in subject.items() if not value]
     if missing:
         raise InputError(
@@ -129,9 +129,9 @@ def require_options(subject: dict[str, Any]) -> None:
         )
 
 
-# --- The command that compares audited models
+# --- `mlflow-b3 compare`
 
-#: A comma between models, after which a URI or an id begins: names of models have commas too.
+#: A comma followed by a URI or an id. Other commas belong to names of models.
 BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|$)|$))")
 
 
@@ -146,8 +146,8 @@ BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|
     type=Choice("auto", "e0", "cvc"),
     default="auto",
     show_default=True,
-    help="Rank by e0, or by cvc, cross-validation corrected for correlation; auto takes cvc where all "
-    "audits have it and take their cluster ids as right.",
+    help="Rank by e0, or by cvc, cross-validation corrected for correlation; auto takes cvc if all "
+    "audits have it and take their cluster ids as correct.",
 )
 @command_options("compare")
 @command_option("output", help="Also write the table and the plot to this folder.")
@@ -163,21 +163,21 @@ def compare_command(
 ) -> None:
     """Rank MODELS by their loss on new clusters, next to their naive scores.
 
-    MODELS are model URIs, or ids of runs, of logged models or of audits; commas between URIs and ids
-    will do too. Recorded audits are compared; with --data, --target and --cluster all models are
-    audited first, on the same folds.
+    MODELS are model URIs, or ids of runs, logged models or audits, separated by spaces or commas.
+    Recorded audits are compared; with --data, --target and --cluster all models are audited first, on
+    the same folds.
     """
     with input_errors():
-        folder = _folder(output)
+        folder = _output_folder(output)
         given = given_options(options)
         if "data" not in given:
-            given = _explicit(given)
+            given = _non_default(given)
         from mlflow_b3.reporting.comparison import comparison_files, comparison_text
         from mlflow_b3.reporting.document import write_text
         from mlflow_b3.tracking.comparing import compare, record_comparison
         from mlflow_b3.tracking.showing import where_to_compare
 
-        chosen = _parted(models)
+        chosen = _split_models(models)
         if "data" in given:
             require_options({name: given.get(name) for name in ("target", "cluster")})
             for model in chosen:
@@ -201,13 +201,13 @@ def compare_command(
                 click.echo("\n" + where_to_compare(comparison, run_id))
 
 
-def _parted(models: Iterable[str]) -> list[str]:
-    """Return the models of arguments that may each name several."""
+def _split_models(models: Iterable[str]) -> list[str]:
+    """Split arguments that name several models."""
     return [part.strip() for text in models for part in BETWEEN.split(text) if part.strip()]
 
 
-def _explicit(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, which an entry point cannot leave out."""
+def _non_default(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults; `mlflow run` always passes all of them."""
     command = click.get_current_context().command
     defaults = {
         parameter.name: parameter.get_default(click.get_current_context())
@@ -216,31 +216,31 @@ def _explicit(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != defaults.get(name)}
 
 
-def _folder(output: str | None) -> Path | None:
+def _output_folder(output: str | None) -> Path | None:
     if not output:
         return None
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            pass  # so that a folder that cannot be written to shows before the refits
+            pass  # fail before the refits if the folder is not writable
     except OSError as error:
-        raise InputError(f"output={output!r} is not usable as a folder: {error}") from error
+        raise InputError(f"output={output!r} is not a writable folder: {error}") from error
     return folder
 
 
-# --- The commands of the registry's gate: gate, verify, keys and policy
+# --- `mlflow-b3 gate`, `verify`, `attest`, `keys` and `policy`
 
 REFUSED, OPEN = 1, 3
-#: The command that 'mlflow-b3 policy FILE' stands for.
+#: The hidden command behind 'mlflow-b3 policy FILE'.
 SHOW = "show"
-#: Where GitHub Actions takes the summary of a job from.
+#: The file with the job summary on GitHub Actions.
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 POLICY_OPTION = click.option(
     "--policy",
     type=TEXT,
-    help="Policy, a .yaml file. Without it the one that MLFLOW_B3_POLICY names, else the default.",
+    help="Policy, a .yaml file; by default the one that MLFLOW_B3_POLICY names, or the default policy.",
 )
 
 FORMAT_OPTION = click.option(
@@ -281,17 +281,17 @@ def gate_command(
     format: str | None,  # noqa: A002 - the name of the option
     output: tuple[str | None, ...],
 ) -> None:
-    """Judge whether the registered version MODEL, such as models:/name/3, may be promoted.
+    """Decide whether the registered version MODEL, such as models:/name/3, may be promoted.
 
-    Its recorded audit is held against a policy; nothing is trained. On GitHub Actions the verdict
-    is added to the summary of the job.
+    Its recorded audit is judged by a policy; nothing is trained. On GitHub Actions the verdict is
+    added to the job summary.
 
     Exit codes: 0 it may, 1 it may not (FAIL), 2 usage or input error, 3 it may not, because the
     numbers do not decide (INCONCLUSIVE).
     """
     with input_errors():
         if not model.strip():
-            raise InputError("model missing: name a registered version, such as models:/name/3.")
+            raise InputError("model missing: give a registered version, such as models:/name/3.")
         from mlflow_b3.gating.gate import FORMATS, verdict_markdown
 
         printed = FORMATS[choose("format", format or "text", FORMATS)]
@@ -314,7 +314,7 @@ def _exit_code(verdict: "Verdict") -> int:
 
 
 def _verdict_writer(outputs: Sequence[str]) -> Callable[["Verdict", str | None], None]:
-    """Return what writes a verdict to files; refuse what cannot be written before all else."""
+    """Return a function that writes a verdict to files; check first that they can be written."""
     from mlflow_b3.gating.gate import ENDINGS, FORMATS
     from mlflow_b3.reporting.document import checked_path, write_text
 
@@ -345,7 +345,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _add_to_job_summary(markdown: str) -> None:
-    """Add to the summary of a job on GitHub; a summary that is lost does not change the verdict."""
+    """Add to the job summary on GitHub; errors do not change the verdict."""
     path = os.environ.get(STEP_SUMMARY)
     if not path:
         return
@@ -371,9 +371,9 @@ def verify_command(
     """Check whether the evidence of the registered version MODEL still holds.
 
     The signature, the model's files, the audit's files, metrics, tags and table are compared with
-    what the audit wrote. Whether the numbers are good enough is for 'mlflow-b3 gate' to say.
+    what the audit wrote. 'mlflow-b3 gate' decides whether the numbers are good enough.
 
-    Exit codes: 0 everything holds, 1 something does not, 2 usage or input error.
+    Exit codes: 0 all checks passed, 1 a check failed, 2 usage or input error.
     """
     with input_errors():
         shown = choose("format", format or "text", ("text", "json"))
@@ -389,9 +389,9 @@ def verify_command(
 @click.option(
     "--data",
     type=TEXT,
-    help="Audited table (.csv or .parquet). Without it the file that the audit was given.",
+    help="Audited table (.csv or .parquet); by default the file that the audit read.",
 )
-@click.option("--audit", type=TEXT, help="Run of the audit. Without it the newest of the model.")
+@click.option("--audit", type=TEXT, help="Run of the audit; by default the newest of the model.")
 @POLICY_OPTION
 @FORMAT_OPTION
 def attest_command(
@@ -425,49 +425,49 @@ def attest_command(
 )
 @click.option("--name", type=TEXT, default="b3", show_default=True, help="Name of the files.")
 def keys_command(*, output: str | None, name: str | None) -> None:
-    """Make a pair of keys: one that signs audits, and one by which signatures are checked."""
+    """Make a key pair: a private key to sign audits, and a public key to verify signatures."""
     with input_errors():
         from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, key_id, make_keys
         from mlflow_b3.gating.gate import plain
 
         private, public, encoded = make_keys(Path(output or "."), name or "b3")
         click.echo(
-            f"Made the pair {key_id(encoded)}.\n\n"
+            f"Made the key pair {key_id(encoded)}.\n\n"
             f"  {plain(str(private))}  signs audits. Keep it secret and out of the repository.\n"
             f"    Where audits are signed: export {SIGNING_KEY}={quote(plain(str(private)))}\n"
-            f"    In CI: put the text of the file into a secret, and the secret into {SIGNING_KEY}\n"
-            "    of the job that runs 'mlflow-b3 attest', and of no other.\n\n"
-            f"  {plain(str(public))}  checks signatures. Anybody may have it.\n"
+            f"    In CI: store the text of the file as a secret, and pass it as {SIGNING_KEY}\n"
+            "    only to the job that runs 'mlflow-b3 attest'.\n\n"
+            f"  {plain(str(public))}  verifies signatures. It is public.\n"
             f"    In the policy:  evidence: {{trusted_keys: [{encoded}]}}\n"
             f"    Or where gates and servers run: export {TRUSTED_KEYS}={encoded}"
         )
 
 
-class _FileOrCommand(click.Group):
-    """A group whose first argument may be a file instead of the name of a command."""
+class _PolicyGroup(click.Group):
+    """A group whose first argument may be a file instead of a command name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the command that is meant where a file, or nothing, is given."""
+        """Insert the command `show` if a file, or nothing, is given."""
         first = args[0] if args else ""
         if first not in (*self.commands, *ctx.help_option_names):
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
 
 
-@click.group(name="policy", cls=_FileOrCommand, subcommand_metavar="[FILE] | init MODEL")
+@click.group(name="policy", cls=_PolicyGroup, subcommand_metavar="[FILE] | init MODEL")
 def policy_command() -> None:
-    """Print the default policy; with FILE, check that policy and say what it demands.
+    """Print the default policy; with FILE, check that policy and describe it.
 
-    With 'init MODEL', draft a policy that pins what was audited of a registered version.
+    With 'init MODEL', draft a policy that pins the settings of a registered version's audit.
 
-    Exit codes: 0 it can be used, 2 it cannot.
+    Exit codes: 0 the policy is valid, 2 it is not.
     """
 
 
 @policy_command.command(name=SHOW, hidden=True)
 @click.argument("file", required=False)
 def show_policy_command(*, file: str | None) -> None:
-    """Print the default policy; with FILE, check that policy and say what it demands."""
+    """Print the default policy; with FILE, check that policy and describe it."""
     with input_errors():
         from mlflow_b3.evidence.document import trusted_keys
         from mlflow_b3.evidence.policy import default_policy_text, describe_policy, load_policy
@@ -479,22 +479,22 @@ def show_policy_command(*, file: str | None) -> None:
         policy = load_policy(file)
         added = set(trusted_keys(())) - set(policy.trusted_keys)
         sentences = to_list(describe_policy(policy, len(added)))
-        click.echo("\n".join([f"The policy {plain(file)} can be used.", *sentences]))
+        click.echo("\n".join([f"The policy {plain(file)} is valid.", *sentences]))
         click.echo(f"\nIts hash is {policy.hash}.")
 
 
 @policy_command.command(name="init")
 @click.argument("model")
 @click.option(
-    "--output", type=TEXT, help="File to write; it must not exist. Without it, print the policy."
+    "--output", type=TEXT, help="File to write; it must not exist. By default, print the policy."
 )
 def init_policy_command(*, model: str, output: str | None) -> None:
-    """Draft a policy that pins what was audited of the registered version MODEL.
+    """Draft a policy that pins the settings of the newest audit of the registered version MODEL.
 
-    Target, cluster column, loss and table are those of its newest audit, and the table is compared
-    with the datasets that the training run logged. Check the pins before you use the policy.
+    Target, cluster column, loss and table are pinned, and the table is compared with the datasets that
+    the training run logged. Check the pins before you use the policy.
 
-    Exit codes: 0 it was drafted, 2 usage or input error.
+    Exit codes: 0 done, 2 usage or input error.
     """
     with input_errors():
         from mlflow_b3.gating.drafting import draft_policy
@@ -503,7 +503,7 @@ def init_policy_command(*, model: str, output: str | None) -> None:
         path = None if not output else Path(output)
         if path is not None and path.exists():
             raise InputError(
-                f"output={output!r} exists and is not overwritten; choose another name, or remove it."
+                f"output={output!r} exists and is not overwritten; choose another name or remove it."
             )
         text = draft_policy(model)
         if path is None:
@@ -515,12 +515,12 @@ def init_policy_command(*, model: str, output: str | None) -> None:
         except OSError as error:
             raise InputError(f"output={output!r} cannot be written: {error}") from error
         click.echo(
-            f"Wrote {plain(str(path))}. Check its pins, then see what it demands: "
+            f"Wrote {plain(str(path))}. Check its pins, then see what it requires: "
             f"mlflow-b3 policy {quote(plain(str(path)))}"
         )
 
 
-# --- The command that commits the settings of an audit before it runs
+# --- `mlflow-b3 preregister`
 
 
 @click.command(name="preregister", cls=GroupedCommand)
@@ -528,7 +528,8 @@ def init_policy_command(*, model: str, output: str | None) -> None:
 def preregister_command(**options: Any) -> None:
     """Commit the settings of an audit before it runs; mlflow-b3 audit with the same options finds them.
 
-    The model's files, the table and all options that change the numbers count, by their content.
+    The commitment covers the contents of the model's files and of the table, and all options that
+    affect the numbers.
     """
     with input_errors():
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
@@ -540,12 +541,10 @@ def preregister_command(**options: Any) -> None:
         committed = preregister(model, data, **subject, **given_options(options))
         click.echo(f"Committed the settings of an audit of {model}: {committed}")
         if signing_key() is None:
-            click.echo(
-                f"Not signed: set {SIGNING_KEY} where a policy asks for signatures.", err=True
-            )
+            click.echo(f"Not signed: set {SIGNING_KEY} if a policy requires signatures.", err=True)
 
 
-# --- `mlflow-b3 review`: a sheet with sampled rows, for a person who looks up their mates
+# --- `mlflow-b3 review`
 
 ROWS = 300
 
@@ -557,30 +556,31 @@ ROWS = 300
 @command_option(
     "match_probability",
     type=FILE,
-    help="Table of scored pairs (.csv or .parquet): suspected rows are drawn more often, and likely "
+    help="Table of scored pairs (.csv or .parquet): suspicious rows are drawn more often, and likely "
     "mates are shown.",
 )
 @click.option(
-    "--rows", type=WHOLE, default=ROWS, show_default=True, help="How many rows to resolve."
+    "--rows", type=WHOLE, default=ROWS, show_default=True, help="Number of rows to resolve."
 )
 @click.option(
     "--expected-split-rate",
     type=NUMBER,
-    help="Say how many rows are needed if this share of rows belongs to split clusters.",
+    help="Print how many rows are needed if this share of rows belongs to split clusters.",
 )
-@click.option("--columns", type=TEXT, help="Columns to show, with commas between; by default all.")
+@click.option("--columns", type=TEXT, help="Columns to show, separated by commas; by default all.")
 @command_option("seed")
 @command_option("output", help="The sheet to write: a .csv file.")
 def review_command(**options: Any) -> None:
-    """Write a sheet with a random sample of rows whose mates a person is to look up.
+    """Write a review sheet: a random sample of rows for which a person looks up the mates.
 
-    Filled in, it is the evidence for mlflow-b3 audit --resolved-rows.
+    A mate is another row of the same true cluster. The filled-in sheet is the evidence for mlflow-b3
+    audit --resolved-rows.
     """
     with input_errors():
-        _write_sheet(**options)
+        _write_review_sheet(**options)
 
 
-def _write_sheet(
+def _write_review_sheet(
     *,
     data: str | None,
     cluster: str | None,
@@ -615,20 +615,20 @@ def _write_sheet(
     sample = sample_rows(len(frame), min(rows or ROWS, len(frame)), scores, seed or 0)
     review_sheet(frame, sample, pairs, cluster=str(cluster), path=path, id=row_id, columns=shown)
     click.echo(
-        f"{len(sample.rows)} of {len(frame)} rows are in {path}, in random order. For each, find all "
-        "other rows of the same true cluster by free search in the whole table, not among the "
-        "candidates only, and write their ids into the column 'mates', or none. Then run\n\n"
+        f"{len(sample.rows)} of {len(frame)} rows are in {path}, in random order. For each row, find all "
+        "other rows of the same true cluster. Search the whole table, not only the candidates. Write "
+        "their ids into the column 'mates', or none. Then run\n\n"
         f"  mlflow-b3 audit … --resolved-rows {path}" + (f" --row-id {row_id}" if row_id else "")
     )
     if expected_split_rate is not None:
         click.echo(
             f"\nIf {100 * expected_split_rate:g}% of the rows belong to split clusters, {needed} rows "
-            "tell the share to a quarter of itself (95%)."
+            "determine that share to within a quarter of its value (95%)."
         )
 
 
 def _check_numbers(rows: int | None, split_rate: float | None) -> int | None:
-    """Return how many rows are needed, if that is asked; refuse numbers that cannot be."""
+    """Return the number of rows needed for an expected split rate; check both numbers."""
     from mlflow_b3.linkage.review import rows_needed
     from mlflow_b3.results import not_percentage
 
@@ -637,7 +637,7 @@ def _check_numbers(rows: int | None, split_rate: float | None) -> int | None:
         problems.append(f"--rows {rows} must be a whole number from 1.")
     if split_rate is not None and not 0 < split_rate < 1:
         problems.append(
-            f"--expected-split-rate {split_rate:g} must lie between 0 and 1."
+            f"--expected-split-rate {split_rate:g} must be between 0 and 1."
             f"{not_percentage(split_rate)}"
         )
     if problems:
@@ -651,7 +651,7 @@ def _new_file(output: str) -> Path:
         raise InputError(f"output={output!r} must end in .csv.")
     if path.exists():
         raise InputError(
-            f"output={output!r} exists, and may hold answers already; give another name."
+            f"output={output!r} exists and may already be filled in; choose another name."
         )
     if not path.parent.is_dir():
         raise InputError(f"output={output!r}: the folder {str(path.parent)!r} does not exist.")
@@ -668,17 +668,17 @@ def _require_columns(frame: Any, names: list[str]) -> None:
         raise InputError.from_problems("data", problems)
 
 
-# --- The command line: `mlflow-b3 audit | compare | gate | verify | test | review | demo | …`
+# --- `mlflow-b3`, `audit`, `test` and `demo`
 
 GIVEN = "mlflow_b3.arguments"
 #: Commands that run code of a model.
 RUNS_MODELS = frozenset({"audit", "test", "compare", "demo"})
-#: The file that an audit writes the id of its run to, for the process that signs.
+#: Names the file to which an audit writes its run id, for the process that signs.
 RECORDED = "MLFLOW_B3_RECORDED"
 
 
-class _Group(click.Group):
-    """Commands that run code of a model run without the signing key, in a process of their own."""
+class _KeylessGroup(click.Group):
+    """Runs commands that execute code of a model in a process without the signing key."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -690,23 +690,24 @@ class _Group(click.Group):
         return name, command, rest
 
 
-class _Command(GroupedCommand):
-    """A command that remembers what it was given, to be run elsewhere with the same."""
+class _RepeatableCommand(GroupedCommand):
+    """A command that stores its arguments, to be run again in another environment."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[GIVEN] = list(args)
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Group)
+@click.group(cls=_KeylessGroup)
 @click.version_option(__version__, prog_name="mlflow-b3")
 def main() -> None:
     """Audit MLflow models for scores inflated by leaked dependency between clusters.
 
-    Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C; of gate and verify also 1, the
-    version may not be promoted or its evidence does not hold, and 3, the numbers do not decide.
+    Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C. gate, verify and attest also
+    have 1: the version may not be promoted, or a check of its evidence failed. gate also has 3: the
+    numbers do not decide.
     """
-    # one bar for each of many small files says nothing
+    # a progress bar for each of many small files is useless
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
@@ -720,25 +721,25 @@ main.add_command(review_command)
 main.add_command(verify_command)
 
 
-@main.command(name="audit", cls=_Command)
+@main.command(name="audit", cls=_RepeatableCommand)
 @command_options("audit")
 def audit_command(
     *, record: bool, output: str | None, env_manager: str | None, **options: Any
 ) -> None:
-    """Audit a logged model; without a model, run the embedded demonstration."""
+    """Audit a logged model; without a model, run the built-in demo."""
     with input_errors():
         writer = _report_writer(output)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         given = given_options(options)
         if not any(subject.values()):
             if not record:
-                raise InputError("--no-record needs a model: the demonstration logs one to MLflow.")
+                raise InputError("--no-record needs a model: the demo always logs one to MLflow.")
             if env_manager not in (None, "local"):
-                raise InputError(f"env_manager={env_manager!r} needs a model, whose it would be.")
-            _demonstrate(writer, **_demo_options(given))
+                raise InputError(f"env_manager={env_manager!r} needs a model; give model_uri.")
+            _run_demo(writer, **_demo_options(given))
             return
         require_options(subject)
-        _go_where_the_model_lives(subject["model_uri"], env_manager)
+        _run_in_model_environment(subject["model_uri"], env_manager)
         from mlflow_b3.auditing.audit import audit
         from mlflow_b3.tracking.recording import audit_and_record
 
@@ -761,19 +762,19 @@ def audit_command(
                 from mlflow_b3.tracking.showing import where_to_look
 
                 click.echo("\n" + where_to_look(run_id))
-            if report.partial:  # its journal stays, for the next start to go on with
+            if report.partial:  # the journal stays, so the next start can resume
                 sys.exit(INTERRUPTED)
 
 
-@main.command(name="test", cls=_Command)
+@main.command(name="test", cls=_RepeatableCommand)
 @command_options("test")
 @command_option("test", "--method", "test")
 def test_command(*, env_manager: str | None, **options: Any) -> None:
-    """Run the leakage test alone: does the learner profit from leaked rows?"""
+    """Run only the leakage test: does the model benefit from leaked rows?"""
     with input_errors():
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         require_options(subject)
-        _go_where_the_model_lives(subject["model_uri"], env_manager)
+        _run_in_model_environment(subject["model_uri"], env_manager)
         from mlflow_b3.auditing.audit import run_leakage_test
         from mlflow_b3.reporting.words import explain_test
 
@@ -797,17 +798,17 @@ def demo_command(**options: Any) -> None:
     """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
     with input_errors():
         given = {name: value for name, value in options.items() if value is not None}
-        _demonstrate(lambda _: None, **given)
+        _run_demo(lambda _: None, **given)
 
 
 def _run_without_key(arguments: list[str]) -> int:
-    """Run a command in a process that has no signing key; sign in another one what it recorded.
+    """Run a command in a process without the signing key; sign its audit in another process.
 
-    This process loads no model and no table. Where the system can, it hides its environment from
-    other processes of the same user.
+    This process loads no model and no table. If the system can, it hides its environment from other
+    processes of the same user.
     """
     with input_errors():
-        signing_key()  # one that cannot be used costs nothing yet
+        signing_key()  # an invalid key fails before the audit
     _hide_environment()
     command = [sys.executable, "-m", "mlflow_b3"]
     with tempfile.TemporaryDirectory(prefix="mlflow-b3-") as folder:
@@ -824,7 +825,7 @@ def _run_without_key(arguments: list[str]) -> int:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run a command to its end; Ctrl-C is its own affair, and so is being asked to end."""
+    """Run a command to its end; leave Ctrl-C to it, and forward SIGTERM."""
     with subprocess.Popen(command, env=environment) as process:
         before = {
             signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
@@ -838,7 +839,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def _hide_environment() -> None:
-    """Keep other processes of the same user from reading this one's environment, on Linux."""
+    """On Linux, prevent other processes of the user from reading this one's environment."""
     import ctypes
     from contextlib import suppress
 
@@ -846,24 +847,24 @@ def _hide_environment() -> None:
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
-def _go_where_the_model_lives(model_uri: str, env_manager: str | None) -> None:
-    """Run this command in the model's own environment, if asked to, and exit as it does."""
+def _run_in_model_environment(model_uri: str, env_manager: str | None) -> None:
+    """With --env-manager, run this command in the model's own environment, and exit like it."""
     from mlflow_b3.refit.environment import LOCAL, MANAGERS, run_in_model_environment
 
     if choose("env_manager", env_manager or LOCAL, MANAGERS) == LOCAL:
         return
     context = click.get_current_context()
     click.echo(f"Preparing the environment of {model_uri} with {env_manager}.", err=True)
-    # of an option that is given twice the last one counts
+    # if an option occurs twice, the last one counts
     arguments = [str(context.info_name), *context.meta[GIVEN], "--env-manager", LOCAL]
     sys.exit(run_in_model_environment(model_uri, arguments, str(env_manager)))
 
 
-def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
+def _run_demo(writer: Callable[[Any], None], **options: Any) -> None:
     from mlflow_b3.demo import run_demo
     from mlflow_b3.tracking.showing import where_to_look
 
-    click.echo("No model was given: auditing a simulated clinic whose truth is known.\n")
+    click.echo("No model was given: auditing a simulated clinic whose true ids are known.\n")
     demo = run_demo(**options, progress=True)
     click.echo(demo.summary())
     writer(demo.report)
@@ -871,13 +872,13 @@ def _demonstrate(writer: Callable[[Any], None], **options: Any) -> None:
 
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that the demonstration takes; others would silently do nothing."""
+    """Return the options of the demo; raise an error for others, which would have no effect."""
     fixed = [*in_groups(IDS, LINKAGE, REFITS), "loss", "folds", "journal"]
     refused = [name for name in fixed if name in given]
     if refused:
         raise InputError(
-            f"{', '.join(refused)} was given without a model; the demonstration knows its own "
-            "damage, loss, folds and training. Give model_uri, data, target and cluster, or leave it out."
+            f"{', '.join(refused)} was given without a model, but the demo has its own damage, loss, "
+            "folds and training. Give model_uri, data, target and cluster, or omit it."
         )
     return given
 

@@ -1,4 +1,4 @@
-"""The registry of options: every option of an audit once, for Python, commands, MLproject and the evaluator."""
+"""The registry of options: defines each option once for Python, commands, MLproject and the evaluator."""
 
 import json
 import re
@@ -12,11 +12,11 @@ import click
 from mlflow_b3.errors import InputError, closest
 from mlflow_b3.results import read_number
 
-# --- Types of options: they parse a text of the command line, and take an empty one for nothing
+# --- Types of options: they parse text from the command line; empty text means None
 
 
 class Share(click.ParamType):  # type: ignore[type-arg]
-    """A number or percentage, a range LOW,HIGH of them, or a word; an empty text is nothing."""
+    """A number or percentage, a range LOW,HIGH of them, or a word; empty text means None."""
 
     name = "SHARE"
 
@@ -30,11 +30,11 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         if not value.strip() or value.strip() == "grid":
-            return None  # the grid search is what is done when nothing is known
+            return None  # without a share, the audit runs the grid search
         if value.strip() in self.words:
             return value.strip()
         try:
-            numbers = tuple(_number(part) for part in value.split(","))
+            numbers = tuple(_parse_number(part) for part in value.split(","))
         except ValueError:
             numbers = ()
         if len(numbers) == 1:
@@ -45,14 +45,14 @@ class Share(click.ParamType):  # type: ignore[type-arg]
 
 
 class Optional(click.ParamType):  # type: ignore[type-arg]
-    """Another type, where an empty text is nothing: MLproject parameters cannot be left out."""
+    """Another type, in which empty text means None: MLproject parameters cannot be omitted."""
 
     def __init__(self, inner: Callable[[str], Any], name: str) -> None:
         self.inner = inner
         self.name = name
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """Return the name as it is: words in it must be typed in small letters."""
+        """Return the name unchanged: words in it must be typed in lower case."""
         return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -68,27 +68,27 @@ class Optional(click.ParamType):  # type: ignore[type-arg]
 
 
 class Choice(Optional):
-    """One of some words. Others pass: the audit refuses them as it does in Python."""
+    """One of several words. Others pass here; the audit refuses them, as in Python."""
 
     def __init__(self, *choices: str) -> None:
         super().__init__(str, f"[{'|'.join(choices)}]")
         self.choices = choices
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """Parse a number, which may be a percentage such as 10%."""
     return float(read_number(text))
 
 
-#: A comma after which the next NAME=VALUE begins; other commas are between the items of a list.
+#: A comma before the next NAME=VALUE; other commas separate the items of a list.
 BETWEEN = re.compile(r",(?=[^,=]*=)")
 
 
-def _named_values(text: str) -> dict[str, Any]:
-    """Parse NAME=VALUE, or several with commas between them.
+def _parse_named_values(text: str) -> dict[str, Any]:
+    """Parse one or more NAME=VALUE, separated by commas.
 
-    A value is a number, true, false or a text. Several texts with commas between them are a list, and
-    so is JSON in brackets, in which texts may have commas of their own.
+    A value is a number, true, false or text. Texts separated by commas are a list. JSON in brackets is
+    a list, too, and its texts may contain commas.
     """
     values: dict[str, Any] = {}
     while text:
@@ -102,19 +102,19 @@ def _named_values(text: str) -> dict[str, Any]:
                 raise ValueError
         else:
             value, *rest = BETWEEN.split(text, 1)
-            values[name] = _value(value)
+            values[name] = _parse_value(value)
         text = rest[0] if rest else ""
     return values
 
 
-def _value(text: str) -> bool | int | float | str | list[str]:
+def _parse_value(text: str) -> bool | int | float | str | list[str]:
     items = [item.strip() for item in text.split(",")]
     if "=" in text or (items[1:] and not all(items)):
         raise ValueError
-    return items if items[1:] else _number_or_text(items[0])
+    return items if items[1:] else _parse_scalar(items[0])
 
 
-def _number_or_text(text: str) -> bool | int | float | str:
+def _parse_scalar(text: str) -> bool | int | float | str:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -123,7 +123,7 @@ def _number_or_text(text: str) -> bool | int | float | str:
     return text
 
 
-def _folds(text: str) -> int | str:
+def _parse_folds(text: str) -> int | str:
     return text if text == "balanced" or text.endswith(".csv") else int(text)
 
 
@@ -131,10 +131,10 @@ TEXT = Optional(str, "TEXT")
 FILE = Optional(str, "FILE")
 COLUMN = Optional(str, "COLUMN")
 YES_NO = Optional(lambda text: click.BOOL.convert(text, None, None), "BOOLEAN")
-FOLDS = Optional(_folds, "NUMBER|balanced|FILE")
-NUMBER = Optional(_number, "NUMBER")
+FOLDS = Optional(_parse_folds, "NUMBER|balanced|FILE")
+NUMBER = Optional(_parse_number, "NUMBER")
 WHOLE = Optional(int, "INTEGER")
-NAMED_VALUES = Optional(_named_values, "NAME=VALUE")
+NAMED_VALUES = Optional(_parse_named_values, "NAME=VALUE")
 
 
 # --- The registry
@@ -149,14 +149,14 @@ EXPERT = "For experts"
 OUTPUT = "Output"
 GROUPS = (REQUIRED, IDS, LINKAGE, SCORE, REFITS, COST, EXPERT, OUTPUT)
 
-#: Where an option applies, beside the names of commands.
+#: Where an option applies, in addition to the names of commands.
 PYTHON, EVALUATOR, PROJECT = "python", "evaluator", "project"
 AUDITS = frozenset({PYTHON, EVALUATOR, PROJECT, "audit", "compare", "preregister"})
 AUDITS_AND_TESTS = AUDITS | {"test"}
 
 
 class _Same:
-    """The default of the command line is that of Python."""
+    """Marks that the command line has the same default as Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,28 +166,28 @@ class Option:
     Attributes
     ----------
     name : str
-        In Python and in the evaluator's configuration.
+        The name in Python and in the evaluator's configuration.
     type : click.ParamType
-        How the command line reads it.
+        The type on the command line.
     help : str
-        What it is, in a sentence.
+        One sentence.
     group : str
         One of `GROUPS`.
     default : object
-        In Python.
+        The default in Python.
     command_default : object
-        On the command line and in MLproject, where it differs.
+        The default on the command line and in MLproject, if it differs.
     changes_numbers : bool
-        Whether an audit may say something else with another value. Those that do are committed by
-        `mlflow_b3.preregister`.
+        Whether the value can affect the results of an audit. `mlflow_b3.preregister` commits these
+        options.
     where : frozenset of str
         `PYTHON`, `EVALUATOR`, `PROJECT`, and the names of commands.
     inside : str
-        Its place in Python, if it is a field of one of the `VALUE_OBJECTS`: "design.scheme".
+        The field of one of the `VALUE_OBJECTS` that holds it in Python, such as "design.scheme".
     flag : str
-        The name on the command line, if it is another one. `NAME/no-NAME` is a switch.
+        The name on the command line, if it differs. `NAME/no-NAME` is a switch.
     repeated : bool
-        Whether the command line takes it several times.
+        Whether the option may be repeated on the command line.
     """
 
     name: str
@@ -204,18 +204,18 @@ class Option:
 
     @property
     def parameter(self) -> str:
-        """Its name in MLproject, and of the value that a command is given."""
+        """The name in MLproject and of the command's argument."""
         return (self.flag or self.name).partition("/")[0]
 
     @property
     def flags(self) -> str:
-        """How it is written on the command line."""
+        """The flags on the command line."""
         names = (self.flag or self.name).replace("_", "-").split("/")
         return "/".join(f"--{name}" for name in names)
 
     @property
     def command_line_default(self) -> Any:
-        """The default of commands and of MLproject."""
+        """The default on the command line and in MLproject."""
         return self.default if self.command_default is _Same else self.command_default
 
 
@@ -246,7 +246,7 @@ _ENTRIES = (
         name="cluster",
         type=COLUMN,
         group=REQUIRED,
-        help="Column with the (noisy) cluster id.",
+        help="Column with the (noisy) cluster ids.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -279,14 +279,14 @@ _ENTRIES = (
         type=Optional(str, "uniform|halves|singles|SIZES"),
         group=IDS,
         help="How clusters split: uniform, halves, singles, or known sizes such as 1,1,3 or 0.1,0.4; by "
-        "default as the linkage evidence says, or uniform.",
+        "default as the linkage evidence suggests, or else uniform.",
     ),
     Option(
         name="match_probability",
         type=Optional(str, "FILE|COLUMN"),
         group=LINKAGE,
         help="Table of scored pairs (.csv or .parquet, from Splink or others), or a column with the "
-        "probability that a row's cluster id is right.",
+        "probability that a row's cluster id is correct.",
     ),
     Option(
         name="resolved_rows",
@@ -307,7 +307,7 @@ _ENTRIES = (
         inside="linkage.quality",
         type=NAMED_VALUES,
         group=LINKAGE,
-        help="What is known of the linkage: recall=0.9,precision=0.95,recall_pairs=300.",
+        help="Published quality of the linkage, such as recall=0.9,precision=0.95,recall_pairs=300.",
     ),
     Option(
         name="partition_samples",
@@ -328,15 +328,15 @@ _ENTRIES = (
         inside="linkage.purge_threshold",
         type=NUMBER,
         group=LINKAGE,
-        help="With a table of pairs: leave out training rows whose cluster has this match "
-        "probability with the validation rows.",
+        help="With a table of pairs: drop training rows whose cluster has this match probability with "
+        "validation rows.",
     ),
     Option(
         name="row_id",
         inside="linkage.row_id",
         type=COLUMN,
         group=LINKAGE,
-        help="Column with the ids of rows; it is no feature.",
+        help="Column with the ids of rows; it is not a feature.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -365,13 +365,13 @@ _ENTRIES = (
         inside="design.repeats",
         type=WHOLE,
         group=SCORE,
-        help="How many times clusters are assigned to folds anew.",
+        help="How many times clusters are assigned to folds.",
     ),
     Option(
         name="trainer",
         type=Optional(str, "MODULE:FUNCTION"),
         group=REFITS,
-        help="Function that trains the model, for models that cannot be refitted by themselves.",
+        help="Function that trains the model, for models that cannot be refitted automatically.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -383,7 +383,7 @@ _ENTRIES = (
         default="auto",
         command_default=None,
         group=REFITS,
-        help="How the model is trained again; by default the first of these that it allows.",
+        help="How the model is refitted; by default the first of these that it supports.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -410,7 +410,7 @@ _ENTRIES = (
         default="local",
         changes_numbers=False,
         group=REFITS,
-        help="Audit here (local), or in the model's own environment.",
+        help="Audit in this environment (local), or in the model's own.",
         where=frozenset({PROJECT, "audit", "test"}),
     ),
     Option(
@@ -443,8 +443,8 @@ _ENTRIES = (
         type=TEXT,
         changes_numbers=False,
         group=COST,
-        help="Of the cluster: tcp://scheduler:8786 for dask, auto or ray://… for ray, a master such "
-        "as spark://… for spark.",
+        help="Address of the cluster: tcp://scheduler:8786 for dask, auto or ray://… for ray, a master "
+        "such as spark://… for spark.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -452,7 +452,7 @@ _ENTRIES = (
         inside="running.fit_timeout",
         type=Optional(str, "TIME"),
         group=COST,
-        help="Time that one refit may take, such as 90s or 5m.",
+        help="Maximum time for one refit, such as 90s or 5m.",
         where=AUDITS_AND_TESTS,
     ),
     Option(
@@ -460,9 +460,9 @@ _ENTRIES = (
         type=Optional(str, "PATH|none"),
         changes_numbers=False,
         group=COST,
-        help="File, or folder of files, that remembers finished refits: the same audit started again "
-        "goes on from there. Commands keep one in the user's cache by default until the audit is "
-        "done; none for none.",
+        help="File or folder that stores finished refits; if the same audit is started again, it "
+        "resumes from there. By default commands keep one in the user's cache until the audit is "
+        "done; none turns it off.",
     ),
     Option(
         name="method",
@@ -472,7 +472,7 @@ _ENTRIES = (
         ),
         default="auto",
         group=EXPERT,
-        help="The estimator; cvc is auto with cross-validation corrected for correlation beside it.",
+        help="The estimator; cvc is auto plus cross-validation corrected for correlation.",
     ),
     Option(
         name="method_options",
@@ -480,7 +480,7 @@ _ENTRIES = (
         type=NAMED_VALUES,
         repeated=True,
         group=EXPERT,
-        help="An option of the method, such as order=3, or groups=patient,day of cvc; may be repeated.",
+        help="An option of the method, such as order=3, or groups=patient,day for cvc; may be repeated.",
     ),
     Option(
         name="scheme",
@@ -496,16 +496,16 @@ _ENTRIES = (
         type=Optional(str, "optimal|uniform|NUMBER"),
         default="optimal",
         group=EXPERT,
-        help="Injected shares near none (optimal), eleven at equal distances (uniform), or a number "
-        "of shares at equal distances.",
+        help="Injected shares: concentrated near 0 (optimal), eleven equally spaced (uniform), or a "
+        "number of equally spaced shares.",
     ),
     Option(
         name="n_train",
         inside="design.n_train",
         type=WHOLE,
         group=EXPERT,
-        help="With --scheme replace: rows of a resampled training set; by default as many as a fold "
-        "has.",
+        help="With --scheme replace: rows of a resampled training set; by default as many as the "
+        "fold's training set.",
     ),
     Option(
         name="test",
@@ -521,7 +521,7 @@ _ENTRIES = (
         type=YES_NO,
         default=False,
         group=EXPERT,
-        help="Also estimate how the losses of single rows are distributed.",
+        help="Also estimate the distribution of the losses of single rows.",
     ),
     Option(
         name="seed",
@@ -555,7 +555,7 @@ _ENTRIES = (
         type=YES_NO,
         changes_numbers=False,
         group=OUTPUT,
-        help="Show a progress bar; by default on a terminal only.",
+        help="Show a progress bar; by default only on a terminal.",
         where=frozenset({PYTHON}),
     ),
 )
@@ -569,17 +569,17 @@ def options_of(place: str) -> list[Option]:
 
 
 def in_groups(*groups: str) -> list[str]:
-    """Return the names of the options of some groups."""
+    """Return the names of the options in these groups."""
     return [option.name for option in OPTIONS.values() if option.group in groups]
 
 
 def committed_options() -> list[Option]:
-    """Return the options of `mlflow_b3.audit` that change its numbers."""
+    """Return the options of `mlflow_b3.audit` that affect its results."""
     return [option for option in options_of(PYTHON) if option.changes_numbers]
 
 
 def check_names(names: Mapping[str, Any], place: str = PYTHON) -> None:
-    """Raise an `InputError` for names that no option has."""
+    """Raise an `InputError` for names that are not options."""
     known = [option.name for option in options_of(place)]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -588,39 +588,39 @@ def check_names(names: Mapping[str, Any], place: str = PYTHON) -> None:
         )
 
 
-# --- Values that hold the rarer options of `mlflow_b3.audit`
+# --- Value objects with the less common options of `mlflow_b3.audit`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinkageEvidence:
-    """What is known about the record linkage that made the cluster ids, beside scored pairs.
+    """Evidence about the record linkage behind the cluster ids, other than scored pairs.
 
     Attributes
     ----------
     resolved_rows : path, DataFrame or ResolvedRows, optional
-        A sample of rows for which a person has looked up all other rows of the same true cluster:
-        the filled-in sheet of `mlflow_b3.linkage.review_sheet`. The best evidence there is.
+        A sample of rows for which a person looked up all other rows of the same true cluster: the
+        filled-in sheet of `mlflow_b3.linkage.review_sheet`. This is the best evidence.
     reviewer : (sensitivity, specificity), optional
-        With `resolved_rows`: how many leaked rows that person finds, and how many others she leaves
-        alone; 1 and 1 by default.
+        With `resolved_rows`: the share of leaked rows that this person finds, and the share of other
+        rows that the person leaves alone. The default is 1 and 1.
     quality : mapping, optional
         Published figures of the linkage, {"recall": 0.9, "precision": 0.95, "recall_pairs": 300}:
-        an upper limit on the leak shares. By its own name it is `linkage_quality`.
+        an upper limit on the leak shares. As an argument of `audit` it is `linkage_quality`.
     partition_samples : path, table or array, optional
         Posterior samples of a Bayesian linkage: labels of all rows for each sample.
     fold_threshold : number, optional
         With a pair table in `match_probability`: keep rows with this match probability in one fold,
-        which leaves less to leak. The same scores then say nothing about what still leaks.
+        which reduces the leak. The same scores then say nothing about the remaining leak.
     purge_threshold : number, optional
-        With a pair table: leave training rows out whose cluster has this match probability with a
+        With a pair table: drop training rows whose cluster has this match probability with a
         validation row of the fold.
     row_id : str, optional
-        Column with the ids of rows that linkage evidence refers to, which is no feature; by default
-        the table's index.
+        Column with the row ids in the linkage evidence; it is not a feature. The default is the
+        table's index.
 
     Examples
     --------
-    Published figures of a linkage, in place of scored pairs:
+    Published figures of a linkage instead of scored pairs:
 
     >>> import mlflow_b3 as b3
     >>> b3.LinkageEvidence(quality={"recall": 0.9, "precision": 0.95}).quality["recall"]
@@ -638,18 +638,18 @@ class LinkageEvidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RefitOptions:
-    """How the model is trained again.
+    """How the model is refitted.
 
     Attributes
     ----------
     route : str
         "clone", "parameters", "trainer", "fresh", "hot-start", "last-layer" or "head"; "auto" takes
-        the first of these that the model's flavour allows. By its own name it is `refit`.
+        the first of these that the model's flavour supports. As an argument of `audit` it is `refit`.
     options : mapping, optional
-        Options of that, such as {"search_again": True} for a grid search; see docs/flavours.md. By
-        its own name it is `refit_options`.
+        Options of the route, such as {"search_again": True} for a grid search; see docs/flavours.md.
+        As an argument of `audit` it is `refit_options`.
     sample_weight : str, optional
-        Column with the weights of rows in training; losses are not weighted.
+        Column with the weights of training rows; losses are not weighted.
 
     Examples
     --------
@@ -670,32 +670,33 @@ class Design:
     Attributes
     ----------
     scheme : {"subset", "replace"}
-        Draw resampled training sets without replacement at full size, or with replacement as the
-        papers do.
+        Draw resampled training sets without replacement at full size, or with replacement as in the
+        papers.
     levels : {"optimal", "uniform"} or int
-        Which injected shares are measured, and how often: crowded near none, where the curve is
-        extrapolated from, or eleven at equal distances as in the papers. A number is that many
-        levels at equal distances.
+        The injected shares and their numbers of refits: concentrated near 0, from where the curve is
+        extrapolated, or eleven equally spaced levels as in the papers. A number is that many equally
+        spaced levels.
     n_train : int, optional
-        With scheme "replace": the rows of a resampled training set, the papers' n'. All scores are
-        then those of models trained on that many rows. By default as many as the fold has.
+        With scheme "replace": the number of rows of a resampled training set, n' in the papers. All
+        scores are then those of models trained on that many rows. The default is the size of the
+        fold's training set.
     repeats : int, optional
-        How many times clusters are assigned to folds anew, for folds that are made here: three
-        times where the budget allows it.
+        How many times clusters are assigned to folds, for folds that are made here. The default is
+        three if the budget allows it.
     fragments : {"uniform", "halves", "singles"} or sequence of numbers, optional
-        How clusters are broken on purpose, which should be how linkage splits them: at a cut
-        drawn uniformly, in halves, a single row off; or the sizes of fragments that are known,
-        as numbers of rows or as shares of the cluster between 0 and 1, drawn with equal chances.
-        A size applies to clusters with more rows; clusters to which none applies stay whole. By
-        default as the linkage evidence says, or "uniform".
+        How clusters are split for the measurement, which should be how the linkage splits them: at a
+        uniformly drawn cut, in halves, or a single row off; or known sizes of fragments, as numbers
+        of rows or as shares of the cluster between 0 and 1, drawn with equal probability. A size
+        applies to clusters with more rows; clusters to which no size applies stay whole. The default
+        follows the linkage evidence, or else is "uniform".
     test : {"paired", "welch", "permutation"}
         The form of the leakage test. `welch` is the published one; `permutation` is exact for a
-        stronger null hypothesis and needs some 100 times as many refits. With a budget the test has
-        about a fifth of it; without one these two take what they need. A time is kept by `paired`
-        only: with the other two a budget is a number of refits.
+        stronger null hypothesis and needs about 100 times as many refits. With a budget, the test
+        gets about a fifth of it; without one, these two take what they need. Only `paired` supports a
+        budget in time; with the other two it must be a number of refits.
     distribution : bool
-        Also estimate how the losses of single rows are distributed on new clusters, for losses
-        with more than two values and pattern `rows`.
+        Also estimate the distribution of the losses of single rows on new clusters, for losses with
+        more than two values and pattern `rows`.
 
     Examples
     --------
@@ -727,18 +728,20 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Running:
-    """How refits run, beside their number at a time.
+    """How refits run, in addition to `n_jobs` and `backend`.
 
     Attributes
     ----------
     address : str, optional
-        Of the cluster: "tcp://scheduler:8786" for Dask, "auto" or "ray://…" for Ray, a master such as
-        "local[4]" or "spark://…" for Spark; by default the one that this process is connected to.
+        Address of the cluster: "tcp://scheduler:8786" for Dask, "auto" or "ray://…" for Ray, a master
+        such as "local[4]" or "spark://…" for Spark. The default is the cluster that this process is
+        connected to.
     fit_timeout : number or str, optional
-        Seconds that one refit may take, or a time such as "5m"; longer ones count as failed. By
-        default a refit may take all of a budget in time, a minute at least; else there is no limit.
+        Maximum time for one refit, in seconds or as text such as "5m"; longer refits count as failed.
+        The default is the budget if that is a time, but at least a minute; otherwise there is no
+        limit.
     progress : bool, optional
-        Show a progress bar; by default on a terminal only.
+        Show a progress bar; by default only on a terminal.
 
     Examples
     --------
@@ -752,7 +755,7 @@ class Running:
     progress: bool | None = None
 
 
-#: The arguments of `mlflow_b3.audit` that hold other options.
+#: The arguments of `mlflow_b3.audit` that are value objects.
 VALUE_OBJECTS: Mapping[str, type] = {
     "linkage": LinkageEvidence,
     "refit": RefitOptions,
@@ -762,13 +765,13 @@ VALUE_OBJECTS: Mapping[str, type] = {
 
 
 def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `mlflow_b3.audit` by the names of options, taken out of value objects.
+    """Return the arguments of `mlflow_b3.audit` by option name, with value objects unpacked.
 
     Raises
     ------
     InputError
-        For names that no option has, for something else in the place of a value object, and for an
-        option that is given by its own name too.
+        For unknown names, for an argument that should be a value object and is not, and for an option
+        that is given both in a value object and by its own name.
     """
     held = {
         name: value
@@ -794,7 +797,7 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_unset(option: Option, flat: Mapping[str, Any]) -> None:
-    """Refuse an option that is given by its own name too."""
+    """Raise an error if an option is also given by its own name."""
     if not _is_default(option, flat.get(option.name, option.default)):
         raise InputError(
             f"{option.name}={flat[option.name]!r} is given twice: by its own name, and as "
@@ -803,11 +806,11 @@ def _require_unset(option: Option, flat: Mapping[str, Any]) -> None:
 
 
 def _is_default(option: Option, value: Any) -> bool:
-    plain = isinstance(value, (str, bool, int))  # tables and arrays have no single answer
+    plain = isinstance(value, (str, bool, int))  # == on tables and arrays is not a single bool
     return value is option.default or (plain and value == option.default)
 
 
-# --- The options of commands, made of the registry
+# --- Options of commands, made from the registry
 
 
 class GroupedOption(click.Option):
@@ -822,7 +825,7 @@ class GroupedCommand(click.Command):
     """A command whose options `--help` shows in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, group by group, and then those that belong to none."""
+        """Write the options by group, and then those without a group."""
         records: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Options")}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -835,13 +838,13 @@ class GroupedCommand(click.Command):
 
 
 def command_option(name: str, *flags: str, **changes: Any) -> Callable[[Any], Any]:
-    """Return the decorator that gives an option of the registry to a command.
+    """Return a decorator that adds an option of the registry to a command.
 
     Parameters
     ----------
     name : str
     *flags : str
-        Its names there, if they are others.
+        Its flags on this command, if they differ.
     **changes
         Attributes of `click.Option` that differ from the registry.
     """
@@ -857,7 +860,7 @@ def command_option(name: str, *flags: str, **changes: Any) -> Callable[[Any], An
 
 
 def command_options(command: str) -> Callable[[Any], Any]:
-    """Return the decorator that gives a command all of its options in the registry."""
+    """Return a decorator that adds all options of a command from the registry."""
 
     def decorate(function: Any) -> Any:
         for option in reversed(options_of(command)):
@@ -868,7 +871,7 @@ def command_options(command: str) -> Callable[[Any], Any]:
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a command was given, by their names in Python."""
+    """Return the options given to a command, by their names in Python."""
     given = {name: value for name, value in values.items() if value is not None}
     for option in OPTIONS.values():
         if option.repeated:

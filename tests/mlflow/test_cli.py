@@ -132,7 +132,7 @@ def called(monkeypatch: pytest.MonkeyPatch, report: AuditReport) -> list[dict[st
 def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Put a recorder in the place of the demonstration."""
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr("mlflow_b3.cli._demonstrate", lambda _, **options: calls.append(options))
+    monkeypatch.setattr("mlflow_b3.cli._run_demo", lambda _, **options: calls.append(options))
     return calls
 
 
@@ -480,7 +480,9 @@ def test_the_demo_audits_a_simulated_clinic_and_tells_the_truth(shop):
     result = run("demo", "--n-jobs", "1")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
-    assert text.startswith("No model was given: auditing a simulated clinic whose truth is known.")
+    assert text.startswith(
+        "No model was given: auditing a simulated clinic whose true ids are known."
+    )
     assert "If 10% of the rows carry a wrong 'patient_id'" in text
     assert "The truth (known here, because the clinic is simulated)" in text
     assert re.search(r"fresh patients: [01]\.\d{3}, (in|out)side the interval of e0\.", text)

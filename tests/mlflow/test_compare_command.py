@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from stores import kept_store
 
 import mlflow_b3 as b3
-from mlflow_b3.cli import _parted, main
+from mlflow_b3.cli import _split_models, main
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.comparing import disambiguate, distinct
@@ -172,7 +172,7 @@ def test_models_may_have_commas_between_them():
     ],
 )
 def test_commas_in_the_names_of_models_do_not_part_them(text, parts):
-    assert _parted([text]) == parts
+    assert _split_models([text]) == parts
 
 
 @pytest.mark.parametrize("name", ["a, b", "it's", 'the "new" one', 'it\'s "q" <b>_%'])
@@ -228,7 +228,7 @@ def test_the_project_run_of_a_comparison_holds_it_and_no_audit(shop, monkeypatch
         (["models:/clinic/1", "--cluster-error", "0.1"], "cluster_error is for new audits"),
         (["models:/clinic/1", "--data", "visits.csv"], "target, cluster missing"),
         (["--registered-model", "o'hara"], "has no audited version"),
-        (["models:/clinic/1", "--output", "visits.csv"], "is not usable as a folder"),
+        (["models:/clinic/1", "--output", "visits.csv"], "is not a writable folder"),
         (["--experiment", "nowhere"], "experiment='nowhere' was not found"),
         (["--experiment", "test"], "has no current audits"),
         (["--registered-model", "clinic"], "has no audited version"),

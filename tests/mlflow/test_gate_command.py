@@ -506,7 +506,7 @@ def test_a_pair_of_keys_is_made_and_explained(tmp_path):
     private, public = tmp_path / "new" / "ci.pem", tmp_path / "new" / "ci.pub"
     assert "Keep it secret and out of the repository." in result.stdout
     assert f"export MLFLOW_B3_SIGNING_KEY={private}" in result.stdout
-    assert "put the text of the file into a secret" in result.stdout
+    assert "store the text of the file as a secret" in result.stdout
     assert public.read_text(encoding="ascii").startswith("-----BEGIN PUBLIC KEY-----")
     encoded = read_public_key(str(public))
     assert f"evidence: {{trusted_keys: [{encoded}]}}" in result.stdout
@@ -543,7 +543,7 @@ def test_a_policy_that_can_be_used_is_told_in_words(tmp_path, monkeypatch):
     path.write_text("limits: {e0_high: 0.35}\n", encoding="utf-8")
     result = run("policy", str(path))
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"The policy {path} can be used.\n  - It guards ")
+    assert result.stdout.startswith(f"The policy {path} is valid.\n  - It guards ")
     assert "must be at most 0.350" in said(result)
     assert "no key is trusted yet, so nothing passes" in said(result)
     assert f"Its hash is {load_policy(path).hash}." in result.stdout

@@ -294,10 +294,10 @@ def test_a_sheet_goes_out_to_a_person_and_comes_back_on_the_command_line(
     done = run(main, ["review", *arguments, *more, "--expected-split-rate", "0.2"])
     assert done.exit_code == 0, done.output
     assert "90 of 360 rows" in done.output
-    assert "246 rows tell the share" in done.output
+    assert "246 rows determine that share" in done.output
     again = run(main, ["review", *arguments, *more])
     assert again.exit_code == 2
-    assert "may hold answers already" in again.output
+    assert "may already be filled in" in again.output
 
     sheet = pd.read_csv("sheet.csv")
     row_of = {name: row for row, name in enumerate(frame["record_id"])}
@@ -643,9 +643,9 @@ def review(frame, tmp_path, monkeypatch):
         (
             "--expected-split-rate",
             "20",
-            "--expected-split-rate 20 must lie between 0 and 1. Give a",
+            "--expected-split-rate 20 must be between 0 and 1. Give a",
         ),
-        ("--expected-split-rate", "0", "--expected-split-rate 0 must lie between 0 and 1.\n"),
+        ("--expected-split-rate", "0", "--expected-split-rate 0 must be between 0 and 1.\n"),
     ],
 )
 def test_numbers_of_a_review_are_checked_before_the_sheet_is_written(

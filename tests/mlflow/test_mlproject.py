@@ -40,7 +40,7 @@ def arguments(entry: str = "audit", **parameters: str) -> list[str]:
 def demonstrated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Put a recorder in the place of the demonstration."""
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr("mlflow_b3.cli._demonstrate", lambda _, **options: calls.append(options))
+    monkeypatch.setattr("mlflow_b3.cli._run_demo", lambda _, **options: calls.append(options))
     return calls
 
 
@@ -126,7 +126,7 @@ def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch
 def test_a_gate_without_a_model_is_a_clear_input_error():
     result = CliRunner().invoke(main, arguments("gate"))
     assert result.exit_code == 2
-    assert "model missing: name a registered version, such as models:/name/3." in result.stderr
+    assert "model missing: give a registered version, such as models:/name/3." in result.stderr
 
 
 def test_parameters_reach_the_gate_whatever_characters_they_contain(monkeypatch):

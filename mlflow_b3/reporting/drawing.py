@@ -393,6 +393,7 @@ SETTINGS: dict[Any, Any] = {
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
     "axes.titlepad": 8.0,
+    "axes.titley": 1.0,  # else all labels are measured to find where it may be
     "font.size": 12.0,
     "grid.color": GRID,
     "grid.linewidth": 1.0,

@@ -15,15 +15,18 @@ from mlflow.server import handlers
 
 from mlflow_b3.evidence.policy import folded
 from mlflow_b3.gating.server.gate import Gate, Request
-from mlflow_b3.gating.server.registry_checks import After
+from mlflow_b3.gating.server.registry_checks import After, withdraw
 from mlflow_b3.gating.server.stores import (
     below,
     equal_tag_key,
     exists,
+    guarded_versions,
     is_plain,
+    is_prompt_version,
     is_within,
     kept_places_of,
     tracking_is_exact,
+    versions_of,
 )
 from mlflow_b3.tracking.metrics_and_files import FOLDER
 from mlflow_b3.tracking.runs import REQUEST
@@ -214,13 +217,55 @@ def check_run_removal(gate: Gate, request: Request) -> After | None:
 def check_experiment_removal(gate: Gate, request: Request) -> After | None:
     """Keep experiments that contain records from being deleted."""
     asked = handlers._get_request_message(messages.DeleteExperiment())
-    if exists(gate.stores.get_experiment, asked.experiment_id) is None:
-        return None
-    for run in _tagged_runs(gate, [asked.experiment_id], (SUBJECT, *OTHER_KINDS)):
-        if is_record(run.info.run_id, run.data.tags):
-            what = f"experiment {asked.experiment_id}"
-            raise _record_is_kept(gate, request, run.info.run_id, what)
+    if exists(gate.stores.get_experiment, asked.experiment_id) is not None:
+        _keep_experiment(gate, request, asked.experiment_id)
     return None
+
+
+def check_demo(gate: Gate, request: Request) -> After | None:
+    """Keep records and guarded aliases from MLflow's demo, which knows its own data by name only.
+
+    It deletes the experiment of its name, in which anybody may have put a record, and gives aliases
+    to versions of its prompts, among which anybody may have registered a model.
+    """
+    from mlflow.demo.base import DEMO_EXPERIMENT_NAME
+    from mlflow.demo.data import DEMO_PROMPTS
+
+    found = gate.stores.get_experiment_by_name(DEMO_EXPERIMENT_NAME)
+    if found is not None:
+        _keep_experiment(gate, request, found.experiment_id)
+    names = [prompt.name for prompt in DEMO_PROMPTS if gate.applies_to(prompt.name)]
+    for name in _registered(gate, names):
+        if not all(map(is_prompt_version, versions_of(gate.stores, name))):
+            text = (
+                f"MLflow's demo would give aliases to versions of {name!r}, which is no prompt; "
+                "rename that model first."
+            )
+            raise gate.refuse(request, "demo", name, text, model=name)
+
+    def after() -> None:
+        refused = None
+        for name in _registered(gate, names):
+            for guarded in list(guarded_versions(gate.stores, gate.policy, name)):
+                verdict = gate.judge(name, guarded.number)
+                if not verdict.allowed:  # a model was registered while the demo was made
+                    withdraw(gate, guarded)
+                    refused = refused or verdict
+        if refused is not None:
+            gate.take_back(request, "demo", str(refused.model), refused)
+
+    return after
+
+
+def _registered(gate: Gate, names: Iterable[str]) -> list[str]:
+    return [name for name in names if exists(gate.stores.get_registered_model, name) is not None]
+
+
+def _keep_experiment(gate: Gate, request: Request, experiment_id: str) -> None:
+    for run in _tagged_runs(gate, [experiment_id], (SUBJECT, *OTHER_KINDS)):
+        if is_record(run.info.run_id, run.data.tags):
+            what = f"experiment {experiment_id}"
+            raise _record_is_kept(gate, request, run.info.run_id, what)
 
 
 def _is_twin(gate: Gate, run: Any) -> bool:

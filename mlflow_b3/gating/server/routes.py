@@ -35,6 +35,8 @@ GUARDED = {
     "_create_run": "new_run",
     "_delete_run": "run_removal",
     "_delete_experiment": "experiment_removal",
+    "_generate_demo": "demo",
+    "_delete_demo": "demo",
     "serve_create_promptlab_run": "files_of_new_run",
     "_create_logged_model": "new_logged_model",
     "_set_logged_model_tags": "logged_model_tags",
@@ -42,7 +44,7 @@ GUARDED = {
     "_delete_logged_model": "logged_model_removal",
 }
 #: Of these, handlers that the oldest supported MLflow does not have.
-NEWER = frozenset({"_create_presigned_upload_url"})
+NEWER = frozenset({"_create_presigned_upload_url", "_generate_demo", "_delete_demo"})
 
 _WEBHOOK = "tells others what has happened, after it has"
 HARMLESS = {

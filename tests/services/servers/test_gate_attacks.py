@@ -582,6 +582,59 @@ def test_records_of_audits_are_not_deleted(gate, audited):
     assert "is made of it" in answer.message
 
 
+def test_records_of_audits_are_not_deleted_as_the_demo(gate, audited):
+    """MLflow deletes the experiment that has the name of its demo, whatever is in it."""
+    experiment = gate.client.get_run(audited[2]).info.experiment_id
+    name = gate.client.get_experiment(experiment).name
+    gate.client.rename_experiment(experiment, "MLflow Demo")
+    try:
+        answer = gate.send("POST", "/ajax-api/3.0/mlflow/demo/delete", {})
+        assert "is the record of an audit" in answer.message
+        assert gate.client.get_experiment(experiment).lifecycle_stage == "active"
+    finally:
+        if gate.client.get_experiment(experiment).lifecycle_stage != "active":
+            gate.client.restore_experiment(experiment)
+        gate.client.rename_experiment(experiment, name)
+
+
+def test_a_demo_without_records_can_be_deleted(gate):
+    made = gate.client.create_experiment("MLflow Demo")
+    assert gate.send("POST", "/ajax-api/3.0/mlflow/demo/delete", {}).status == 200
+    assert gate.client.get_experiment(made).lifecycle_stage == "deleted"
+    gate.client.restore_experiment(made)
+    gate.client.rename_experiment(made, uuid4().hex)
+
+
+def test_the_demo_touches_no_model_that_has_the_name_of_its_prompts(tmp_path, report, clinic):
+    """It deletes what is called so, and gives 'production' to the fourth version, whatever that is."""
+    name = "mlflow-demo.prompts.customer-support"
+    with gated(tmp_path, report, clinic, settings={"MLFLOW_B3_POLICY": ""}) as gate:
+        logged = gate.register(name)
+        for _ in range(3):
+            gate.register(name, logged)
+        gate.client.set_registered_model_tag(name, "mlflow.prompt.is_prompt", "true")
+        answer = gate.send("POST", "/ajax-api/3.0/mlflow/demo/generate", {"features": ["prompts"]})
+        found = gate.call(
+            "GET", "registered-models/get?name=" + name
+        )  # the client shows no prompts
+        assert "production" not in found.body
+        assert logged.model_id in found.body
+        assert "is no prompt" in answer.message
+
+
+def test_a_champion_whose_logged_model_is_called_failed_is_loaded_all_the_same(gate, audited):
+    name, logged, _ = audited
+    gate.client.set_registered_model_alias(name, "champion", "1")
+    asked = {"model_id": logged.model_id, "status": "LOGGED_MODEL_UPLOAD_FAILED"}
+    gate.call("PATCH", f"logged-models/{logged.model_id}", asked)
+    try:
+        mlflow.sklearn.load_model(f"models:/{name}@champion")
+        assert gate.promote(name).status == 200
+    finally:
+        asked["status"] = "LOGGED_MODEL_READY"
+        gate.call("PATCH", f"logged-models/{logged.model_id}", asked)
+
+
 @pytest.mark.parametrize("trick", ["..", "%2e%2e", "%252e%252e", "..%2f..", "/etc", "#"])
 def test_artifact_names_do_not_leave_their_folder(gate, audited, trick):
     """MLflow refuses these names itself; the gate must not be what lets them pass."""

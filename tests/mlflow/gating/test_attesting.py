@@ -108,7 +108,7 @@ def test_a_table_that_is_not_here_is_asked_for(audited, signing, clinic):
     assert "give it: --data FILE" in failures(b3.attest(audited.uri))["data"]
     assert b3.attest(audited.uri, audited.data.with_name("elsewhere.csv")).attested
     other = clinic.frame.assign(age=clinic.frame["age"] + 1)
-    assert "the audited one" in failures(b3.attest(audited.uri, other))["data"]
+    assert "the audited table has" in failures(b3.attest(audited.uri, other))["data"]
 
 
 def test_a_changed_model_is_not_signed_for(audited, signing):

@@ -571,7 +571,10 @@ def test_help_is_printed_with_exit_code_0(command):
 
 def test_the_exit_codes_are_documented():
     text = " ".join(run("--help").stdout.split())
-    assert "Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C; of gate" in text
+    assert (
+        "Exit codes: 0 done, 2 usage or input error, 130 stopped by Ctrl-C. gate, verify and attest"
+        in text
+    )
 
 
 def test_these_commands_exist():

@@ -187,7 +187,7 @@ def test_a_server_that_refuses_what_the_policy_here_allows_has_the_last_word(mon
     assert result.exit_code == 1
     assert result.stdout.startswith("FAIL: models:/clinic/1 may not be promoted. The alias")
     assert "FAIL server the server refused the alias 'champion': mlflow-b3 gate: no" in said(result)
-    assert "ask whoever runs it" in said(result)
+    assert "ask its administrator" in said(result)
 
 
 def test_an_alias_that_mlflow_does_not_take_is_an_input_error(shop):

@@ -8,6 +8,7 @@ import numpy as np
 from mlflow_b3 import AuditReport, Finding, FragmentLosses, LeakageTest, LossCurve, P0Search
 from mlflow_b3.auditing.leakage import LeakageClaim
 from mlflow_b3.auditing.report import (
+    PARTS,
     PLACES,
     Conclusion,
     MeasurementSummary,
@@ -146,15 +147,24 @@ REPORT = AuditReport(
 def changed(
     audit: AuditReport, *, settings: dict[str, Any] | None = None, **changes: Any
 ) -> AuditReport:
-    """Return a report with some of its numbers changed, each by the name it had in format 1."""
+    """Return a report with some fields of its parts changed.
+
+    Each has the name that it had in format 1, where it was in the report or in its settings; newer ones
+    have their own.
+    """
     flat = changes | {f"settings.{name}": value for name, value in (settings or {}).items()}
     parts: dict[str, dict[str, Any]] = {}
     own: dict[str, Any] = {}
     for name, value in flat.items():
-        *part, field = PLACES.get(name, (name,))
+        *part, field = PLACES.get(name) or _place(name)
         (parts.setdefault(part[0], {}) if part else own)[field] = value
     nested = {part: replace(getattr(audit, part), **values) for part, values in parts.items()}
     return replace(audit, **nested, **own)
+
+
+def _place(name: str) -> tuple[str, ...]:
+    parts = [part for part, kind in PARTS.items() if name in kind.__dataclass_fields__]
+    return (*parts, name)
 
 
 def flattened(audit: AuditReport) -> dict[str, Any]:

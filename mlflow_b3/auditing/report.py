@@ -1,7 +1,7 @@
 """`AuditReport`: everything one audit found, as plain numbers, nested by what they come from."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
@@ -256,8 +256,8 @@ class Conclusion(Result):
         Pattern `fragments`, over the split rate; None when no cluster has two rows, or with
         `plan.n_train`.
     tipping_p0, tipping_cluster_error, tipping_split_rate : float or None
-        The smallest values at which e0 reaches the threshold; None when it does not by 50 %
-        (rows) or below 100 % (split rate). There is no cluster error with
+        The smallest values at which e0 reaches the threshold; None when it does not by 50%
+        (rows) or below 100% (split rate). There is no cluster error with
         `claim.p0_validation`.
     test : LeakageTest
         Whether the learner profits from having seen the validation clusters.
@@ -515,7 +515,6 @@ class AuditReport(Result):
 
 # --- Format 1, in which all parts were flat: its fields, and where they are now
 
-#: The parts that had fields in the report itself, and in its settings.
 PARTS: dict[str, type[Result]] = {
     "subject": SubjectSummary,
     "refit": RefitSummary,
@@ -524,8 +523,40 @@ PARTS: dict[str, type[Result]] = {
     "measured": MeasurementSummary,
     "conclusion": Conclusion,
 }
-#: Fields that had another name. Those of settings come after a dot.
-RENAMED = {
+#: Fields of the report that kept their names, by the part that they are in now. Newer fields are not
+#: among them: no report of format 1 has any.
+OF_REPORT = {
+    "subject": ("constant_loss",),
+    "plan": ("threshold",),
+    "claim": ("linkage",),
+    "measured": ("loco", "iid", "curve", "fragments", "folds", "refits"),
+    "conclusion": (
+        *("e0", "e0_interval", "e0_secant", "e0_guaranteed", "p0", "inflation", "loco_interval"),
+        *("leaked", "losses", "residual", "shape", "search", "sensitivity", "fragment_sensitivity"),
+        *("tipping_p0", "tipping_cluster_error", "tipping_split_rate", "test", "readings", "path"),
+        *("distribution", "accurate", "sketch_error"),
+    ),
+}
+#: The same for fields of its settings.
+OF_SETTINGS = {
+    "subject": (
+        *("model", "uri", "run_id", "model_id", "model_digest", "task", "target", "cluster"),
+        *("features", "texts", "sample_weight", "loss", "loss_bound", "loss_floor"),
+        *("loss_ceiling", "n_rows", "n_clusters", "n_repeated", "data_digest", "rows_digest"),
+        *("training_digest", "data_source"),
+    ),
+    "plan": (
+        *("method", "method_options", "scheme", "n_train", "folds_given", "folds_digest"),
+        *("repeats", "n_validated", "fold_threshold", "purge_threshold", "threshold_given", "seed"),
+    ),
+    "claim": ("pattern", "p0_validation"),
+    "measured": ("fits", "measured_at"),
+}
+#: Where each field of format 1 is now. Those of settings come after a dot.
+PLACES: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in ("findings", "cvc", "suspicious", "regression")},
+    **{name: (part, name) for part, names in OF_REPORT.items() for name in names},
+    **{f"settings.{name}": (part, name) for part, names in OF_SETTINGS.items() for name in names},
     "p0_source": ("claim", "source"),
     "p0_bound": ("claim", "bound"),
     "settings.claim": ("claim", "range"),
@@ -536,32 +567,8 @@ RENAMED = {
     "settings.refit_notes": ("refit", "notes"),
     "settings.refit_options": ("refit", "options"),
     "settings.refit_agreement": ("refit", "agreement"),
+    "settings.version": ("version",),
 }
-#: Fields that kept their name and were not among the settings.
-OUTSIDE_SETTINGS = frozenset(
-    {
-        *(item.name for item in fields(Conclusion)),
-        *("loco", "iid", "curve", "fragments", "folds", "refits"),
-        *("threshold", "constant_loss", "linkage"),
-    }
-)
-
-
-def _places() -> Iterator[tuple[str, tuple[str, ...]]]:
-    renamed = set(RENAMED.values())
-    for part, kind in PARTS.items():
-        for item in fields(kind):  # type: ignore[arg-type]
-            if (part, item.name) not in renamed:
-                settings = "" if item.name in OUTSIDE_SETTINGS else "settings."
-                yield f"{settings}{item.name}", (part, item.name)
-    yield from RENAMED.items()
-    yield "settings.version", ("version",)
-    for name in ("findings", "cvc", "suspicious", "regression"):
-        yield name, (name,)
-
-
-#: Where each field of format 1 is now.
-PLACES = dict(_places())
 
 
 def nest(flat: dict[str, Any]) -> dict[str, Any]:

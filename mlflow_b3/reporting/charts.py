@@ -73,9 +73,8 @@ def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) ->
     """Return the charts of a report as SVG files, by name.
 
     `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
-    `sensitivity_split` (over the split rate): every audit has a file of each name, because files of
-    an older one, of another pattern, cannot be removed from a run and would pass for its own. An audit
-    with corrected cross-validation has `cvc` and `cvc_sensitivity` too.
+    `sensitivity_split` (over the split rate). An audit with corrected cross-validation has `cvc` and
+    `cvc_sensitivity` too.
 
     Parameters
     ----------

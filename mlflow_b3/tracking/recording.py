@@ -19,7 +19,6 @@ from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.words import explain
 from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
 from mlflow_b3.tracking.metrics_and_files import (
-    OF_ROWS,
     files_of,
     issue_evidence,
     load_report,
@@ -46,6 +45,8 @@ from mlflow_b3.tracking.runs import (
 from mlflow_b3.tracking.showing import (
     CURRENT,
     NONE,
+    NOTE,
+    PAGE,
     Showcase,
     Shown,
     add_view,
@@ -345,15 +346,10 @@ def _write(report: AuditReport, places: _Places) -> bool:
         log_files(client, child, files)
         on_versions = version_tags(report, tags)
         tags |= _log_evidence(client, report, places, files, on_versions)
-        own = {**tags, "mlflow.note.content": "\n\n".join(map(escaped, explain(report)))}
+        own = {**tags, NOTE: "\n\n".join(map(escaped, explain(report)))}
         linked = None if places.logged_by_mlflow else model_id
         log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
-        shown = Shown(
-            audit_run_id=child,
-            report=report,
-            tags=tags,
-            files={name: text for name, text in files.items() if name not in OF_ROWS},
-        )
+        shown = Shown(audit_run_id=child, report=report, tags=tags, page=files[PAGE])
         interrupted = _end_and_show(client, shown, places)
     if interrupted:
         return True

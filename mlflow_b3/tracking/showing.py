@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from mlflow_b3.auditing.comparison import Comparison
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError, InputError
-from mlflow_b3.evidence.document import FILE
 from mlflow_b3.refit.loading import matching, registered_version, resolve_source
 from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.words import explain
@@ -26,9 +25,7 @@ from mlflow_b3.results import number
 from mlflow_b3.tracking.audits import NO_EVIDENCE, runs_where, tried_audits
 from mlflow_b3.tracking.metrics_and_files import (
     FOLDER,
-    OF_ROWS,
     insist,
-    load_report,
     log_files,
     log_scalars,
 )
@@ -128,10 +125,10 @@ def _supersede(client: Any, run: Any, successor: str) -> None:
     """Mark an audit as superseded in its tags, note and name; its numbers stay."""
     run_id = run.info.run_id
     _set_tag(client, run_id, "b3.superseded_by", successor)
-    note = run.data.tags.get("mlflow.note.content", "")
+    note = run.data.tags.get(NOTE, "")
     if not note.startswith(_OPENING):  # another audit may be writing the same now
         text = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
-        _set_tag(client, run_id, "mlflow.note.content", text)
+        _set_tag(client, run_id, NOTE, text)
     if not run.info.run_name.endswith(SUPERSEDED):
         client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
     _set_tag(client, run_id, "b3.status", SUPERSEDED)
@@ -141,6 +138,8 @@ def _supersede(client: Any, run: Any, successor: str) -> None:
 
 #: The start of our descriptions; other descriptions are not replaced.
 OPENING = "**Leakage audit.**"
+#: The tag that MLflow shows as the description of a run.
+NOTE = "mlflow.note.content"
 #: A gate's verdict with policy and time; a newer audit removes it.
 VERDICT = "b3.verdict"
 
@@ -160,13 +159,18 @@ def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
     }
 
 
+def summarize(client: Any, report: AuditReport, audit_run_id: str) -> str:
+    """Return the answer of an audit in a sentence, with a link to its report."""
+    experiment = client.get_run(audit_run_id).info.experiment_id
+    page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/{FOLDER}/{PAGE}"
+    return f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
+
+
 def show_on_versions(
     client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
 ) -> None:
     """Write tags, and a description unless there is another, to the versions of the audited model."""
-    experiment = client.get_run(audit_run_id).info.experiment_id
-    page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/b3/report.html"
-    text = f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
+    text = summarize(client, report, audit_run_id)
     for name, version in _versions(client, report):
         # first the run: a server that guards these tags looks there for the evidence
         for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
@@ -215,7 +219,8 @@ def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
 #
 # Several audits may end at once. Each completes its own run, then shows the newest audit of all, and
 # repeats that until the newest is shown everywhere. The last writer has checked after writing, so in
-# the end all places show the same audit.
+# the end all places show the same audit. What is shown is small: metrics, tags, a description and the
+# page of the report. The tag `b3.audit_run_id` points to the run that has all files.
 
 #: The tags that show an audit on a run or model; the audit's own run has the same tags.
 SHOWN = frozenset(
@@ -225,6 +230,12 @@ SHOWN = frozenset(
         *("data_digest", "not_known", "evidence"),
     )
 )
+#: The page of the report, which is shown beside the metrics.
+PAGE = "report.html"
+#: Files that earlier versions copied to the audited run beside it.
+COPIED = frozenset(
+    f"{FOLDER}/{name}" for name in ("audit.json", "curves.csv", "plots", "report.md", "report.txt")
+)
 #: How often to check whether others have written meanwhile.
 ROUNDS = 20
 _LOG = logging.getLogger(__name__)
@@ -232,12 +243,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """The parts of an audit that are shown on its model and runs."""
+    """The parts of an audit that are shown elsewhere: numbers, tags, and the page of its report."""
 
     audit_run_id: str
     report: AuditReport
     tags: Mapping[str, str]
-    files: Mapping[str, str]
+    page: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,13 +371,16 @@ class Showcase:
         return _same_tags(self.client.get_logged_model(self.model_id).tags, audit)
 
     def _put_on_run(self, run_id: str, shown: Shown) -> None:
-        log_files(self.client, run_id, shown.files)
+        log_files(self.client, run_id, {PAGE: shown.page})
         known_elsewhere = run_id == self.measured_elsewhere
-        log_scalars(
-            self.client, run_id, shown.report, dict(shown.tags), {}, unknown_only=known_elsewhere
-        )
-        if VERDICT in self.client.get_run(run_id).data.tags:
+        tags = self.client.get_run(run_id).data.tags
+        pointer = dict(shown.tags)
+        if (tags.get(NOTE) or OPENING).startswith(OPENING):
+            pointer[NOTE] = summarize(self.client, shown.report, shown.audit_run_id)
+        log_scalars(self.client, run_id, shown.report, pointer, {}, unknown_only=known_elsewhere)
+        if VERDICT in tags:
             self.client.delete_tag(run_id, VERDICT)
+        remove_copies(self.client, run_id)
 
     def _put_on_model(self, _: str, shown: Shown) -> None:
         insist(lambda: self.client.set_logged_model_tags(self.model_id, dict(shown.tags)))
@@ -401,22 +415,54 @@ def courtesy(what: str, write: Callable[[], None]) -> None:
 
 def read_shown(audit: Any) -> Shown:
     """Read the parts of an audit to show from its own run."""
-    from mlflow.artifacts import download_artifacts
-
     run_id = audit.info.run_id
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(download_artifacts(artifact_uri=f"runs:/{run_id}/{FOLDER}", dst_path=place))
-        paths = [path for path in folder.rglob("*") if path.is_file()]
-        texts = {
-            path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths
-        }
-        report = load_report(folder)
+    try:
+        report = AuditReport.from_json(_read_text(run_id, "audit.json"))
+    except (ArithmeticError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"audit.json: {type(error).__name__}: {error}") from error
     return Shown(
         audit_run_id=run_id,
         report=report,
         tags={key: value for key, value in audit.data.tags.items() if key in SHOWN},
-        files={name: text for name, text in texts.items() if name not in (*OF_ROWS, FILE)},
+        page=_read_text(run_id, PAGE),
     )
+
+
+def _read_text(run_id: str, name: str) -> str:
+    from mlflow.artifacts import download_artifacts
+
+    with tempfile.TemporaryDirectory() as place:
+        uri = f"runs:/{run_id}/{FOLDER}/{name}"
+        return Path(download_artifacts(artifact_uri=uri, dst_path=place)).read_text("utf-8")
+
+
+def remove_copies(client: Any, run_id: str) -> None:
+    """Remove the files of an audit that earlier versions have copied to the audited run.
+
+    Beside the page of a newer audit they would pass for its files. Not every store can remove files;
+    a warning names those that stay.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    run = client.get_run(run_id)
+    if "b3.status" in run.data.tags:
+        return  # the run of an audit, below which another one was written
+    copied = [item.path for item in client.list_artifacts(run_id, FOLDER) if item.path in COPIED]
+    if not copied:
+        return
+    try:
+        repository = get_artifact_repository(run.info.artifact_uri)
+        for path in copied:
+            repository.delete_artifacts(path)
+    except Exception as error:  # each kind of store has errors of its own
+        _LOG.warning(
+            "The audit is recorded, but run %s has files of an older audit that could not be removed: "
+            "%s (%s: %s)",
+            run_id,
+            ", ".join(copied),
+            type(error).__name__,
+            error,
+        )
 
 
 def _same_tags(found: Mapping[str, str], audit: Any) -> bool:
@@ -432,6 +478,8 @@ def _clear(client: Any, run: Any) -> None:
     now = int(time.time() * 1000)
     names = [name for name in run.data.metrics if name.startswith("b3/")]
     client.log_batch(run.info.run_id, metrics=[Metric(name, math.nan, now, 0) for name in names])
+    if run.data.tags.get(NOTE, "").startswith(OPENING):
+        client.delete_tag(run.info.run_id, NOTE)
     # the tag that names the audit goes last: without it this run would look like an audit itself
     for key in sorted(SHOWN & set(run.data.tags), key=lambda key: key == "b3.audit_run_id"):
         with suppress(MlflowException):

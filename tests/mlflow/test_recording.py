@@ -19,6 +19,7 @@ import pytest
 from example_reports import changed
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.naive_bayes import GaussianNB
 
@@ -228,6 +229,18 @@ def test_the_child_explains_itself_in_its_description(audited):
     assert note == "\n\n".join(map(escaped, explain(audited.report)))
 
 
+def test_a_run_without_a_description_gets_the_answer_with_a_link_to_the_report(
+    tracking, trained, complete
+):
+    for e0 in (0.31, 0.29):
+        child = record(trained.own(complete, e0=e0))
+        run = tracking.get_run(trained.run_id)
+        note = run.data.tags["mlflow.note.content"]
+        assert note.startswith("**Leakage audit.** ")
+        page = f"#/experiments/{run.info.experiment_id}/runs/{child}/artifacts/b3/report.html"
+        assert note.endswith(f"[Report]({page})")
+
+
 def test_a_finished_run_stays_as_it_was(audited):
     assert audited.run.info.status == "FINISHED"
     assert audited.run.info.end_time == audited.before.info.end_time
@@ -328,26 +341,54 @@ def test_without_clusters_to_break_there_is_no_curve_over_the_split_rate(complet
 # --- artifacts and tags ---------------------------------------------------------------------------
 
 
-def test_both_runs_have_the_artifacts_but_for_what_grows_with_the_table(tracking, audited):
+def test_the_audits_run_has_all_files_and_the_audited_run_the_page_of_the_report(tracking, audited):
     assert artifacts(tracking, audited.child.info.run_id) == ARTIFACTS
-    shown = [path for path in ARTIFACTS if path not in (EVIDENCE, FOLDS, INFLUENCE, MEASUREMENTS)]
-    assert artifacts(tracking, audited.run.info.run_id) == shown
+    assert artifacts(tracking, audited.run.info.run_id) == ["b3/report.html"]
+    page = audited.report.to_html()
+    assert read(audited.run, "b3/report.html") == read(audited.child, "b3/report.html") == page
 
 
-@pytest.mark.parametrize("where", ["run", "child"])
-def test_audit_json_reads_back_into_an_equal_report(audited, where):
-    text = read(getattr(audited, where), "b3/audit.json")
+@pytest.mark.parametrize("earlier", ["audit.json", "report.md", "plots/scores.svg"])
+def test_files_that_an_earlier_version_copied_to_the_run_do_not_stay_beside_a_newer_report(
+    tracking, trained, complete, earlier
+):
+    tracking.log_text(trained.run_id, "of an older audit", f"b3/{earlier}")
+    tracking.log_text(trained.run_id, "not ours", "b3/notes.txt")
+    record(trained.own(complete))
+    assert artifacts(tracking, trained.run_id) == ["b3/notes.txt", "b3/report.html"]
+
+
+def test_files_that_a_store_cannot_remove_are_named(trained, complete, monkeypatch, caplog):
+    trained.client.log_text(trained.run_id, "of an older audit", "b3/audit.json")
+
+    def refuse(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(LocalArtifactRepository, "delete_artifacts", refuse)
+    record(trained.own(complete))
+    assert f"run {trained.run_id} has files of an older audit" in caplog.text
+    assert "could not be removed: b3/audit.json (NotImplementedError" in caplog.text
+
+
+def test_the_files_of_an_audit_stay_where_another_is_written_below_its_run(tracking, complete):
+    own = record(bare(complete))
+    before = artifacts(tracking, own)
+    record(bare(complete), run_id=own)
+    assert artifacts(tracking, own) == before
+
+
+def test_audit_json_reads_back_into_an_equal_report(audited):
+    text = read(audited.child, "b3/audit.json")
     assert AuditReport.from_dict(json.loads(text)) == audited.report
 
 
 def test_the_report_is_there_to_read(audited):
-    assert read(audited.run, "b3/report.txt") == f"{audited.report}\n"
-    assert read(audited.run, "b3/report.md") == to_markdown(audited.report)
+    assert read(audited.child, "b3/report.txt") == f"{audited.report}\n"
+    assert read(audited.child, "b3/report.md") == to_markdown(audited.report)
 
 
-def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
-    assert read(audited.run, "b3/report.html") == audited.report.to_html()
-    plots = [file.path for file in tracking.list_artifacts(audited.run.info.run_id, "b3/plots")]
+def test_the_plots_are_there_to_look_at(tracking, audited):
+    plots = [file.path for file in tracking.list_artifacts(audited.child.info.run_id, "b3/plots")]
     assert plots == [
         f"b3/plots/{name}.svg"
         for name in ("loss_curve", "residual", "scores", "sensitivity", "sensitivity_split")
@@ -355,7 +396,7 @@ def test_the_page_and_the_plots_are_there_to_look_at(tracking, audited):
 
 
 def test_curves_csv_is_a_table_of_all_curves(audited):
-    rows = list(csv.DictReader(io.StringIO(read(audited.run, "b3/curves.csv"))))
+    rows = list(csv.DictReader(io.StringIO(read(audited.child, "b3/curves.csv"))))
     report = audited.report
     lengths = {
         ("loss", "injected"): len(report.curve.exposure),
@@ -369,7 +410,7 @@ def test_curves_csv_is_a_table_of_all_curves(audited):
     assert float(first["x"]) == report.curve.exposure[0] == 0
     assert float(first["value"]) == report.curve.loss[0]
     assert all(float(row["low"]) <= float(row["high"]) for row in rows if row["low"])
-    assert curves_table(report) == read(audited.run, "b3/curves.csv")
+    assert curves_table(report) == read(audited.child, "b3/curves.csv")
 
 
 @pytest.mark.parametrize("where", ["run", "child", "model"])
@@ -502,7 +543,7 @@ def test_a_second_audit_shows_on_the_run_and_keeps_the_first_in_its_child(traine
     run = trained.client.get_run(trained.run_id)
     assert run.data.metrics["b3/e0"] == 0.29
     assert run.data.tags["b3.audit_run_id"] == second
-    assert json.loads(read(run, "b3/audit.json"))["conclusion"]["e0"] == 0.29
+    assert read(run, "b3/report.html") == trained.own(complete, e0=0.29).to_html()
     model = trained.client.get_logged_model(trained.model_id)
     assert model.tags["b3.audit_run_id"] == second
     by_run = {metric.run_id: metric.value for metric in model.metrics if metric.key == "b3/e0"}

@@ -438,7 +438,7 @@ def test_the_curve_is_drawn_over_the_multiples():
     assert "goes from 0.312 at 0 times" in svg
 
 
-def test_every_audit_with_it_has_both_files_so_that_none_of_an_older_one_stays():
+def test_an_audit_whose_correction_is_withheld_has_both_charts():
     svg = charts_of(audited(withheld()))
     assert "The correction is withheld: there is no curve." in texts(svg["cvc_sensitivity"])
     assert "corrected for correlated rows (CV_c): withheld" in texts(svg["cvc"])

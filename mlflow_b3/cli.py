@@ -471,15 +471,16 @@ def show_policy_command(*, file: str | None) -> None:
     with input_errors():
         from mlflow_b3.evidence.document import trusted_keys
         from mlflow_b3.evidence.policy import default_policy_text, describe_policy, load_policy
-        from mlflow_b3.gating.gate import plain, to_list
+        from mlflow_b3.gating.gate import plain
+        from mlflow_b3.reporting.document import bulleted
 
         if not file:
             click.echo(default_policy_text().rstrip("\n"))
             return
         policy = load_policy(file)
         added = set(trusted_keys(())) - set(policy.trusted_keys)
-        sentences = to_list(describe_policy(policy, len(added)))
-        click.echo("\n".join([f"The policy {plain(file)} is valid.", *sentences]))
+        click.echo(f"The policy {plain(file)} is valid.")
+        click.echo(bulleted(map(plain, describe_policy(policy, len(added)))))
         click.echo(f"\nIts hash is {policy.hash}.")
 
 

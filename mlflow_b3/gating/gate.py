@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -49,7 +48,16 @@ from mlflow_b3.refit.loading import (
     resolve_source,
     training_datasets,
 )
-from mlflow_b3.reporting.document import WIDTH, Table, escaped, listed, markdown_table
+from mlflow_b3.reporting.document import (
+    Answer,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    lists,
+    to_markdown,
+    to_text,
+)
 from mlflow_b3.reporting.phrases import LONGEST_NAME, shorten
 from mlflow_b3.results import Result, visible
 from mlflow_b3.tracking.audits import runs_of
@@ -459,47 +467,58 @@ MARKS = {FAIL: "FAIL", INCONCLUSIVE: "OPEN", PASS: "pass", NOT_APPLICABLE: "-"}
 _COMMANDS = re.compile(r":(?=:)|#(?=#)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A verdict, verification or attestation in words.
-
-    Attributes
-    ----------
-    headline : str
-        The outcome.
-    reasons : tuple of Reason
-    steps : tuple of str
-        What to do.
-    basis : str
-        Time, policy and audit.
-    """
-
-    headline: str
-    reasons: tuple[Reason, ...]
-    steps: tuple[str, ...]
-    basis: str
-
-
 def plain(text: str, longest: int = LONGEST_REASON) -> str:
     """Return text on one line, without control characters and commands of CI systems."""
     return _COMMANDS.sub(r"\g<0> ", shorten(visible(text), longest))
 
 
-def summarize(verdict: Verdict, promote: str | None = None) -> Summary:
-    """Describe a verdict in words.
+def verdict_document(verdict: Verdict, promote: str | None = None, title: str = "") -> Document:
+    """Return a verdict as a document.
 
     Parameters
     ----------
     verdict : Verdict
     promote : str, optional
         The requested alias.
+    title : str
+        Of the document; text for a terminal begins with the outcome.
     """
-    return Summary(
-        headline=_headline(verdict, promote),
-        reasons=verdict.reasons,
-        steps=next_steps(verdict),
-        basis=f"Judged at {verdict.judged_at} by {_policy_name(verdict.policy_hash)}"
+    return _document(
+        title,
+        verdict.outcome,
+        _headline(verdict, promote),
+        verdict.reasons,
+        next_steps(verdict),
+        f"Judged at {verdict.judged_at} by {_policy_name(verdict.policy_hash)}"
         f"{_audit_reference(verdict.audit_run_id)}.",
+    )
+
+
+def _document(
+    title: str,
+    word: str,
+    headline: str,
+    reasons: Iterable[Reason],
+    steps: Iterable[str],
+    basis: str,
+) -> Document:
+    """Return the outcome, the reasons, what to do, and the basis."""
+    table = Table(
+        header=("", "check", "what was found"),
+        rows=tuple(
+            (MARKS[reason.outcome], plain(reason.check, LONGEST_NAME), plain(reason.text))
+            for reason in _worst_first(reasons)
+        ),
+        prose=True,
+    )
+    return Document(
+        title=title,
+        answer=Answer(word=word, sentence=plain(headline)),
+        sections=(
+            Section(heading="", blocks=(table,) if table.rows else ()),
+            Section(heading="What to do", blocks=(*lists(map(plain, steps)),)),
+            Section(heading="", blocks=(Paragraph(text=plain(basis)),)),
+        ),
     )
 
 
@@ -524,17 +543,17 @@ def _headline(verdict: Verdict, promote: str | None) -> str:
         (NOT_APPLICABLE, True): ": the policy does not apply to it",
     }.get((verdict.outcome, verdict.allowed), "")
     kept = f" The alias {promote!r} was not changed." if promote and not verdict.allowed else ""
-    return f"{verdict.outcome}: {decision}{why}.{kept}"
+    return f"{decision}{why}.{kept}"
 
 
 def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
     """Return a verdict as text for a terminal."""
-    return to_text(summarize(verdict, promote))
+    return to_text(verdict_document(verdict, promote))
 
 
 def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:
     """Return a verdict as Markdown, for the job summary on GitHub."""
-    return to_markdown("Leakage gate", summarize(verdict, promote))
+    return to_markdown(verdict_document(verdict, promote, "Leakage gate"))
 
 
 def verification_text(found: "Verification") -> str:
@@ -543,16 +562,18 @@ def verification_text(found: "Verification") -> str:
     broken = sum(check.outcome == FAIL for check in found.checks)
     failures = "one check" if broken == 1 else f"{broken} checks"
     headline = (
-        f"HOLDS: the evidence of {uri} is unchanged and matches the current files."
+        f"the evidence of {uri} is unchanged and matches the current files."
         if found.holds
-        else f"BROKEN: {failures} of the evidence of {uri} failed."
+        else f"{failures} of the evidence of {uri} failed."
     )
     return to_text(
-        Summary(
-            headline=headline,
-            reasons=found.checks,
-            steps=() if found.holds else remedies(found.checks, uri),
-            basis=f"Checked at {found.checked_at} with the keys and rules of "
+        _document(
+            "",
+            "HOLDS" if found.holds else "BROKEN",
+            headline,
+            found.checks,
+            () if found.holds else remedies(found.checks, uri),
+            f"Checked at {found.checked_at}, with the keys and rules of "
             f"{_policy_name(found.policy_hash)}{_audit_reference(found.audit_run_id)}.",
         )
     )
@@ -563,9 +584,9 @@ def attestation_text(found: "Attestation") -> str:
     broken = sum(check.outcome == FAIL for check in found.checks)
     failures = "one check" if broken == 1 else f"{broken} checks"
     headline = (
-        f"ATTESTED: the audit of {found.model} was checked and signed with the key {found.key}."
+        f"the audit of {found.model} was checked and signed with the key {found.key}."
         if found.attested
-        else f"NOT ATTESTED: {failures} of the audit of {found.model} failed; nothing was signed."
+        else f"{failures} of the audit of {found.model} failed; nothing was signed."
     )
     meaning = (
         "Model files, table and measurements belong together, and the conclusions follow from them. "
@@ -576,71 +597,16 @@ def attestation_text(found: "Attestation") -> str:
         f"--model-uri {found.model} …"
     )
     return to_text(
-        Summary(
-            headline=headline,
-            reasons=found.checks,
-            steps=() if found.attested else (remedy,),
-            basis=f"Checked at {found.attested_at}, the audit of run {found.audit_run_id}. "
+        _document(
+            "",
+            "ATTESTED" if found.attested else "NOT ATTESTED",
+            headline,
+            found.checks,
+            () if found.attested else (remedy,),
+            f"Checked at {found.attested_at}, the audit of run {found.audit_run_id}. "
             + (meaning if found.attested else ""),
         )
     )
-
-
-def to_text(summary: Summary) -> str:
-    """Return a summary as text for a terminal: the outcome, why, and what to do."""
-    names = [plain(reason.check, LONGEST_NAME) for reason in summary.reasons]
-    width = max(map(len, names), default=0)
-    lines = []
-    for reason in _worst_first(summary.reasons):
-        name = plain(reason.check, LONGEST_NAME)
-        start = f"  {MARKS[reason.outcome]:<4}  {name:<{width}}  "
-        lines += _wrap(plain(reason.text), start, " " * len(start))
-    steps = to_list(summary.steps)
-    sections = [
-        _wrap(plain(summary.headline), "", ""),
-        lines,
-        ["What to do", *steps] if steps else [],
-        _wrap(plain(summary.basis), "", ""),
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section)
-
-
-def to_list(sentences: Iterable[str]) -> list[str]:
-    """Return the lines of a list of sentences."""
-    return [line for text in sentences for line in _wrap(plain(text), "  - ", "    ")]
-
-
-def _wrap(text: str, first: str, others: str) -> list[str]:
-    # commands and ids are not broken: people copy them
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def to_markdown(title: str, summary: Summary) -> str:
-    """Return a summary as Markdown; markup in names is escaped."""
-    outcome, _, sentence = plain(summary.headline).partition(": ")
-    table = Table(
-        header=("", "check", "what was found"),
-        rows=tuple(
-            (MARKS[r.outcome], plain(r.check, LONGEST_NAME), plain(r.text))
-            for r in _worst_first(summary.reasons)
-        ),
-    )
-    steps = listed(map(plain, summary.steps))
-    parts = [
-        f"### {title}: {escaped(outcome)}",
-        escaped(sentence),
-        markdown_table(table),
-        f"**What to do**\n\n{steps}" if steps else "",
-        escaped(plain(summary.basis)),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def to_ascii_json(values: dict[str, Any]) -> str:
@@ -705,7 +671,7 @@ def _case(reason: Reason, classname: str, allowed: bool) -> ElementTree.Element:
     return case
 
 
-def _worst_first(reasons: tuple[Reason, ...]) -> list[Reason]:
+def _worst_first(reasons: Iterable[Reason]) -> list[Reason]:
     order = list(MARKS)
     return sorted(reasons, key=lambda reason: order.index(reason.outcome))
 

@@ -66,7 +66,8 @@ class Table:
     align : str
         A letter for each column, `l` or `r`; columns without one are aligned to the left.
     prose : bool
-        Cells are text that may be broken, not numbers.
+        Cells are sentences, not numbers. Text for a terminal breaks those of the last column, and
+        leaves out the header.
     """
 
     header: tuple[str, ...]
@@ -155,6 +156,7 @@ class Document:
     Attributes
     ----------
     title : str
+        Text and Markdown have none where it is empty.
     answer : Answer
     sections : tuple of Section
         Those without blocks are left out.
@@ -197,10 +199,10 @@ def to_text(document: Document, width: int = WIDTH) -> str:
     answer = document.answer
     sentence = answer.sentence
     if answer.word:
-        sentence = f"{answer.sign} {answer.word}: {sentence[0].lower()}{sentence[1:]}"
+        sentence = f"{_word(answer)}: {sentence[0].lower()}{sentence[1:]}"
     parts = [
-        f"{document.title}\n{'=' * len(document.title)}",
-        textwrap.fill(sentence, width, subsequent_indent="  "),
+        f"{document.title}\n{'=' * len(document.title)}" if document.title else "",
+        _filled(sentence, width, rest="  "),
         *(_section_text(section, width) for section in document.sections if not section.folded),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -220,21 +222,51 @@ def _block_text(block: Block, width: int) -> str:
         case Paragraph(text=text):
             return _indented([text], width)
         case Listing(items=items, title=title):
-            return "\n".join([*([title] if title else []), _indented(items, width)])
+            return "\n".join([*([title] if title else []), bulleted(items, width)])
         case Findings(findings=findings):
             return _indented(map(str, findings), width)
         case Lines(lines=lines, title=title):
             return "\n".join([title, *(f"  {line}" for line in lines)])
         case Table():
-            return "\n".join([*([block.caption] if block.caption else []), *_aligned(block)])
+            rows = _hanging(block, width) if block.prose else _aligned(block)
+            return "\n".join([*([block.caption] if block.caption else []), *rows])
         case Figure(data=data):
             return _block_text(data, width) if data is not None else ""
 
 
+def bulleted(sentences: Iterable[str], width: int = WIDTH) -> str:
+    """Return sentences as a list for a terminal."""
+    return "\n".join(_filled(text, width, "  - ", "    ") for text in sentences)
+
+
+def _word(answer: Answer) -> str:
+    return f"{answer.sign} {answer.word}".lstrip()
+
+
 def _indented(texts: Iterable[str], width: int) -> str:
-    return "\n".join(
-        textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ") for text in texts
+    return "\n".join(_filled(text, width, "  ", "  ") for text in texts)
+
+
+def _filled(text: str, width: int, first: str = "", rest: str = "") -> str:
+    # commands and ids are copied, so they are not broken
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+
+
+def _hanging(table: Table, width: int) -> list[str]:
+    """Return the rows of a table whose last column is text, each broken below its beginning."""
+    widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)][:-1]
+    lines = []
+    for *cells, text in table.rows:
+        start = "".join(f"  {cell:<{length}}" for cell, length in zip(cells, widths, strict=True))
+        lines.append(_filled(text, width, f"{start}  ", " " * (len(start) + 2)))
+    return lines
 
 
 def _aligned(table: Table) -> list[str]:
@@ -259,8 +291,8 @@ def to_markdown(document: Document) -> str:
     answer = document.answer
     sentence = f"**{escaped(answer.sentence)}**"
     if answer.word:
-        sentence = f"**{answer.sign} {answer.word}.** {escaped(answer.sentence)}"
-    parts = [f"# {escaped(document.title)}", sentence]
+        sentence = f"**{_word(answer)}.** {escaped(answer.sentence)}"
+    parts = [*([f"# {escaped(document.title)}"] if document.title else []), sentence]
     for section in document.sections:
         blocks = [text for block in section.blocks if (text := _block_markdown(block))]
         heading = [f"## {escaped(section.heading)}"] if blocks and section.heading else []

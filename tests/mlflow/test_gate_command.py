@@ -227,7 +227,7 @@ def test_the_verdict_can_be_printed_for_machines(shop):
     verdict = b3.Verdict.from_json(gate("--policy", "fails.yaml", "--format", "json").stdout)
     assert (verdict.outcome, verdict.audit_run_id) == ("FAIL", shop.audit)
     assert gate("--policy", "open.yaml", "--format", "markdown").stdout.startswith(
-        "### Leakage gate: INCONCLUSIVE\n"
+        "# Leakage gate\n\n**INCONCLUSIVE.** "
     )
     root = ElementTree.fromstring(gate("--policy", "open.yaml", "--format", "junit").stdout)
     assert root.get("failures") == "1"
@@ -241,7 +241,7 @@ def test_the_verdict_is_written_to_files_by_their_endings(tmp_path):
     text, as_json, markdown, junit = (file.read_text(encoding="utf-8") for file in files)
     assert text.startswith("INCONCLUSIVE: ")
     assert json.loads(as_json)["outcome"] == "INCONCLUSIVE"
-    assert markdown.startswith("### Leakage gate: INCONCLUSIVE\n")
+    assert markdown.startswith("# Leakage gate\n\n**INCONCLUSIVE.** ")
     assert ElementTree.fromstring(junit).tag == "testsuites"
 
 
@@ -252,8 +252,8 @@ def test_on_github_the_verdict_is_added_to_the_summary_of_the_job(tmp_path, monk
     assert gate("--policy", "open.yaml").exit_code == 3
     assert gate("--policy", "passes.yaml").exit_code == 0
     text = summary.read_text(encoding="utf-8")
-    assert text.startswith("# Tests\n\n### Leakage gate: INCONCLUSIVE\n")
-    assert "\n\n### Leakage gate: PASS\n" in text
+    assert text.startswith("# Tests\n\n# Leakage gate\n\n**INCONCLUSIVE.** ")
+    assert "\n\n# Leakage gate\n\n**PASS.** " in text
 
 
 def test_a_summary_that_cannot_be_written_does_not_change_the_verdict(tmp_path, monkeypatch):

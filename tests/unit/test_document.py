@@ -1,5 +1,7 @@
 """Documents: the same sections as text, Markdown, a page and a part of a notebook."""
 
+from dataclasses import replace
+
 import pytest
 from example_reports import CVC, REPORT, audited, unknown
 from test_html import Page
@@ -59,7 +61,7 @@ def test_every_block_has_its_form_on_a_terminal():
         "A report\n========\n\n● Holds: it holds.\n\n"
         "First\n  one one one one one one one\n  one one one\n  Two.\n\n"
         "T\n  score   value\n  a           1\n  bb         22\n\n"
-        "A list\n  First.\n  Second.\n\n"
+        "A list\n  - First.\n  - Second.\n\n"
         "  B315 (few refits): each\n  level.\n\n"
         "Traceback\n    x = 1"
     )
@@ -79,6 +81,26 @@ def test_every_block_has_its_form_in_markdown():
         "T:\n\n| score | value |\n|---|--:|\n| a | 1 |\n| bb | 22 |\n\n"
         "A list:\n\n- First.\n\nNone.\n\nTraceback:\n\n    x = 1\n"
     )
+
+
+def test_sentences_of_a_table_are_broken_below_their_beginning_on_a_terminal():
+    rows = (("FAIL", "evidence", "one two three"), ("-", "pins", "none"))
+    table = Table(header=("", "check", "what was found"), rows=rows, prose=True)
+    assert to_text(document(table), width=26).endswith(
+        "First\n  FAIL  evidence  one two\n                  three\n  -     pins      none"
+    )
+
+
+def test_a_command_that_may_be_copied_is_not_broken():
+    command = "mlflow-b3 audit --model-uri models:/a-model-with-a-long-name/3"
+    text = to_text(document(Paragraph(text=command)), width=20)
+    assert "--model-uri\n  models:/a-model-with-a-long-name/3" in text
+
+
+def test_without_a_title_the_answer_comes_first():
+    untitled = replace(document(Paragraph(text="Why."), word="FAIL"), title="")
+    assert to_text(untitled).startswith("FAIL: it holds.\n\nFirst\n  Why.")
+    assert to_markdown(untitled).startswith("**FAIL.** It holds.\n\n## First\n\nWhy.")
 
 
 def test_a_picture_is_a_table_where_there_are_no_pictures():

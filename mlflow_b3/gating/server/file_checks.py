@@ -29,7 +29,6 @@ from mlflow_b3.gating.server.registry_checks import After, withdraw
 from mlflow_b3.gating.server.routes import SAFE_METHODS
 from mlflow_b3.gating.server.stores import (
     Guarded,
-    Snapshot,
     below,
     exists,
     local_folder,
@@ -327,40 +326,25 @@ class NativeRoutes:
 
     async def _files(self, scope: Message, receive: Any, send: Send) -> None:
         """Check an upload before it begins, and once it is complete."""
-        check = _Upload(self.gate, scope)
+        request, path = _request_of(scope), str(scope["path"]).partition(FILES)[2]
+        check = _Upload(self.gate, request, path, removes=scope["method"] == "DELETE")
         try:
             if not check.is_free_at_once():
-                await run_sync(closed, self.gate, check.request, check.before)
+                await run_sync(closed, self.gate, request, check.before)
         except MlflowException as error:
             await _send(send, error)
             return
         answer: list[Message] = []
-        is_checked = False
-
-        async def check_again() -> None:
-            nonlocal is_checked
-            refused = None
-            if not check.is_free_at_once_again():
-                with CancelScope(shield=True):
-                    refused = await run_sync(_refused, self.gate, check.request, check.after)
-            is_checked = True
-            if refused is not None:
-                answer[:] = _messages(refused)
-
-        async def collect(message: Message) -> None:
-            answer.append(message)
-            # The files are written when the answer is complete. To wait until the app has tidied up
-            # as well would keep the client waiting.
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                await check_again()
-                while answer:
-                    await send(answer.pop(0))
-
+        refused = None
         try:
-            await self.app(scope, receive, collect)
+            await self.app(scope, receive, _collected(answer))
         finally:  # who ends the connection at the right moment must not be spared
-            if not is_checked:
-                await check_again()
+            if not check.is_free_at_once(again=True):
+                with CancelScope(shield=True):
+                    refused = await run_sync(_refused, self.gate, request, check.after)
+        if refused is not None:
+            await _send(send, refused)
+            return
         for message in answer:
             await send(message)
 
@@ -372,42 +356,20 @@ class _Upload:
     does not have to change to another thread, which would take longer than the check.
     """
 
-    def __init__(self, gate: Gate, scope: Message) -> None:
-        self.gate, self.scope = gate, scope
-        self.path, self.removes = scope["path"].partition(FILES)[2], scope["method"] == "DELETE"
-        self._places: frozenset[str] = frozenset()
-        self._seen: Snapshot | None = None  # where nothing is in the way
+    def __init__(self, gate: Gate, request: Request, path: str, *, removes: bool) -> None:
+        self.gate, self.request, self.path, self.removes = gate, request, path, removes
+        self._places: frozenset[str] | None = None
 
-    @property
-    def request(self) -> Request:
-        """Who asked for what."""
-        return _request_of(self.scope)
-
-    def is_free_at_once(self) -> bool:
+    def is_free_at_once(self, *, again: bool = False) -> bool:
         """Whether it is known without waiting that nothing is in the way."""
         try:
-            self._places = _places(_served(self.path)[1])
-            if self.removes or names_record(self._places):
+            if self._places is None:
+                self._places = _places(_served(self.path)[1])
+            if not again and (self.removes or names_record(self._places)):
                 return False
-            return self._meets_nothing()
+            return self.gate.guards.overlapping_at_once(self._places) == []
         except Exception:  # is said by the check itself
             return False
-
-    def is_free_at_once_again(self) -> bool:
-        """Whether it is known without waiting that nothing has come in the way since."""
-        try:
-            if self._seen is not None and self.gate.guards.is_still(self._seen):
-                return True
-            return bool(self._places) and self._meets_nothing()
-        except Exception:  # is said by the check itself
-            return False
-
-    def _meets_nothing(self) -> bool:
-        found = self.gate.guards.at_once()
-        if found is None or found.index.overlapping(self._places):
-            return False
-        self._seen = found
-        return True
 
     def before(self) -> None:
         """Raise for a request that is refused."""
@@ -429,6 +391,13 @@ def _refused(gate: Gate, request: Request, after: After) -> MlflowException | No
     return None
 
 
+def _collected(answer: list[Message]) -> Send:
+    async def collect(message: Message) -> None:
+        answer.append(message)
+
+    return collect
+
+
 def _request_of(scope: Message) -> Request:
     state, client = scope.get("state") or {}, scope.get("client")
     return Request(
@@ -439,16 +408,8 @@ def _request_of(scope: Message) -> Request:
 
 
 async def _send(send: Send, error: MlflowException) -> None:
-    for message in _messages(error):
-        await send(message)
-
-
-def _messages(error: MlflowException) -> list[Message]:
-    """Return the answer of an error, as MLflow writes it."""
     body = error.serialize_as_json().encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     status = error.get_http_status_code()
-    return [
-        {"type": "http.response.start", "status": status, "headers": headers},
-        {"type": "http.response.body", "body": body},
-    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

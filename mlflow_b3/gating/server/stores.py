@@ -46,8 +46,6 @@ def places_of(location: str) -> frozenset[str]:
     Readers differ in how often they decode, so each decoded form is a place of its own. A local
     path also has its real form, without symbolic links. Most locations have one or two places.
     """
-    if location.startswith("/") and "%" not in location:  # as most are; there is nothing to decode
-        return frozenset(_local_places(location))
     return frozenset(place for form in _decoded(location) for place in _places(form))
 
 
@@ -105,19 +103,16 @@ def _places(location: str) -> Iterator[str]:
             return
     if scheme in LOCAL:
         # A host in a file: URI is ignored, as MLflow does when it opens the folder.
-        yield from _local_places(local_file_uri_to_path(location))
+        given = local_file_uri_to_path(location)
+        path = os.path.abspath(given)
+        yield path
+        if ".." in given or _has_link(path):  # `link/..` is not where it seems to be
+            yield os.path.realpath(given)
         return
     # Object stores take `a/../b` for a name of its own, gateways in front of them may not.
     host, _, path = location[len(scheme) + 1 :].lstrip("/").partition("/")
     yield f"{scheme}://{host}/{path}".rstrip("/")
     yield f"{scheme}://{host}{posixpath.normpath(f'/{path}')}".rstrip("/")
-
-
-def _local_places(given: str) -> Iterator[str]:
-    path = os.path.abspath(given)
-    yield path
-    if ".." in given or _has_link(path):  # `link/..` is not where it seems to be
-        yield os.path.realpath(given)
 
 
 def _has_link(path: str) -> bool:
@@ -159,7 +154,6 @@ class PlaceIndex(Generic[Item]):
             for place in kept_places_of(location):
                 self._items.setdefault(place.casefold(), []).append(item)
         self._sorted = sorted(self._items)
-        self._lengths = sorted(set(map(len, self._items)))  # few, where folders are named by MLflow
 
     def overlapping(self, places: Iterable[str]) -> list[Item]:
         """Return the items whose folder contains one of some places, or is in one of them."""
@@ -167,17 +161,23 @@ class PlaceIndex(Generic[Item]):
             return []
         found: list[Item] = []
         for place in map(str.casefold, places):
-            whole = f"{place}/"
-            for length in self._lengths:
-                if whole[length : length + 1] == "/":
-                    found += self._items.get(place[:length], ())
+            for folder in _and_parents(place):
+                found += self._items.get(folder, ())
             prefix = f"{place.rstrip('/')}/"
-            for number in range(bisect_left(self._sorted, prefix), len(self._sorted)):
-                inner = self._sorted[number]
+            for inner in self._sorted[bisect_left(self._sorted, prefix) :]:
                 if not inner.startswith(prefix):
                     break
                 found += self._items[inner]
         return list(dict.fromkeys(found))
+
+
+def _and_parents(place: str) -> Iterator[str]:
+    while True:
+        yield place
+        parent = place.rpartition("/")[0]
+        if not parent:
+            return
+        place = parent
 
 
 # --- the roots that a server may read -------------------------------------------------------------
@@ -446,12 +446,8 @@ def versions_of(_: Stores, name: str) -> list[Any]:
         return list(connection.execute(query).all())
 
 
-#: Gives another number once another connection has committed something.
-_DATA_VERSION = "PRAGMA data_version"
-
-
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class _Snapshot:
     """The guarded versions at one moment, to be found by place and by name."""
 
     rows: Sequence[Any]
@@ -478,27 +474,17 @@ class Guards:
         self._lock = Lock()
         self._sqlite: tuple[Any, sqlite3.Connection] | None = None
         self._version: int | None = None
-        self._last = Snapshot(rows=(), index=PlaceIndex([]), by_name={})
+        self._last = _Snapshot(rows=(), index=PlaceIndex([]), by_name={})
         self._confirmed = self._last  # of that version of a SQLite file
 
     def overlapping(self, places: frozenset[str]) -> list[Guarded]:
         """Return the versions with files in, above or below some places; see `places_of`."""
         return self._read().index.overlapping(places)
 
-    def at_once(self) -> Snapshot | None:
-        """Return what is guarded if that is known without waiting for a database, else None."""
-        return self._read_sqlite()
-
-    def is_still(self, snapshot: Snapshot) -> bool:
-        """Whether it is known without waiting that nothing was committed since `at_once`."""
-        with self._lock:
-            if self._sqlite is None or self._sqlite[0][1] != os.getpid():
-                return False
-            try:
-                ((version,),) = self._sqlite[1].execute(_DATA_VERSION).fetchall()
-            except sqlite3.Error:  # somebody writes; the next look waits or closes
-                return False
-            return version == self._version and self._confirmed is snapshot
+    def overlapping_at_once(self, places: frozenset[str]) -> list[Guarded] | None:
+        """Return the same if that is known without waiting for a database, else None."""
+        found = self._read_sqlite()
+        return None if found is None else found.index.overlapping(places)
 
     def find(self, name: str, number: str) -> Guarded | None:
         """Return a version of the active workspace if it is guarded."""
@@ -515,7 +501,7 @@ class Guards:
             return []
         return self.overlapping(places_of(model.artifact_location))
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> _Snapshot:
         found = self._read_sqlite()
         if found is not None:
             return found
@@ -526,7 +512,7 @@ class Guards:
         with engine.connect() as connection:
             return self._snapshot(connection.exec_driver_sql(self._query(engine)).all())
 
-    def _read_sqlite(self) -> Snapshot | None:
+    def _read_sqlite(self) -> _Snapshot | None:
         """Read a SQLite file if it changed; return None if that is not possible at once."""
         engine = getattr(handlers._get_model_registry_store(), "engine", None)
         if engine is None or engine.dialect.name != "sqlite":
@@ -536,7 +522,7 @@ class Guards:
                 connection = self._connection(engine)
                 if connection is None:
                     return None
-                ((version,),) = connection.execute(_DATA_VERSION).fetchall()
+                ((version,),) = connection.execute("PRAGMA data_version").fetchall()
                 if version != self._version:
                     rows = connection.execute(self._query(engine)).fetchall()
                     self._version, self._confirmed = version, self._snapshot(rows)
@@ -580,7 +566,7 @@ class Guards:
 
         return tuple(filter(self._policy.guards_stage, ALL_STAGES))
 
-    def _snapshot(self, rows: Sequence[Any]) -> Snapshot:
+    def _snapshot(self, rows: Sequence[Any]) -> _Snapshot:
         last = self._last
         if rows == last.rows:
             return last
@@ -589,7 +575,7 @@ class Guards:
         for guarded in found:
             by_name.setdefault((guarded.name, guarded.number), []).append(guarded)
         index = PlaceIndex((guarded.location, guarded) for guarded in found)
-        made = self._last = Snapshot(rows=rows, index=index, by_name=by_name)
+        made = self._last = _Snapshot(rows=rows, index=index, by_name=by_name)
         return made
 
     def _guarded(self, rows: Sequence[Any]) -> Iterator[Guarded]:

@@ -404,5 +404,6 @@ def comparison_files(comparison: Comparison) -> dict[str, str]:
         "comparison.html": document.to_html(made),
         "comparison.json": comparison.to_json(),
         "comparison.md": document.to_markdown(made),
-        "comparison.svg": made.figures["comparison"].svg(standalone=True),
+        # the page has names that are shortened for it; a file shortens them once, for itself
+        "comparison.svg": comparison_figure(comparison).svg(standalone=True),
     }

@@ -101,12 +101,15 @@ class Axis:
     label : str
     shares : bool
         Ticks are percentages.
+    whole : bool
+        Ticks are whole numbers.
     """
 
     low: float
     high: float
     label: str = ""
     shares: bool = False
+    whole: bool = False
 
 
 def axis_for(
@@ -147,7 +150,7 @@ def finite(values: Iterable[float | None]) -> list[float]:
 # --- Drawing on axes
 
 #: Letters that fit on a line of a chart, and behind a sample in its legend.
-LONGEST_LABEL, LONGEST_ENTRY = 65, 60
+LONGEST_LABEL, LONGEST_ENTRY = 60, 60
 #: Width of a letter, as far as one can say without a font.
 CHARACTER = 6.5
 
@@ -173,7 +176,9 @@ def _set_ticks(ax: "Axes", which: str, limits: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
     axis = ax.xaxis if which == "x" else ax.yaxis
-    axis.set_major_locator(MaxNLocator(nbins=5 if which == "x" else 6, steps=[1, 2, 2.5, 5, 10]))
+    steps = [1, 2, 5, 10] if limits.whole else [1, 2, 2.5, 5, 10]
+    bins = 10 if limits.whole else 5 if which == "x" else 6
+    axis.set_major_locator(MaxNLocator(nbins=bins, steps=steps, integer=limits.whole))
     axis.grid(True)
     plain = ScalarFormatter(useOffset=False)
     plain.set_scientific(False)

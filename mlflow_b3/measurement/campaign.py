@@ -16,6 +16,7 @@ from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.measurement.collecting import (
     Collected,
+    CollectedDoses,
     FoldLosses,
     Measurement,
     TestLosses,
@@ -27,7 +28,9 @@ from mlflow_b3.measurement.design import (
     LEAST_ARRANGEMENTS,
     STOCHASTIC_REPEATS,
     TEST_FITS,
+    DosePlan,
     FitPlan,
+    count_row_folds,
     exposures,
     fits_within,
     largest_exposure,
@@ -244,7 +247,6 @@ def _count_arrangements(fits: int, per_round: int) -> tuple[int, int]:
 
 # --- All refits of one audit: planned within a budget, run, and collected
 
-MOST_IID_FOLDS = 10
 #: Number of refits from which on the fastest of them is used to judge a budget.
 STEADY = 3
 _LOG = logging.getLogger(__name__)
@@ -371,7 +373,7 @@ class Campaign:
     @contextmanager
     def session(self, journal: Journal | None = None) -> Iterator[Session]:
         """Open a session that runs refits."""
-        fits, seconds = parse_budget(self.budget)
+        _, seconds = parse_budget(self.budget)
         refitter = Refitter(
             data=self.data,
             learner=self.learner,
@@ -385,10 +387,26 @@ class Campaign:
             journal=journal,
             seconds=seconds,
             started=self.started,
-            most=fits or (DEFAULT_FITS if seconds is None else MOST_FITS),
-            expected=fits or DEFAULT_FITS,
+            most=self.most_fits,
+            expected=self.expected_fits,
         ) as session:
             yield session
+
+    @property
+    def default_fits(self) -> int:
+        """Refits of an audit without a budget."""
+        return DEFAULT_FITS
+
+    @property
+    def expected_fits(self) -> int:
+        """Refits of this audit, as far as they are known before the first one."""
+        return parse_budget(self.budget)[0] or self.default_fits
+
+    @property
+    def most_fits(self) -> int:
+        """Refits that the budget allows."""
+        timed = parse_budget(self.budget)[1] is not None
+        return MOST_FITS if timed else self.expected_fits
 
     @property
     def tested_folds(self) -> tuple[Fold, ...]:
@@ -408,7 +426,7 @@ class Campaign:
     def iid_count(self) -> int:
         """Number of folds of single rows; on average they are as large as the folds of clusters."""
         size = np.mean([len(fold.validation) for fold in self.folds])
-        return min(MOST_IID_FOLDS, max(2, round(self.data.n_rows / size)))
+        return count_row_folds(self.data.n_rows / float(size))
 
     def resampler(self) -> Resampler:
         """Return the resampler that draws the rows of every refit."""
@@ -502,6 +520,119 @@ class Campaign:
             placed.append((task.replicate >= 1, task.replicate / rounds, task))
         placed.sort(key=lambda place: place[:2])  # stable: keeps the order of folds and levels
         return [task for *_, task in placed], sum(not late for late, *_ in placed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoseCampaign(Campaign):
+    """The refits of an audit by doses, in passes over the folds.
+
+    Attributes
+    ----------
+    passes : DosePlan
+        If clusters are assigned to folds at random, `folds` has as many assignments.
+    enough : callable or None
+        Says after a pass whether more refits would change little.
+    """
+
+    passes: DosePlan
+    enough: Callable[[Measurement], bool] | None = None
+
+    @property
+    def default_fits(self) -> int:
+        """Refits of all passes."""
+        numbers = range(self.passes.passes)
+        return sum(len(self._whole_folds(n)) + len(self._rotations(n)) for n in numbers)
+
+    @property
+    def expected_fits(self) -> int:
+        """Refits of all passes, which may be fewer than the budget allows."""
+        return self.default_fits
+
+    @property
+    def most_fits(self) -> int:
+        """Refits of all passes."""
+        return self.default_fits
+
+    def measure(self, journal: Journal | None = None) -> tuple[Measurement, FitCounts]:
+        """Run the refits pass by pass, until all are done, time is up, or more would change little.
+
+        Raises
+        ------
+        InterruptedAudit
+            If the user stops the audit before every fold has a score.
+        """
+        if self.before_first_refit is not None:
+            self.before_first_refit()
+        with self.session(journal) as session:
+            collected = CollectedDoses(self, session.resampler)
+            try:
+                self._measure_passes(session, collected)
+            except KeyboardInterrupt as interrupt:
+                session.counts.planned = max(session.counts.planned, self.default_fits)
+                if not collected.complete:
+                    raise interrupted(session) from interrupt
+            measured = collected.assemble()
+            session.check_failures()
+        return measured, session.counts
+
+    def _measure_passes(self, session: Session, collected: CollectedDoses) -> None:
+        clock = None if session.deadline is None else _TimeBudget(self, session)
+
+        def collect(outcome: Outcome) -> None:
+            collected.add(outcome)
+            if clock is not None:
+                clock.check(outcome)
+
+        for number in range(self.passes.passes):
+            session.run(self._whole_folds(number), collect, needed=0)
+            if number == 0:
+                if clock is not None and not collected.complete and clock.over:
+                    raise clock.too_short()
+                again = [Task("loco", fold, 0, 1) for fold in collected.folds_without_loss]
+                if again:  # every refit of a fold may have failed by chance
+                    session.run(again, collected.add)
+                collected.require_complete(session.counts)
+            session.run(self._rotations(number), collect, needed=0, look=collected.preview)
+            if clock is not None and clock.over:
+                session.counts.planned = max(session.counts.planned, self.default_fits)
+                return
+            if number and self.enough is not None and self.enough(collected.assemble()):
+                break
+        session.progress.expect(session.counts.planned, final=True)
+
+    def least_tasks(self) -> int:
+        """Return the number of refits that an answer needs: one for each fold."""
+        return len(self._whole_folds(0))
+
+    @property
+    def _folds_per_pass(self) -> int:
+        return len(self.folds) // self.repeats
+
+    def _folds_of(self, number: int) -> range:
+        """Return the folds of a pass; given folds are the same in each."""
+        first = number * self._folds_per_pass if self.repeats > 1 else 0
+        return range(first, first + self._folds_per_pass)
+
+    def _replicate(self, number: int) -> int:
+        return 0 if self.repeats > 1 else number
+
+    def _whole_folds(self, number: int) -> list[Task]:
+        """Return the refits on unchanged folds, and for the first pass those on folds of rows."""
+        replicate = self._replicate(number)
+        if replicate and not self.learner.stochastic:
+            return []  # the same fold gives the same model
+        tasks = [Task("loco", fold, 0, replicate) for fold in self._folds_of(number)]
+        if number == 0:
+            tasks += [Task("iid", fold, 0, 0) for fold in range(self.iid_count)]
+        return tasks
+
+    def _rotations(self, number: int) -> list[Task]:
+        replicate = self._replicate(number)
+        return [
+            Task("doses", fold, step, replicate)
+            for step in range(self.passes.steps[number])
+            for fold in self._folds_of(number)
+        ]
 
 
 def check_timed_test(test: str, budget: int | str | None) -> None:

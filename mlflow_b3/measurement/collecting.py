@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from mlflow_b3.data.folds import Fold
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.measurement.curve import SHARPNESS, DoseLoss, FragmentLosses, LossCurve, pooled
+from mlflow_b3.measurement.design import DOSES, dose_levels
+from mlflow_b3.measurement.doses import DoseLosses
 from mlflow_b3.measurement.refits import (
     Draw,
     FitCounts,
@@ -25,7 +27,7 @@ from mlflow_b3.measurement.refits import (
 from mlflow_b3.results import Result
 
 if TYPE_CHECKING:
-    from mlflow_b3.measurement.campaign import Campaign
+    from mlflow_b3.measurement.campaign import Campaign, DoseCampaign
 
 
 # --- Row means over refits, and the variance of their means over clusters
@@ -80,6 +82,14 @@ class Totals:
         self._counts = _widen(self._counts, numbers)
         self._counts[level, where] = numbers
 
+    @property
+    def means(self) -> Array:
+        """Means over refits; NaN at places that were never scored."""
+        means = np.empty(self._sums.T.shape)
+        with np.errstate(invalid="ignore"):
+            np.divide(self._sums.T, self._counts.T, out=means, dtype=float)
+        return means
+
 
 def _widen(stored: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Return the stored values in a type that can also hold the new values."""
@@ -102,14 +112,6 @@ class RowMeans(Totals):
     def add(self, rows: Indices, level: int, losses: Array) -> None:
         """Add the losses of one refit."""
         self.add_at(np.searchsorted(self.rows, rows), level, losses)
-
-    @property
-    def means(self) -> Array:
-        """Row means; NaN for rows that were never scored."""
-        means = np.empty(self._sums.T.shape)
-        with np.errstate(invalid="ignore"):
-            np.divide(self._sums.T, self._counts.T, out=means, dtype=float)
-        return means
 
 
 class UnitTotals(Totals):
@@ -165,9 +167,53 @@ def robust_covariance(influence: Array) -> Array:
     return np.asarray(factor * influence.T @ influence)
 
 
+# --- The losses by dose: how many of a row's own mates are in training
+
+
+class DoseTotals(Totals):
+    """Collects the losses of all rows by the dose of their cluster, over all folds.
+
+    The levels are those of `DOSES`, then `FAR`: rows of T̂ that were left out of training, nearly all
+    of whose mates are in training.
+
+    Attributes
+    ----------
+    whole : Totals
+        Losses on the unchanged folds.
+    by_row : Totals
+        Losses on folds of single rows.
+    refits : list of (fold, sums, counts)
+        For each refit, its fold, and sums and counts by level of what its losses differ by from
+        those of the same rows on the unchanged folds.
+    """
+
+    FAR = len(DOSES)
+
+    def __init__(self, n_rows: int) -> None:
+        super().__init__(n_rows, self.FAR + 1)
+        self.whole = Totals(n_rows, 1)
+        self.by_row = Totals(n_rows, 1)
+        self.refits: list[tuple[int, Array, Array]] = []
+
+    def add(self, fold: int, draw: Draw, validation: Array, held_back: Array) -> None:
+        """Add the losses of one refit. Those on the unchanged folds of its pass must be there."""
+        assert draw.levels is not None
+        rows = np.concatenate([draw.validation, draw.held_back])
+        levels = np.concatenate([draw.levels, np.full(len(held_back), self.FAR)])
+        losses = np.concatenate([validation, held_back])
+        for level in range(self.FAR + 1):
+            own = levels == level
+            self.add_at(rows[own], level, losses[own])
+        excess = losses - self.whole.means[rows, 0]
+        known = np.isfinite(excess)
+        counts = np.bincount(levels[known], minlength=self.FAR + 1)
+        sums = np.bincount(levels[known], excess[known], minlength=self.FAR + 1)
+        self.refits.append((fold, sums.astype(float), counts.astype(float)))
+
+
 # --- The losses with broken clusters: pattern `fragments`
 
-AGAIN, DOSES = 1, 2
+AGAIN, FIRST_DOSE = 1, 2
 
 
 class SeenLosses:
@@ -280,7 +326,7 @@ def fragment_losses(
                 seen_loss=float(seen[arm]),
                 stderr=float(np.sqrt(covariance[1 + arm, 1 + arm] + refits[arm])),
             )
-            for arm in range(DOSES, len(arms))
+            for arm in range(FIRST_DOSE, len(arms))
             if scored[arm]
         ),
         covariance=tuple(map(tuple, covariance[np.ix_(kept, kept)].tolist())),
@@ -306,10 +352,20 @@ TestLosses = tuple[Array, Array, NDArray[np.intp]]
 
 
 class FoldLosses:
-    """Collects the losses of one fold."""
+    """Collects the losses of one fold.
 
-    def __init__(self, fold: Fold, n_levels: int) -> None:
+    Parameters
+    ----------
+    fold : Fold
+    n_levels : int
+        Levels of injected shares.
+    doses : DoseTotals, optional
+        Collects the losses by dose of all folds.
+    """
+
+    def __init__(self, fold: Fold, n_levels: int, doses: DoseTotals | None = None) -> None:
         self.fold = fold
+        self.doses = doses
         self.loco = RowMeans(fold.validation, 1)
         self.validation = RowMeans(fold.validation, n_levels)
         self._held_back: UnitTotals | None = None
@@ -328,6 +384,8 @@ class FoldLosses:
         """Add a refit on the unchanged fold."""
         assert outcome.validation is not None
         self.loco.add(draw.validation, 0, outcome.validation)
+        if self.doses is not None:
+            self.doses.whole.add_at(draw.validation, 0, outcome.validation)
         self.seen.add_whole(outcome.validation)
 
     def add_level(self, outcome: Outcome, draw: Draw, resampler: Resampler) -> None:
@@ -345,6 +403,13 @@ class FoldLosses:
         assert outcome.validation is not None
         assert draw.arms is not None
         self.seen.add(draw.validation, draw.arms, outcome.validation)
+
+    def add_doses(self, outcome: Outcome, draw: Draw) -> None:
+        """Add a refit with rotated doses."""
+        assert self.doses is not None
+        assert outcome.validation is not None
+        assert outcome.held_back is not None
+        self.doses.add(outcome.task.fold, draw, outcome.validation, outcome.held_back)
 
     def add_tested(self, outcome: Outcome, draw: Draw, *, leaked: bool) -> None:
         """Add a refit of the leakage test."""
@@ -458,6 +523,8 @@ class Measurement:
         The influence of each cluster on the losses.
     tails : tuple of Tail
         Empty unless the distribution of the loss was requested.
+    doses : DoseLosses or None
+        The losses by dose, if they were measured. The curve then follows from them.
     """
 
     curve: LossCurve
@@ -471,6 +538,7 @@ class Measurement:
     row_losses: tuple[Array, ...]
     units: UnitLosses
     tails: tuple[Tail, ...] = ()
+    doses: DoseLosses | None = None
 
     def to_json(self) -> str:
         """Return strict JSON from which all conclusions can be recomputed; NaN becomes null."""
@@ -507,6 +575,8 @@ class Measurement:
             ),
             "tails": tuple(tails),
         }
+        if values.get("doses") is not None:
+            read["doses"] = DoseLosses.from_dict(values["doses"])
         read |= {name: float(values[name]) for name in ("loco", "loco_stderr", "iid")}
         return cls(**read)
 
@@ -516,7 +586,7 @@ def _as_json(value: Any) -> Any:
         if value.dtype.kind != "f" or np.isfinite(value).all():
             return value.tolist()
         return np.where(np.isnan(value), np.array(None), value).tolist()
-    if isinstance(value, Result):
+    if isinstance(value, (Result, DoseLosses)):
         return value.to_dict()
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
@@ -581,6 +651,145 @@ def assemble(
         ),
         tails=tails,
     )
+
+
+def assemble_doses(
+    folds: Sequence[FoldLosses], totals: DoseTotals, resampler: Resampler
+) -> Measurement:
+    """Turn the losses by dose into a measurement.
+
+    The loss curve over injected shares follows from them: at an exposure x, a row of a cluster with M
+    rows has Binomial(M - 1, x) mates in training. Its uncertainty over clusters is that of `assemble`.
+
+    Parameters
+    ----------
+    folds : sequence of FoldLosses
+        The folds of all complete passes.
+    totals : DoseTotals
+    resampler : Resampler
+    """
+    clusters = resampler.clusters
+    doses = _dose_losses(folds, totals, resampler)
+    validated = np.isfinite(doses.loco).any(axis=0)
+    levels = doses.at_exposures(resampler.exposures)
+    share = np.where(validated, doses.sizes, 0) / doses.sizes[validated].sum()
+    mean = levels @ share
+    far, scored = doses.differences[doses.held_back], doses.counts[doses.held_back]
+    far_mean = far.sum() / max(1, scored.sum())
+    losses = np.hstack(
+        [(levels - mean[:, None]).T * share[:, None]]
+        + [
+            ((far - far_mean * scored) / max(1, scored.sum()))[:, None]
+            + (share * (levels[0] - mean[0]))[:, None]
+        ]
+        * len(mean)
+    )
+    used = np.flatnonzero(validated)
+    influence = losses[used]
+    n_train = float(np.mean([len(fold.fold.training) for fold in folds]))
+    n_validation = float(np.mean([len(fold.fold.validation) for fold in folds]))
+    exhausted = min(1.0, n_validation / n_train)
+    fits = max(1, len(totals.refits) // len(np.unique([fold for fold, *_ in totals.refits] or [0])))
+    curve = LossCurve(
+        injected=tuple(exposure * exhausted for exposure in resampler.exposures),
+        loss=tuple(mean.tolist()),
+        stderr=tuple(_refit_errors(doses, totals, resampler).tolist()),
+        n_train=round(n_train),
+        fits=(fits,) * len(mean),
+        exhausted_at=exhausted,
+        training_loss=(float(mean[0] + far_mean),) * len(mean),
+        covariance=tuple(map(tuple, robust_covariance(influence).tolist())),
+        degrees_of_freedom=max(1, len(used) - 1),
+        sharpness=sharpness_of(clusters),
+    )
+    sizes = np.array([len(fold.fold.validation) for fold in folds])
+    return Measurement(
+        curve=curve,
+        fold_curves=(),
+        weights=tuple((sizes / sizes.sum()).tolist()),
+        fragments=None,
+        loco=float(mean[0]),
+        loco_stderr=float(np.sqrt(np.array(curve.covariance)[0, 0])),
+        iid=float(totals.by_row.sums.sum() / totals.by_row.counts.sum()),
+        test_losses=(_far_losses(totals, clusters),),
+        row_losses=tuple(fold.loco.means[:, 0] for fold in folds),
+        units=UnitLosses(
+            unit="clusters",
+            ids=used,
+            share=share[used],
+            curve=influence,
+            fragments=np.zeros((len(used), 0)),
+        ),
+        doses=doses,
+    )
+
+
+def _dose_losses(
+    folds: Sequence[FoldLosses], totals: DoseTotals, resampler: Resampler
+) -> DoseLosses:
+    n_rows, clusters = len(resampler.clusters), resampler.clusters
+    whole: list[Array] = []
+    numbers: list[NDArray[np.intp]] = []
+    for number, fold in enumerate(folds):  # folds that do not overlap are one pass
+        rows = fold.fold.validation
+        if not whole or np.isfinite(whole[-1][rows]).any():
+            whole.append(np.full(n_rows, np.nan))
+            numbers.append(np.full(n_rows, -1, dtype=np.intp))
+        whole[-1][rows] = fold.loco.means[:, 0]
+        numbers[-1][rows] = number
+    by_row = np.nan_to_num(totals.by_row.sums.T), totals.by_row.counts.T
+    sizes = np.bincount(clusters)
+    training = [len(fold.fold.training) for fold in folds]
+    rotated = len(totals.refits)
+    possible = max(1.0, rotated * float(np.mean(training)))
+    held_back = float(totals.counts[:, totals.FAR].sum()) / possible
+    return DoseLosses.from_rows(
+        clusters=clusters,
+        doses=[dose_levels(size) for size in sizes.tolist()],
+        sums=np.vstack([totals.sums.T, by_row[0]]),
+        counts=np.vstack([totals.counts.T, by_row[1]]),
+        whole=np.stack(whole),
+        folds=np.stack(numbers),
+        training_share=float(
+            np.mean(
+                [n / (n + len(f.fold.validation)) for n, f in zip(training, folds, strict=True)]
+            )
+        ),
+        held_back_share=held_back,
+        refits=rotated + round(sum(f.loco.counts.mean() for f in folds)),
+    )
+
+
+def _refit_errors(doses: DoseLosses, totals: DoseTotals, resampler: Resampler) -> Array:
+    """Return the standard errors over refits of the losses at the exposures of the curve.
+
+    Refits differ in the rows that they move, and by chance. The variance between refits of the mean
+    change at each level is divided by their number.
+    """
+    if len(totals.refits) < 2:
+        return np.zeros(len(resampler.exposures))
+    sums = np.array([own for _, own, _ in totals.refits])
+    counts = np.array([number for *_, number in totals.refits])
+    scored = counts > 0
+    means = np.divide(sums, counts, out=np.zeros_like(sums), where=scored)
+    number = scored.sum(axis=0)
+    centre = means.sum(axis=0) / np.maximum(number, 1)
+    squares = np.where(scored, (means - centre) ** 2, 0).sum(axis=0)
+    noise = squares / np.maximum(number - 1, 1) / np.maximum(number, 1)
+    typical = int(np.median(np.repeat(doses.sizes, doses.sizes)))
+    like = int(np.argmin(np.abs(doses.sizes - typical)))
+    weights = doses.interpolation(like, resampler.exposures)
+    change = weights - np.eye(weights.shape[1])[0]
+    return np.asarray(np.sqrt(change**2 @ noise))
+
+
+def _far_losses(totals: DoseTotals, clusters: NDArray[np.intp]) -> TestLosses:
+    """Return the losses of rows in unchanged folds, and with nearly all their mates in training."""
+    sums = totals.sums[:, totals.FAR] + totals.by_row.sums[:, 0]
+    counts = totals.counts[:, totals.FAR] + totals.by_row.counts[:, 0]
+    without = totals.whole.means[:, 0]
+    rows = np.flatnonzero((counts > 0) & np.isfinite(without))
+    return without[rows], np.asarray(sums[rows] / counts[rows]), clusters[rows]
 
 
 def _loco(folds: Sequence[FoldLosses], parts: "Curves", resampler: Resampler) -> float:
@@ -860,3 +1069,58 @@ class Collected:
             return None
         measured = assemble(self._folds, self._iid, self._resampler, self._campaign.repeats)
         return self._campaign.preview(measured)
+
+
+class CollectedDoses:
+    """Collects the outcomes of an audit by doses, and assembles the measurement.
+
+    Parameters
+    ----------
+    campaign : DoseCampaign
+    resampler : Resampler
+    """
+
+    def __init__(self, campaign: "DoseCampaign", resampler: Resampler) -> None:
+        self._campaign = campaign
+        self._resampler = resampler
+        self._totals = DoseTotals(campaign.data.n_rows)
+        self._folds = [FoldLosses(fold, 1, self._totals) for fold in campaign.folds]
+
+    def add(self, outcome: Outcome) -> None:
+        """Add a refit. Refits on the unchanged folds of a pass come before its other refits."""
+        if isinstance(outcome.task.kind, RowFold):
+            assert outcome.validation is not None
+            rows = self._resampler.draw(outcome.task).validation
+            self._totals.by_row.add_at(rows, 0, outcome.validation)
+        else:
+            self._folds[outcome.task.fold].add(outcome, self._resampler)
+
+    @property
+    def folds_without_loss(self) -> list[int]:
+        """Folds of the first pass without a successful refit on the unchanged fold."""
+        first = len(self._folds) // self._campaign.repeats
+        return [n for n, fold in enumerate(self._folds[:first]) if (fold.loco.counts == 0).any()]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a score by clusters and one by rows."""
+        return bool(self._totals.by_row.counts.any()) and not self.folds_without_loss
+
+    def require_complete(self, counts: FitCounts) -> None:
+        """Raise an error if there is no score by clusters, or none by rows."""
+        if not self.complete:
+            raise FitError(f"all refits on a whole fold failed:\n{counts.first_error}")
+
+    def assemble(self) -> Measurement:
+        """Return the losses by dose with their uncertainty, and the loss curve that they imply."""
+        per_pass = len(self._folds) // self._campaign.repeats
+        scored = [not (fold.loco.counts == 0).any() for fold in self._folds]
+        passes = [all(scored[n : n + per_pass]) for n in range(0, len(scored), per_pass)]
+        done = per_pass * (passes.index(False) if False in passes else len(passes))
+        return assemble_doses(self._folds[:done], self._totals, self._resampler)
+
+    def preview(self) -> str | None:
+        """Return a short text about the result so far, or None if there is none yet."""
+        if self._campaign.preview is None or not self.complete:
+            return None
+        return self._campaign.preview(self.assemble())

@@ -1,4 +1,7 @@
-"""The design of an audit: levels of injected leakage, and the number of refits for each."""
+"""The design of an audit: doses or shares of injected leakage, the number of refits, and budgets.
+
+Which rows each refit trains on is in `refits`.
+"""
 
 import math
 import re
@@ -317,3 +320,124 @@ def _seconds(text: str) -> float | None:
 def fits_within(seconds: float, *, per_fit: float, workers: int) -> int:
     """Return the number of refits that fit into a time, with a tenth reserved for everything else."""
     return max(1, math.floor(0.9 * seconds * workers / max(per_fit, 1e-6)))
+
+
+# --- Doses: how many rows of each validation cluster go into training
+
+#: Rows that are moved into training, as multiples of a unit.
+DOSES = (0, 1, 2, 3, 5)
+#: A unit is one row for each of this many rows of the cluster, and at least one row.
+ROWS_PER_UNIT = 15
+#: Doses above one unit leave at least 40% of the cluster's rows to score.
+MOST_OF_A_CLUSTER = 0.6
+#: Refits of a default audit by doses with five folds.
+DEFAULT_DOSE_FITS = 100
+#: Assignments of clusters to folds beyond which the noise of refits is negligible.
+MOST_PASSES = 12
+
+
+def dose_levels(rows: int) -> tuple[int, ...]:
+    """Return the doses of a cluster: how many of its rows are moved into training, by level.
+
+    Level 0 moves none. At least one row is left to score at every level, so a cluster of one row has
+    level 0 only.
+
+    Examples
+    --------
+    >>> from mlflow_b3.measurement.design import dose_levels
+    >>> [dose_levels(rows) for rows in (1, 2, 4, 10, 60)]
+    [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3, 5), (0, 4, 8, 12, 20)]
+    """
+    unit = max(1, round(rows / ROWS_PER_UNIT))
+    wanted = ((multiple, unit * multiple) for multiple in DOSES)
+    return tuple(
+        dose
+        for multiple, dose in wanted
+        if dose < rows and (multiple <= 1 or dose <= MOST_OF_A_CLUSTER * rows)
+    )
+
+
+#: Most folds of single rows.
+MOST_ROW_FOLDS = 10
+
+
+def count_row_folds(folds: float) -> int:
+    """Return the number of folds of single rows: as many as folds of clusters, two to ten."""
+    return min(MOST_ROW_FOLDS, max(2, round(folds)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DosePlan:
+    """The refits of an audit by doses.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        For each pass, the number of refits of every fold in which doses are rotated. Each pass has
+        one more refit of every fold, without any injected row.
+    """
+
+    steps: tuple[int, ...]
+
+    @property
+    def passes(self) -> int:
+        """Number of passes; each has folds of its own where clusters are assigned at random."""
+        return len(self.steps)
+
+
+def plan_doses(
+    budget: int | None, *, n_folds: int, n_iid: int, slots: int, passes: int | None = None
+) -> DosePlan:
+    """Divide a number of refits into passes over the folds.
+
+    A complete pass has, for every fold, one refit on the unchanged fold and one for each slot of the
+    rotation, so that each cluster has each of its doses once. A budget below one pass shortens the
+    rotation. Every refit contains clusters at every dose, so even a short rotation measures them all.
+    Refits that are left over become a pass without rotation: another assignment to folds makes the
+    score steadier.
+
+    Parameters
+    ----------
+    budget : int or None
+        None is 100, or one complete pass if that is more.
+    n_folds, n_iid : int
+        Folds of clusters in a pass, and folds of rows, which have one refit each.
+    slots : int
+        The number of doses of the clusters that have the most.
+    passes : int, optional
+        The number of passes; by default as many as the budget has room for.
+
+    Raises
+    ------
+    InputError
+        If the budget does not suffice for one refit of every fold.
+
+    Examples
+    --------
+    >>> from mlflow_b3.measurement.design import plan_doses
+    >>> plan_doses(None, n_folds=5, n_iid=5, slots=5).steps
+    (5, 5, 5, 0)
+    >>> plan_doses(20, n_folds=5, n_iid=5, slots=5).steps
+    (2,)
+    """
+    whole = n_folds * (1 + slots)
+    if budget is None:
+        budget = max(DEFAULT_DOSE_FITS, n_iid + whole)
+    left = budget - n_iid
+    if left < n_folds:
+        raise InputError(
+            f"budget={budget} refits is too little: the score by rows needs {n_iid} and the score by "
+            f"clusters {n_folds}, one for each fold. Give at least {n_iid + n_folds}, or use fewer folds."
+        )
+    if passes is not None:
+        if left < passes * n_folds:
+            raise InputError(
+                f"budget={budget} refits is too little for repeats={passes}, which needs at least "
+                f"{n_iid + passes * n_folds}: one for each fold."
+            )
+        return DosePlan(steps=(min(left // (passes * n_folds) - 1, slots),) * passes)
+    steps = [slots] * min(left // whole, MOST_PASSES)
+    rest = (left - len(steps) * whole) // n_folds - 1
+    if not steps or (rest >= 0 and len(steps) < MOST_PASSES):
+        steps.append(max(rest, 0))
+    return DosePlan(steps=tuple(steps))

@@ -25,7 +25,7 @@ from mlflow_b3.data.folds import Fold, RowNumbers
 from mlflow_b3.data.losses import Loss
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, PredictionError, choose
-from mlflow_b3.measurement.design import TEST_PARTS
+from mlflow_b3.measurement.design import DOSES, TEST_PARTS, dose_levels
 from mlflow_b3.refit.learner import ConstantPredictor, Learner, Rows
 from mlflow_b3.results import Result
 
@@ -62,19 +62,19 @@ class FragmentSizes:
             return 0
         if self.law == "uniform":
             return int(rng.integers(1, rows))
-        sizes, chances = self._outcomes(rows)
+        sizes, chances = self.outcomes(rows)
         return int(rng.choice(sizes, p=chances))
 
     def breaks_again(self, rows: int) -> float:
         """Return the share of a cluster's rows whose part can be broken a second time."""
         if not self.applies(rows):
             return 0.0
-        sizes, chances = self._outcomes(rows)
+        sizes, chances = self.outcomes(rows)
         parts = ((size * self.applies(size), rows - size) for size in sizes)
         lasting = [part + rest * self.applies(rest) for part, rest in parts]
         return float(np.dot(lasting, chances)) / rows
 
-    def _outcomes(self, rows: int) -> tuple[list[int], NDArray[np.float64]]:
+    def outcomes(self, rows: int) -> tuple[list[int], NDArray[np.float64]]:
         """Return the numbers of rows that can break off a cluster, and their probabilities."""
         if self.law == "shares":
             shares = np.array(self.values) * rows
@@ -222,12 +222,14 @@ class Draw:
     """The rows of one refit: those of T', and the scored rows of V̂ ∖ T' and T̂ ∖ T'.
 
     With broken clusters, `arms` is the way in which the cluster of each validation row was broken.
+    With rotated doses, `levels` is the level of the dose of its cluster.
     """
 
     training: RowNumbers
     validation: RowNumbers
     held_back: RowNumbers
     arms: RowNumbers | None = None
+    levels: RowNumbers | None = None
 
 
 @dataclass(frozen=True, order=True)
@@ -573,6 +575,70 @@ class BrokenClusters(Kind):
         losses.add_broken(outcome, draw)
 
 
+class RotatedDoses(Kind):
+    """Moves some rows of every cluster of V̂ to training, a different number for each cluster.
+
+    Each cluster starts at a random one of its doses and takes the next one in each refit, so it has
+    every dose once in as many refits. The rows that it moves are the next ones of a random order, so
+    every row is moved equally often. As many rows of T̂ are left out of training and scored.
+    """
+
+    returns_rows = False
+
+    def draw(self, resampler: Resampler, task: Task) -> Draw:
+        """Return the rows of T', and the scored rows with the level of their dose."""
+        fold = resampler.folds[task.fold]
+        start = replace(task, level=0)  # all steps of a rotation share their random orders
+        rng = resampler.rng(start, 2, task.replicate)
+        labels, owners, sizes = np.unique(
+            resampler.clusters[fold.validation], return_inverse=True, return_counts=True
+        )
+        order = np.lexsort((rng.random(len(owners)), owners))
+        place = np.empty(len(owners), dtype=np.intp)  # of each row within its cluster
+        place[order] = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        dose, level, before = _rotate(sizes, rng.integers(len(DOSES), size=len(labels)), task.level)
+        too_many = np.cumsum(dose) > len(fold.training) - 1
+        dose[too_many] = level[too_many] = 0
+        moved = (place - before[owners]) % sizes[owners] < dose[owners]
+        injected = fold.validation[moved]
+        others = resampler.rng(start, 3, task.replicate).permutation(fold.training)
+        first = task.level * len(others) // len(DOSES)
+        dropped = np.take(others, np.arange(first, first + len(injected)), mode="wrap")
+        return replace(
+            _exchange_rows(fold, injected, dropped),
+            validation=fold.validation[~moved],
+            levels=level[owners][~moved],
+        )
+
+    def collect(
+        self,
+        losses: "FoldLosses",
+        outcome: "Outcome",
+        draw: Draw,
+        resampler: Resampler,  # noqa: ARG002 - as other kinds
+    ) -> None:
+        """Add to the losses by dose."""
+        losses.add_doses(outcome, draw)
+
+
+def _rotate(
+    sizes: RowNumbers, start: RowNumbers, step: int
+) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+    """Return each cluster's dose at a step of its rotation, the level, and the rows moved before."""
+    different, kind = np.unique(sizes, return_inverse=True)
+    doses = [dose_levels(rows) for rows in different.tolist()]
+    counts = np.array([len(levels) for levels in doses])
+    table = np.zeros((len(doses), len(DOSES)), dtype=np.intp)
+    for row, levels in zip(table, doses, strict=True):
+        row[: len(levels)] = levels
+    count, at = counts[kind], start % counts[kind]
+    before = np.zeros(len(sizes), dtype=np.intp)
+    for _ in range(step):
+        before += table[kind, at]
+        at = (at + 1) % count
+    return table[kind, at], at, before
+
+
 class PairedTest(Kind):
     """Trains on a small sample of one side, for the leakage test; `level` is a part of V̂."""
 
@@ -646,6 +712,7 @@ KINDS: dict[str, Kind] = {
     "cv": RowFold(1),
     "grouped": WholeFold(0),
     "simulated": RowFold(8),
+    "doses": RotatedDoses(9),
 }
 
 

@@ -1,0 +1,784 @@
+"""The loss on new clusters from losses at known doses: own mates in training, added on purpose.
+
+The dose d of a scored row is the number of rows of its true cluster in training, g(d) the mean loss
+of rows with dose d, and e_0 = g(0) the loss on new clusters. With noisy ids doses are not seen, but
+their law is known (`DoseLaw`). With γ(d) = g(d) - g(0) and L a law, a mean loss is e_0 + L·γ. So
+
+* the score on unchanged folds is LOCO = e_0 + L_0·γ, and e_0 = LOCO - L_0·γ;
+* rows of a validation cluster with m of its rows moved into training have L_m, held-back rows of
+  training clusters L_h, and the difference to the loss of the *same rows* in unchanged folds is
+  y = δ + (L - L_0)·γ + noise. δ is what a different mix of clusters in training does to all rows.
+
+Only such differences within rows are used for γ, so that clusters that are harder than others cancel.
+γ is averaged over kinds of effects: none, a step at the first, second or third mate, saturation at
+several rates, and S-shapes, each of unknown size and sign. Kinds are weighted by the marginal likelihood
+of the differences. Where these are within their noise, "no effect" keeps its weight and e_0 shrinks
+towards LOCO.
+
+The constants below were chosen on the cells of benchmarks/dose_development.py. Other values that were
+tried changed the mean ratio RMSE(e_0)/RMSE(LOCO) there by 0.02 at most. `NO_EFFECT` and `MISFIT` are set
+so that no cell is clearly worse than LOCO, at the price of a little of the mean gain.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from mlflow_b3.errors import InputError
+from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
+from mlflow_b3.measurement.doses import DoseLosses
+from mlflow_b3.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+#: Prior probability that mates in training have no effect, for the estimate. It is above one half
+#: because a correction for nothing is worse than none. The interval is for even odds.
+NO_EFFECT = 0.7
+#: Prior standard deviations of the largest effect, as shares of how large effects can be.
+AMPLITUDES = (0.02, 0.06, 0.2, 0.6, 1.5)
+#: Prior probabilities of steps, saturation and S-shapes, given an effect.
+FAMILIES = (0.2, 0.5, 0.3)
+#: Doses by which the slowest saturating effect and S-shape have risen, in units of doses.
+SLOWEST = (30.0, 6.0)
+#: Prior standard deviations of δ, as shares of LOCO.
+COMPOSITIONS = (0.0, 0.03)
+#: What laws and a common γ leave unexplained, as a share of LOCO: the standard deviation of
+#: independent errors of the mean differences that more clusters do not reduce.
+MISFIT = 0.025
+#: Variances of levels are shrunk towards their mean as if this many more clusters had shown it.
+BORROWED = 10
+#: The largest factor by which shared training sets enlarge the variance over clusters: the upper end
+#: of what simulated clinics showed (see `CORRELATED_ERRORS`).
+MOST_CORRELATED = 2.0
+#: Doses of the curve up to which every dose has a point.
+EVERY_DOSE = 10
+
+
+class Law(Protocol):
+    """What is needed of `DoseLaw`: P(d) by the number of rows of the noisy cluster."""
+
+    def validation(self, size: int, dose: int) -> Array:
+        """Return the law of rows of validation clusters with `dose` rows moved into training."""
+
+    def held_back(self, size: int) -> Array:
+        """Return the law of held-back rows of training clusters."""
+
+    def plain(self, size: int) -> Array:
+        """Return the law of validation rows of unchanged folds."""
+
+    def row_folds(self, size: int) -> Array:
+        """Return the law of rows in folds of single rows."""
+
+
+# --- What is concluded
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoseCurve(Result):
+    """The mean loss g(d) of rows with d other rows of their own cluster in training.
+
+    `report.dose` of an audit with the method "dose". The loss on new clusters is e_0 = g(0).
+
+    Attributes
+    ----------
+    d : tuple of int
+        The dose: how many other rows of its true cluster a row has in training. Increasing, from 0.
+    loss : tuple of float
+        g(d).
+    low, high : tuple of float
+        The interval of each g(d). They are for one dose at a time.
+
+    Examples
+    --------
+    >>> import mlflow_b3 as b3
+    >>> curve = b3.DoseCurve(
+    ...     d=(0, 1, 2, 3),
+    ...     loss=(0.34, 0.29, 0.25, 0.22),
+    ...     low=(0.30, 0.25, 0.21, 0.18),
+    ...     high=(0.39, 0.33, 0.29, 0.26),
+    ... )
+    >>> curve.frame()
+       d  loss   low  high
+    0  0  0.34  0.30  0.39
+    1  1  0.29  0.25  0.33
+    2  2  0.25  0.21  0.29
+    3  3  0.22  0.18  0.26
+    """
+
+    d: tuple[int, ...]
+    loss: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the curve as a table with a row for each dose.
+
+        Returns
+        -------
+        DataFrame
+            With the columns `d`, `loss`, `low` and `high`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame({"d": self.d, "loss": self.loss, "low": self.low, "high": self.high})
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the curve with its interval, and mark e_0 at the dose 0.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; without it, on axes of a new figure.
+
+        Returns
+        -------
+        matplotlib axes
+
+        Examples
+        --------
+        >>> import mlflow_b3 as b3
+        >>> curve = b3.DoseCurve(
+        ...     d=(0, 1, 2), loss=(0.34, 0.29, 0.25), low=(0.3, 0.25, 0.21), high=(0.39, 0.33, 0.29)
+        ... )
+        >>> ax = curve.plot()
+        >>> ax.get_ylabel()
+        'loss'
+        """
+        from matplotlib import pyplot as plt
+        from matplotlib.ticker import MaxNLocator
+
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        (line,) = ax.plot(self.d, self.loss, marker="o", label="loss, with its 95% interval")
+        ax.fill_between(self.d, self.low, self.high, color=line.get_color(), alpha=0.2, linewidth=0)
+        ax.plot(self.d[0], self.loss[0], marker="D", color="C1", linestyle="none", label="e0")
+        ax.set_xlabel("other rows of the same cluster in training")
+        ax.set_ylabel("loss")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.legend()
+        return ax
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceParts(Result):
+    """Where the squared standard error of e_0 comes from.
+
+    Attributes
+    ----------
+    clusters : float
+        Which clusters were sampled, for validation and for training. More clusters narrow it.
+    refits : float
+        Which rows were injected and held back, folds, and randomness of the learner. More refits
+        narrow it.
+    ids : float
+        The unknown doses: the effect between the doses that were measured, and the range of the rates.
+        Only better ids narrow it.
+    """
+
+    clusters: float
+    refits: float
+    ids: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoseSolution(Result):
+    """The loss on new clusters.
+
+    Attributes
+    ----------
+    e0 : float
+    interval : tuple of float
+    stderr : float
+    loco : float
+        The score with noisy ids.
+    loco_interval : tuple of float
+        Interval of LOCO's own expectation, without regard to leakage.
+    variance : VarianceParts
+        Its parts sum to the square of `stderr`.
+    curve : DoseCurve
+    no_effect : float
+        Posterior probability that mates in training have no effect.
+    effect : float
+        How much less rows lose that have nearly all mates in training: g(0) - g(held-back rows).
+    p_value : float
+        One-sided test, paired within rows, of no such effect.
+    shrunk : bool
+        True if "no effect" is more probable than all effects together: what was measured is within its
+        noise, and e_0 was pulled towards LOCO.
+    unseen : float
+        Share of the validation rows of unchanged folds without any mate in training. Below about 0.1
+        an effect of the first mates may be complete before anything is measured; e_0 then stays near
+        LOCO and the interval is wide.
+    effective_clusters : float
+        (Σ M)² / Σ M² over the rows M of noisy clusters.
+    refits : int
+    """
+
+    e0: float
+    interval: tuple[float, float]
+    stderr: float
+    loco: float
+    loco_interval: tuple[float, float]
+    variance: VarianceParts
+    curve: DoseCurve
+    no_effect: float
+    effect: float
+    p_value: float
+    shrunk: bool
+    unseen: float
+    effective_clusters: float
+    refits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoseReading(Result):
+    """e_0 under one law.
+
+    Attributes
+    ----------
+    e0, low, high, stderr : float
+    """
+
+    e0: float
+    low: float
+    high: float
+    stderr: float
+
+
+def estimate_doses(
+    losses: DoseLosses,
+    law: Law,
+    *,
+    law_range: tuple[Law, Law] | None = None,
+    bounds: tuple[float, float | None] = (0.0, 1.0),
+    level: float = 0.95,
+) -> DoseSolution:
+    """Estimate the loss on new clusters.
+
+    Parameters
+    ----------
+    losses : DoseLosses
+    law : Law
+        What is known about the ids.
+    law_range : tuple of two laws, optional
+        Laws at both ends of a range of rates. The interval then covers the intervals at both ends.
+    bounds : tuple
+        Smallest and largest possible loss; None for no largest.
+    level : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mlflow_b3.estimation.dose import DoseLosses, estimate_doses
+    >>> from mlflow_b3.estimation.dose_law import DoseLaw
+    >>> law = DoseLaw([8] * 50, lambda size: (0, 1), cluster_error=0.1)
+    >>> g = 0.2 + 0.1 * 0.5 ** np.arange(law.largest_dose + 1)  # losses at 0, 1, 2, ... mates
+    >>> whole = law.plain(8) @ g
+    >>> level = np.array([law.validation(8, 0) @ g, law.validation(8, 1) @ g, law.held_back(8) @ g])
+    >>> scores = np.array([8, 7, 4])[:, None] * np.ones((1, 50), dtype=int)
+    >>> losses = DoseLosses(
+    ...     sizes=np.full(50, 8),
+    ...     doses=np.array([[0], [1]]) * np.ones((1, 50), dtype=int),
+    ...     differences=(level - whole)[:, None] * scores,
+    ...     counts=scores,
+    ...     loco=np.full((1, 50), whole),
+    ...     folds=np.arange(50)[None] % 5,
+    ...     refits=15,
+    ... )
+    >>> found = estimate_doses(losses, law)
+    >>> round(found.loco, 2), round(found.e0, 2)  # e_0 is 0.3
+    (0.27, 0.29)
+    """
+    return DoseFit(losses, bounds=bounds, level=level).estimate(law, law_range=law_range)
+
+
+class DoseFit:
+    """The part of the estimate that does not depend on the law, for use with many laws.
+
+    Parameters
+    ----------
+    losses, bounds, level
+        As in `estimate_doses`.
+    """
+
+    def __init__(
+        self,
+        losses: DoseLosses,
+        *,
+        bounds: tuple[float, float | None] = (0.0, 1.0),
+        level: float = 0.95,
+    ) -> None:
+        if not 0 < level < 1:
+            raise InputError(f"level={level!r} must lie between 0 and 1.")
+        if bounds[1] is not None and bounds[1] <= bounds[0]:
+            raise InputError(f"bounds={bounds!r} must be a smaller and a larger number.")
+        self.losses, self.bounds, self.level = losses, bounds, level
+        self._cells = _Cells.of(losses, bounds)
+
+    def estimate(self, law: Law, *, law_range: tuple[Law, Law] | None = None) -> DoseSolution:
+        """Return the estimate under a law, or under a law and the ends of a range around it."""
+        cells = self._cells
+        laws = _Laws.of(self.losses, cells, law)
+        doses = _curve_doses(laws)
+        points = np.eye(laws.x0.size)[doses]
+        found = _Posterior.of(cells, laws, np.vstack([-laws.x0, points - laws.x0, laws.held]))
+        parts = self._variance(found, laws)
+        e0 = self._clipped(cells.loco + float(found.mean[0]))
+        stderr = math.sqrt(sum(parts))
+        low, high = self._interval(e0, stderr)
+        ids = parts[2]
+        if law_range is not None:
+            ends = [self.reading(end) for end in law_range]
+            low, high = min(low, *(r.low for r in ends)), max(high, *(r.high for r in ends))
+            spread = max(r.e0 for r in ends) - min(r.e0 for r in ends)
+            ids += spread**2 / 12
+            stderr = math.sqrt(parts[0] + parts[1] + ids)
+        curve = self._curve(found, laws, doses)
+        return DoseSolution(
+            e0=e0,
+            interval=(low, high),
+            stderr=stderr,
+            loco=cells.loco,
+            loco_interval=self._interval(
+                cells.loco, math.sqrt(CORRELATED_ERRORS * cells.level_variance)
+            ),
+            variance=VarianceParts(clusters=parts[0], refits=parts[1], ids=ids),
+            curve=curve,
+            no_effect=found.no_effect,
+            effect=-float(found.mean[-1]),
+            p_value=cells.p_value,
+            shrunk=found.no_effect > 0.5,
+            unseen=float(laws.x0[0]),
+            effective_clusters=cells.effective,
+            refits=self.losses.refits,
+        )
+
+    def reading(self, law: Law) -> DoseReading:
+        """Return e_0 and its interval under a law: one point of a sensitivity curve."""
+        laws = _Laws.of(self.losses, self._cells, law)
+        found = _Posterior.of(self._cells, laws, -laws.x0[None])
+        e0 = self._clipped(self._cells.loco + float(found.mean[0]))
+        stderr = math.sqrt(sum(self._variance(found, laws)))
+        low, high = self._interval(e0, stderr)
+        return DoseReading(e0=e0, low=low, high=high, stderr=stderr)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Degrees of freedom of the standard errors."""
+        return self._cells.effective - 1
+
+    @property
+    def mates_help(self) -> bool:
+        """Whether the test shows that mates in training lower the loss (one-sided, 5%)."""
+        return self._cells.p_value <= 1 - self.level
+
+    def influence(self, law: Law) -> tuple[Array, Array]:
+        """Return the first-order contributions of the clusters to the errors of LOCO and e_0."""
+        laws = _Laws.of(self.losses, self._cells, law)
+        found = _Posterior.of(self._cells, laws, -laws.x0[None])
+        return self._cells.influence, found.influence[0]
+
+    def _variance(
+        self, found: "_Posterior", laws: "_Laws", of: int = 0
+    ) -> tuple[float, float, float]:
+        """Return the variance from clusters, from refits and from unknown doses."""
+        sampling = float((found.influence[of] ** 2).sum())
+        least, most = (CORRELATED_ERRORS - 1) * sampling, (MOST_CORRELATED - 1) * sampling
+        sampling += min(max(self._cells.training_variance, least), most)
+        sampling *= laws.hidden_dependence
+        refits = min(self._cells.refit_variance(found.weights[of]), sampling)
+        return sampling - refits, refits, float(found.shape[of])
+
+    def _clipped(self, loss: float) -> float:
+        least, most = self.bounds
+        return max(loss, least) if most is None else min(max(loss, least), most)
+
+    def _interval(self, value: float, stderr: float) -> tuple[float, float]:
+        """Return an interval on the logit scale of bounded losses, else on the log scale."""
+        reach = stats.t.ppf((1 + self.level) / 2, max(self._cells.effective - 1, 2)) * stderr
+        least, most = self.bounds
+        above = value - least
+        if most is None:
+            above = max(above, 1e-12)
+            factor = math.exp(min(reach / above, 30))
+            return least + above / factor, least + above * factor
+        x = min(max(above / (most - least), 1e-3), 1 - 1e-3)
+        centre, step = math.log(x / (1 - x)), reach / (most - least) / (x * (1 - x))
+        low, high = (1 / (1 + math.exp(-(centre + s * min(step, 30)))) for s in (-1, 1))
+        return least + (most - least) * low, least + (most - least) * high
+
+    def _curve(self, found: "_Posterior", laws: "_Laws", doses: Integers) -> DoseCurve:
+        places = range(1, len(doses) + 1)
+        loss = [self._clipped(self._cells.loco + float(found.mean[k])) for k in places]
+        errors = [math.sqrt(sum(self._variance(found, laws, k))) for k in places]
+        ends = [self._interval(*pair) for pair in zip(loss, errors, strict=True)]
+        return DoseCurve(
+            d=tuple(int(d) for d in doses),
+            loss=tuple(loss),
+            low=tuple(low for low, _ in ends),
+            high=tuple(high for _, high in ends),
+        )
+
+
+def _curve_doses(laws: "_Laws") -> Integers:
+    """Return every dose up to ten, then about ten more to the largest common dose."""
+    above = 1 - np.cumsum(laws.held)
+    largest = int(np.argmax(above < 0.005)) if (above < 0.005).any() else laws.x0.size - 1
+    every = np.arange(min(largest, EVERY_DOSE) + 1)
+    more = np.round(np.geomspace(EVERY_DOSE, max(largest, EVERY_DOSE), 10)).astype(np.intp)
+    return np.unique(np.concatenate([every, more[more <= largest]]))
+
+
+# --- Means of differences by stratum of sizes and level, and their covariance over clusters
+
+
+def _stratum(size: int) -> int:
+    """Return the stratum: sizes 1, 2, 3, 4-5, 6-11, 12-23, and so on."""
+    return size if size <= 3 else 4 if size <= 5 else 5 + int(math.log2(size / 6))
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Mean differences y of all cells (stratum by level), their covariance and influences."""
+
+    weight: Array  # (cells, clusters): share of each cluster in a cell
+    level: Integers  # (cells,)
+    y: Array
+    covariance: Array
+    influence_y: Array  # (cells, clusters)
+    share: Array  # (clusters,): of the rows behind LOCO
+    loco: float
+    influence: Array  # of LOCO
+    effective: float
+    typical: float  # LOCO above the least possible loss
+    scale: float  # how large effects can be
+    unit: float  # of doses: a fifteenth of a typical cluster, at least one row
+    training_variance: float  # of LOCO, over sets of training clusters
+    row_noise: float  # variance of a row's loss between refits
+    scores: Array  # (cells, clusters): number of scores behind y
+    whole: Array  # (clusters,): number of scores in whole refits
+    p_value: float
+
+    @property
+    def level_variance(self) -> float:
+        """Variance of LOCO over clusters."""
+        return float((self.influence**2).sum())
+
+    def refit_variance(self, weights: Array) -> float:
+        """Return the variance over refits of LOCO plus the differences with the given weights."""
+        rotated = weights[:, None] * self.weight
+        whole = self.share - rotated.sum(axis=0)
+        variance = (whole**2 / np.maximum(self.whole, 1)).sum()
+        variance += (rotated**2 / np.maximum(self.scores, 1)).sum()
+        return self.row_noise * float(variance)
+
+    @classmethod
+    def of(cls, losses: DoseLosses, bounds: tuple[float, float | None]) -> "_Cells":
+        sizes, counts = losses.sizes.astype(float), losses.counts.astype(float)
+        seen = np.isfinite(losses.loco)
+        passes = seen.sum(axis=0)
+        own = np.where(seen, losses.loco, 0).sum(axis=0) / np.maximum(passes, 1)
+        share = np.where(passes > 0, sizes, 0)
+        share = share / share.sum()
+        loco = float(share @ own)
+        n = int((passes > 0).sum())
+        influence = share * (own - loco) * math.sqrt(n / (n - 1))
+        strata = np.array([_stratum(int(size)) for size in losses.sizes])
+        weights, levels = [], []
+        for stratum in np.unique(strata):
+            inside = np.where(strata == stratum, counts, 0)
+            for j in np.flatnonzero(inside.sum(axis=1)):
+                weights.append(inside[j] / inside[j].sum())
+                levels.append(j)
+        weight, level = np.array(weights), np.array(levels, dtype=np.intp)
+        mean = np.where(counts > 0, losses.differences / np.maximum(counts, 1), 0)
+        y = np.einsum("kc,kc->k", weight, mean[level])
+        influence_y = weight * (mean[level] - y[:, None])
+        effective = float(1 / (share**2).sum())
+        return cls(
+            weight=weight,
+            level=level,
+            y=y,
+            covariance=_covariance(weight, level, mean[level] - y[:, None], sizes, effective),
+            influence_y=influence_y,
+            share=share,
+            loco=loco,
+            influence=influence,
+            effective=effective,
+            typical=max(loco - bounds[0], 1e-9),
+            scale=_scale(loco, bounds),
+            unit=max(1.0, float(np.median(np.repeat(sizes, losses.sizes))) / 15),
+            training_variance=_training_variance(losses),
+            row_noise=_row_noise(losses),
+            scores=np.where(weight > 0, counts[level], 0),
+            whole=passes * sizes,
+            p_value=_paired_test(losses, effective),
+        )
+
+
+def _scale(loco: float, bounds: tuple[float, float | None]) -> float:
+    """Return how large effects can be: LOCO, or the largest standard deviation of a bounded loss."""
+    least, most = bounds
+    above = max(loco - least, 1e-9)
+    return above if most is None else math.sqrt(above * max(most - loco, 1e-9))
+
+
+def _covariance(
+    weight: Array, level: Integers, residual: Array, sizes: Array, effective: float
+) -> Array:
+    """Return the covariance of cell means over clusters, pooled over strata.
+
+    The covariance of a cluster's means at levels i and j is R_ij·(a + b/M). R is pooled over all
+    clusters; its variances and its correlations are shrunk towards their means, because levels that
+    vary little by chance must not get large weights. a and b are fitted to squares.
+    """
+    inside = weight > 0
+    number = inside.sum(axis=1)
+    spare = inside & (number > 1)[:, None]
+    residual = residual * np.sqrt(number / np.maximum(number - 1, 1))[:, None]
+    n_levels = int(level.max()) + 1
+    r, known = np.zeros((n_levels, len(sizes))), np.zeros((n_levels, len(sizes)))
+    for k, j in enumerate(level):
+        r[j] += np.where(spare[k], residual[k], 0)
+        known[j] += spare[k]
+    number = known.sum(axis=1)
+    square = _pooled((r**2).sum(axis=1), number)
+    where = known > 0
+    ratio = (r**2 / square[:, None])[where]
+    design = np.stack([np.ones_like(r), np.broadcast_to(1 / sizes, r.shape)])[:, where].T
+    a, b = optimize.nnls(design, ratio)[0] if ratio.size else (1.0, 0.0)
+    per_cluster = a + b / sizes if a + b > 0 else np.ones_like(sizes)
+    scaled = r / np.sqrt(per_cluster)
+    deviation = np.sqrt(_pooled((scaled**2).sum(axis=1), number))
+    pairs = known @ known.T
+    correlation = scaled @ scaled.T / np.maximum(pairs, 1) / np.outer(deviation, deviation)
+    np.fill_diagonal(pairs, 0)
+    common = float((pairs * correlation).sum() / max(pairs.sum(), 1))
+    trust = pairs * effective / len(sizes)
+    trust = trust / (trust + n_levels)
+    correlation = trust * correlation + (1 - trust) * common
+    np.fill_diagonal(correlation, 1)
+    values, vectors = np.linalg.eigh(correlation)
+    correlation = (vectors * np.maximum(values, 0.02)) @ vectors.T
+    R = correlation * np.outer(deviation, deviation)
+    return np.asarray((weight * per_cluster) @ weight.T * R[np.ix_(level, level)])
+
+
+def _pooled(squares: Array, number: Array) -> Array:
+    """Return variances of levels, shrunk towards their mean as by `BORROWED` more clusters."""
+    typical = max(float(squares.sum() / max(number.sum(), 1)), 1e-300)
+    return np.asarray((squares + BORROWED * typical) / (number + BORROWED))
+
+
+def _training_variance(losses: DoseLosses) -> float:
+    """Return the variance of LOCO over sets of training clusters; 0 with fewer than two passes.
+
+    Clusters in one fold share a model, and from pass to pass that model changes with the training
+    clusters that are left out, a share 1 - t of all. So what the losses of different clusters of a
+    fold have in common, beyond each cluster's own mean, has the variance σ² of a random subset. If each
+    training cluster adds its part to the loss, sets of other clusters vary by t/(1 - t)·σ². Learners
+    that change a lot with few rows do not add up like that, and σ² is noisy: `DoseFit` bounds it.
+    """
+    passes = len(losses.loco)
+    if passes < 2 or not np.isfinite(losses.loco).all():
+        return 0.0
+    sizes = losses.sizes.astype(float)
+    deviation = sizes * (losses.loco - losses.loco.mean(axis=0))
+    common = pairs = together = 0.0
+    for own, folds in zip(deviation, losses.folds, strict=True):
+        total, rows = np.bincount(folds, own), np.bincount(folds, sizes)
+        common += float((total**2).sum() - (own**2).sum())
+        pairs += float((rows**2).sum() - (sizes**2).sum())
+        together += float((rows**2).sum()) / (len(losses.loco) * sizes.sum() ** 2)
+    if pairs <= 0:
+        return 0.0
+    # deviations from the mean over passes keep this share of σ²; two clusters meet again by chance
+    kept = (1 - 1 / passes) ** 2 + (passes - 1) / passes**2 * together
+    return max(common / pairs / kept, 0.0) * (1 - together) / together
+
+
+def _row_noise(losses: DoseLosses) -> float:
+    """Return the variance of a row's loss between refits, from whole refits of the same clusters.
+
+    With a single pass, dose 0 of the rotated refits takes the place of a second one.
+    """
+    seen = np.isfinite(losses.loco)
+    passes = seen.sum(axis=0)
+    if (passes > 1).any():
+        mean = np.where(seen, losses.loco, 0).sum(axis=0) / np.maximum(passes, 1)
+        squares = np.where(seen, (losses.loco - mean) ** 2, 0).sum(axis=0)
+        return float((squares * losses.sizes).sum() / (passes[passes > 1] - 1).sum())
+    again = losses.counts[0] > 0
+    if not again.any():
+        return 0.0
+    difference = losses.differences[0][again] / losses.counts[0][again]
+    return float((difference**2 / 2 * losses.sizes[again]).mean())
+
+
+def _paired_test(losses: DoseLosses, effective: float) -> float:
+    """Return the p-value of the test that held-back rows lose no less than at dose 0."""
+    both = (losses.counts[0] > 0) & (losses.counts[losses.held_back] > 0)
+    if both.sum() < 3:
+        return 1.0
+    means = losses.differences[:, both] / np.maximum(losses.counts[:, both], 1)
+    gain = means[0] - means[losses.held_back]
+    weight = losses.counts[losses.held_back][both] / losses.counts[losses.held_back][both].sum()
+    mean = float(weight @ gain)
+    n = len(gain)
+    variance = float((weight**2 * (gain - mean) ** 2).sum()) * n / (n - 1) * CORRELATED_ERRORS
+    if variance <= 0:
+        return 1.0 if mean <= 0 else 0.0
+    return float(stats.t.sf(mean / math.sqrt(variance), max(effective - 1, 2)))
+
+
+# --- Laws of the cells
+
+
+@dataclass(frozen=True, eq=False)
+class _Laws:
+    """x: the law of each cell minus that of its rows in unchanged folds; x0: the law behind LOCO."""
+
+    x: Array
+    x0: Array
+    held: Array
+    hidden_dependence: float
+
+    @classmethod
+    def of(cls, losses: DoseLosses, cells: _Cells, law: Law) -> "_Laws":
+        sizes, first, inverse = np.unique(losses.sizes, return_index=True, return_inverse=True)
+        plain = [law.plain(int(size)) for size in sizes]
+        held = [law.held_back(int(size)) for size in sizes]
+        rows = [law.row_folds(int(size)) for size in sizes]
+        last = losses.held_back
+        x_cells = []
+        cell_shares = [np.bincount(inverse, row, minlength=len(sizes)) for row in cells.weight]
+        known: dict[tuple[int, int], Array] = {}
+        for level, shares in zip(cells.level, cell_shares, strict=True):
+            for k in np.flatnonzero(shares).tolist():
+                if level < last and (k, int(level)) not in known:
+                    dose = int(losses.doses[level, first[k]])
+                    known[k, int(level)] = law.validation(int(sizes[k]), dose)
+        D = max(len(v) for v in [*plain, *held, *rows, *known.values()])
+        base, far, single = _padded(plain, D), _padded(held, D), _padded(rows, D)
+        for level, shares in zip(cells.level, cell_shares, strict=True):
+            at = np.flatnonzero(shares)
+            if level < last:
+                laws = _padded([known[int(k), int(level)] for k in at], D)
+            else:
+                laws = far[at] if level == last else single[at]
+            x_cells.append(shares[at] @ (laws - base[at]))
+        share = np.bincount(inverse, cells.share, minlength=len(sizes))
+        x0, rows_held = share @ base, share @ far
+        return cls(
+            x=np.array(x_cells),
+            x0=x0,
+            held=rows_held,
+            hidden_dependence=_hidden_dependence(x0, rows_held),
+        )
+
+
+def _padded(laws: Sequence[Array], length: int) -> Array:
+    return np.array([np.pad(law, (0, length - len(law))) for law in laws])
+
+
+def _hidden_dependence(plain: Array, held: Array) -> float:
+    """Return pairs of true mates over pairs of true mates with the same id.
+
+    Rows of one true cluster vary together; a sum over noisy clusters sees that only where they share
+    an id. A held-back row has its mates of the same id in training, beside those that a validation row
+    has: the difference of the mean doses is the number of mates with the same id.
+    """
+    doses = np.arange(len(plain))
+    apart, together = float(plain @ doses), float((held - plain) @ doses)
+    return min(1 + apart / max(together, 1e-9), 10.0) if apart > 1e-9 else 1.0
+
+
+# --- The effect of mates
+
+
+def _kinds(n_doses: int, unit: float) -> tuple[Array, Array]:
+    """Return shapes F(d) of the effect with F(0) = 0 and F(∞) = 1, and their prior probabilities."""
+    d = np.arange(n_doses, dtype=float)
+    steps = [(d >= k) * 1.0 for k in (1, 2, 3)]
+    saturating = [1 - np.exp(-d / s) for s in np.geomspace(0.8, SLOWEST[0] * unit, 6)]
+    sigmoid = [1 - (1 + d / s) * np.exp(-d / s) for s in np.geomspace(0.8, SLOWEST[1] * unit, 4)]
+    families = (steps, saturating, sigmoid)
+    prior = [p / len(family) for p, family in zip(FAMILIES, families, strict=True) for _ in family]
+    return np.array(steps + saturating + sigmoid), np.array(prior)
+
+
+@dataclass(frozen=True, eq=False)
+class _Posterior:
+    """Linear functionals of γ, averaged over all kinds and scales of effects.
+
+    For a kind F with γ = -A·F and A ~ N(0, a²), the differences are y = A·f + noise with f = -x·F, so A
+    has a normal posterior in closed form, and its evidence is that of a regression with one
+    coefficient. Student's t in place of the normal evidence, with the effective number of clusters less
+    one as degrees of freedom, allows for the estimated covariance.
+    """
+
+    mean: Array  # (functionals,)
+    shape: Array  # variance that is not from sampling y
+    weights: Array  # (functionals, cells): derivative of the mean by y
+    influence: Array  # (functionals, clusters): on LOCO plus the functional
+    no_effect: float
+
+    @classmethod
+    def of(cls, cells: _Cells, laws: _Laws, functionals: Array) -> "_Posterior":
+        y, V, n = cells.y, cells.covariance, len(cells.y)
+        kinds, prior = _kinds(laws.x0.size, cells.unit)
+        f, functional = -laws.x @ kinds.T, -functionals @ kinds.T  # one column for each kind
+        variances = (np.array(AMPLITUDES)[:, None] * cells.scale) ** 2
+        degrees = max(cells.effective - 1, 3)
+
+        def fit(squares: Any) -> Any:
+            return -0.5 * (degrees + n) * np.log1p(squares / degrees)
+
+        null, evidence, amount, unsure, slope = [], [], [], [], []
+        for tau in COMPOSITIONS:
+            noise = V + np.eye(n) * (MISFIT * cells.typical) ** 2 + (tau * cells.typical) ** 2
+            white_y, white_f = np.linalg.solve(noise, y), np.linalg.solve(noise, f)
+            constant, square = -0.5 * float(np.linalg.slogdet(noise)[1]), float(y @ white_y)
+            grown = 1 + variances * (f * white_f).sum(axis=0)  # (amplitudes, kinds)
+            remaining = variances / grown
+            A = remaining * (f.T @ white_y)
+            explained = A * (f.T @ white_y)
+            null.append(constant + fit(square))
+            evidence.append(constant - 0.5 * np.log(grown) + fit(square - explained))
+            amount.append(A)
+            sampled = remaining**2 * (white_f * (V @ white_f)).sum(axis=0)
+            unsure.append(np.maximum(remaining - sampled, 0))
+            slope.append(remaining[:, None, :] * white_f)
+        logs, log_null = np.array(evidence) + np.log(prior / len(AMPLITUDES)), np.array(null)
+        top = max(logs.max(), log_null.max())
+        effects, none = np.exp(logs - top), float(np.exp(log_null - top).sum())
+        amounts = np.array(amount)
+
+        def averaged(no_effect: float) -> tuple[Array, float]:
+            total = (1 - no_effect) * float(effects.sum()) + no_effect * none
+            return (1 - no_effect) * effects / total, no_effect * none / total
+
+        p, p_null = averaged(NO_EFFECT)
+        mean = functional @ (p * amounts).sum(axis=(0, 1))
+        weights = np.einsum("mak,mack,tk->tc", p, np.array(slope), functional)
+        # the interval is for even odds: mean square distance of the functional from the estimate
+        even, _ = averaged(0.5)
+        first = functional @ (even * amounts).sum(axis=(0, 1))
+        second = functional**2 @ (even * (amounts**2 + np.array(unsure))).sum(axis=(0, 1))
+        return cls(
+            mean=mean,
+            shape=np.maximum(second - 2 * mean * first + mean**2, 0),
+            weights=weights,
+            influence=cells.influence + weights @ cells.influence_y,
+            no_effect=p_null,
+        )

@@ -1,4 +1,7 @@
-"""Read a table, check it, report all problems at once, and compute its digest."""
+"""Read a table, check it, report all problems at once, and compute its digest.
+
+Columns that only the learner refuses, such as dates, are found in `auditing.subject`.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence

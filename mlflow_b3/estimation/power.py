@@ -1,4 +1,4 @@
-"""The default estimator: an average of lines, parabolas and smooth sums of powers."""
+"""The estimator for loss curves, `power`: an average of lines, parabolas and smooth sums of powers."""
 
 from dataclasses import dataclass
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlflow_b3.auditing.audit import audit
 from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.request import make_request
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.errors import InputError, InterruptedAudit, TrackingError
 from mlflow_b3.evidence.document import FILE, digest, seal
@@ -184,6 +185,9 @@ def audit_and_record(
     client = MlflowClient()
     warn_of_key()
     options = flat_options(arguments)
+    make_request(
+        {"model": model, "data": data, **options}
+    )  # refuse bad options before loading code
     audited = load_model(
         model,
         trainer=options.get("trainer"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SolverError,
         TrackingError,
     )
+    from mlflow_b3.estimation.dose import DoseCurve
     from mlflow_b3.estimation.estimate import (
         Estimate,
         LossDistribution,
@@ -62,6 +63,7 @@ __all__ = [
     "Comparison",
     "CvcReport",
     "Design",
+    "DoseCurve",
     "DoseEstimate",
     "DoseLoss",
     "Estimate",
@@ -123,6 +125,7 @@ _HOMES = {
     "Comparison": "auditing.comparison",
     "CvcReport": "correlated.report",
     "Design": "options",
+    "DoseCurve": "estimation.dose",
     "DoseEstimate": "estimation.fragments",
     "DoseLoss": "measurement.curve",
     "Estimate": "estimation.estimate",

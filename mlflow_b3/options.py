@@ -265,13 +265,14 @@ _ENTRIES = (
         name="cluster_error",
         type=Share(),
         group=IDS,
-        help="Share of rows with a wrong cluster id.",
+        help="Share of rows with a wrong cluster id. It can be given together with --split-rate, for "
+        "misplaced rows and split clusters at once.",
     ),
     Option(
         name="split_rate",
         type=Share(),
         group=IDS,
-        help="Share of rows whose true cluster was split.",
+        help="Share of rows whose true cluster was split. It can be given together with --cluster-error.",
     ),
     Option(
         name="fragments",
@@ -467,12 +468,23 @@ _ENTRIES = (
     Option(
         name="method",
         type=Choice(
-            *("auto", "cvc", "power", "least-squares", "mono", "trend2", "trend3", "trend4"),
+            *(
+                "auto",
+                "dose",
+                "cvc",
+                "power",
+                "least-squares",
+                "mono",
+                "trend2",
+                "trend3",
+                "trend4",
+            ),
             *("trend2+mono", "trend3+mono", "trend4+mono", "basis", "sketch"),
         ),
         default="auto",
         group=EXPERT,
-        help="The estimator; cvc is auto plus cross-validation corrected for correlation.",
+        help="The estimator; dose solves e0 from the loss by how many rows of its own cluster a row has "
+        "in training, cvc is auto plus cross-validation corrected for correlation.",
     ),
     Option(
         name="method_options",

@@ -159,6 +159,7 @@ CODES: dict[str, str] = {
     "B352": "the time was over before all planned refits",
     "B353": "scores of smaller models",
     "B354": "slopes that matter could pass unseen",
+    "B355": "hardly any row is without mates in training",
 }
 
 

@@ -19,6 +19,7 @@ from mlflow_b3.auditing.report import (
 from mlflow_b3.correlated.report import CvcReport, GroupLevel, SpatialField
 from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
+from mlflow_b3.estimation.dose import DoseCurve, DoseSolution, VarianceParts
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
 from mlflow_b3.linkage import LeakEstimate
@@ -230,6 +231,38 @@ def linked(source: str, kind: str = "estimate", **changes) -> AuditReport:
         n_labels=120,
     )
     return split(p0_source=source, linkage=leak, settings={"claim": (0.2, 0.4)}, **changes)
+
+
+# --- an audit by doses
+
+DOSES = DoseSolution(
+    e0=0.3,
+    interval=(0.26, 0.34),
+    stderr=0.02,
+    loco=0.25,
+    loco_interval=(0.22, 0.28),
+    variance=VarianceParts(clusters=0.0003, refits=0.00002, ids=0.00008),
+    curve=DoseCurve(
+        d=(0, 1, 2, 3, 5, 9),
+        loss=(0.3, 0.26, 0.23, 0.2, 0.17, 0.15),
+        low=(0.26, 0.23, 0.2, 0.17, 0.14, 0.12),
+        high=(0.34, 0.29, 0.26, 0.23, 0.2, 0.18),
+    ),
+    no_effect=0.001,
+    effect=0.15,
+    p_value=0.0001,
+    shrunk=False,
+    unseen=0.4,
+    effective_clusters=200.0,
+    refits=90,
+)
+
+
+def by_doses(doses: DoseSolution = DOSES, **changes) -> AuditReport:
+    """Return the report of an audit that solved e0 from the losses by dose."""
+    nothing = dict.fromkeys(("e0_secant", "path", "fragments"))
+    method = {"method": "dose", "repeats": 3, "fits": 95, **changes.pop("settings", {})}
+    return report(settings=method, **{**nothing, "folds": (FOLD,) * 15, "dose": doses, **changes})
 
 
 # --- corrected cross-validation, alone and in an audit

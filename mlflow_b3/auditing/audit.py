@@ -10,6 +10,7 @@ from typing import Any
 from mlflow_b3.auditing.conclusions import (
     conclude,
     conclude_test,
+    enough_refits,
     examine_rows,
     preview,
     summarize_measurement,
@@ -24,7 +25,13 @@ from mlflow_b3.data.folds import load_folds, make_folds
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.leakage_test import TESTS, LeakageTest
-from mlflow_b3.measurement.campaign import Campaign, check_test, check_timed_test, measure_test
+from mlflow_b3.measurement.campaign import (
+    Campaign,
+    DoseCampaign,
+    check_test,
+    check_timed_test,
+    measure_test,
+)
 from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.measurement.design import parse_seconds
 from mlflow_b3.measurement.journal import Journal, JournalFolder, open_journal
@@ -93,6 +100,7 @@ def audit(
         many rows as leaked the other way; 0 is the papers' one-directional case.
     cluster_error : number, str or (low, high), optional
         0.1, "10%" or a range: share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
+        Together with `split_rate` for both kinds of wrong ids at once, with the method "dose".
     split_rate : number, str or (low, high), optional
         0.1, "10%" or a range: share of all rows whose true cluster has been split in two ids (pattern `fragments`).
     match_probability : pair table or str, optional
@@ -108,7 +116,8 @@ def audit(
         "balanced" leaves out several at a time where their sizes differ much. The path is that of
         the folds.csv that another audit of the same rows has left in MLflow.
     method : str or Method
-        The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`. "cvc" is "auto", and
+        The estimator: "auto" or one of the papers', as in `mlflow_b3.estimate`. "dose" solves e0 from
+        the loss by how many rows of its own cluster a row has in training (`report.dose`). "cvc" is "auto", and
         corrects ordinary cross-validation beside it (`mlflow_b3.cvc`), for clusters that are right:
         without anything that says otherwise, no cluster id is taken as wrong.
     method_options : mapping, optional
@@ -231,26 +240,40 @@ def _load(request: Request) -> Subject:
 
 def _campaign(plan: Plan) -> Campaign:
     request, subject = plan.request, plan.subject
+    known: dict[str, Any] = {"subject": plan.subject_summary, "plan": plan.summary}
+
+    def look(part: Measurement) -> str:
+        folds = plan.measured(len(part.row_losses)).summaries
+        return preview(part, plan.claim, folds, **known)
+
+    def enough(part: Measurement) -> bool:
+        folds = plan.measured(len(part.row_losses)).summaries
+        return enough_refits(part, plan.claim, folds, **known)
+
+    common: dict[str, Any] = {
+        "data": subject.rows,
+        "learner": subject.learner,
+        "loss": subject.loss,
+        "folds": plan.folds,
+        "repeats": plan.repeats,
+        "seed": request.seed,
+        "budget": plan.budget,
+        "means": request.means,
+        "started": request.started,
+        "preview": look,
+        # recording opens the audit's MLflow run here
+        "before_first_refit": subject.audited.before_first_refit,
+    }
+    if plan.doses is not None:
+        return DoseCampaign(**common, passes=plan.doses, enough=enough)
     return Campaign(
-        data=subject.rows,
-        learner=subject.learner,
-        loss=subject.loss,
-        folds=plan.folds,
-        repeats=plan.repeats,
+        **common,
         scheme=request.scheme,
         levels=request.levels,
         n_train=request.n_train,
-        seed=request.seed,
         fragments=plan.fragments,
-        budget=plan.budget,
         distribution=request.distribution,
-        means=request.means,
         test=request.test,
-        started=request.started,
-        preview=lambda part: preview(
-            part, plan.claim, plan.summaries, subject=plan.subject_summary, plan=plan.summary
-        ),
-        before_first_refit=subject.audited.before_first_refit,
     )
 
 
@@ -291,6 +314,7 @@ def _open_journal(stack: ExitStack, plan: Plan, extension: PlannedExtension) -> 
 
 def _report(plan: Plan, measured: Measured) -> AuditReport:
     """Conclude from the refits, run those that the method adds, and say what was found."""
+    plan = plan.measured(len(measured.losses.row_losses))
     request, subject, counts = plan.request, plan.subject, measured.counts
     report = _conclude(plan, measured.losses)
     report = measured.extension.run(report, measured.journal, counts)

@@ -1,6 +1,6 @@
 """What follows from the measured losses: the numbers of a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import logit
 
+from mlflow_b3.auditing.doses import ByDoses
 from mlflow_b3.auditing.leakage import (
     Case,
     Evidence,
@@ -22,6 +23,7 @@ from mlflow_b3.auditing.leakage import (
     shares_by_fold,
 )
 from mlflow_b3.auditing.report import (
+    DOSE,
     AuditReport,
     Conclusion,
     MeasurementSummary,
@@ -44,10 +46,7 @@ from mlflow_b3.estimation.fragments import (
     seen_share,
     tipping_split_rate,
 )
-from mlflow_b3.estimation.influence import (
-    Influence,
-    Reading,
-)
+from mlflow_b3.estimation.influence import Array, Influence, Reading
 from mlflow_b3.estimation.leakage_test import LeakageTest, leakage_test
 from mlflow_b3.estimation.p0 import LARGEST_SHARE, search_p0
 from mlflow_b3.estimation.problem import LeakShares
@@ -61,6 +60,7 @@ from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
 from mlflow_b3.linkage.sources import row_leak_probability
 from mlflow_b3.measurement.collecting import Measurement, TestLosses
+from mlflow_b3.measurement.refits import parse_fragments
 from mlflow_b3.results import number
 
 # --- What follows from the measured losses: the numbers of an audit's report
@@ -94,46 +94,80 @@ def conclude(
     influence : Influence
         How far each cluster moves the scores.
     """
-    method = as_method(plan.method, **plan.method_options)
     subject, threshold = _with_ceiling(subject, measured), plan.threshold
-    by_rows = _rows_sensitivity(measured, claim, folds, subject, method)
-    by_fragments = _fragment_sensitivity(measured, folds, subject)
-    curves = [by_rows, *([by_fragments] if by_fragments else [])]
-    case = Case(measured=measured, folds=folds, method=method, bound=subject.loss_bound)
-    headline = claim.conclude(case, curves)
+    way = _way(measured, claim, folds, subject=subject, plan=plan)
+    by_rows = way.rows_sensitivity()
+    by_fragments = way.split_sensitivity()
+    headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
     e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, subject)[0]
-    estimate = headline.estimate
+    method = curve_method(plan)
     # each candidate of a method that solves for all losses costs as much as an estimate
     candidates = SEARCHED[:: 3 if solves_in_full(method) else 1]
     search = search_p0(measured.curve, method, p0=candidates, bound=subject.loss_bound)
-    readings, influence = _read(claim, case)
+    readings, influence = _read(way.read(), measured)
+    estimate = headline.estimate
     conclusion = Conclusion(
         e0=e0,
-        e0_interval=_headline_interval(headline, claim, subject, refit, measured),
+        e0_interval=_e0_interval(headline, claim, subject, refit, measured),
         e0_secant=None if headline.secant is None else _floored(headline.secant, subject),
         p0=headline.p0,
         inflation=None if e0 is None else e0 - measured.loco,
         loco_interval=_loco_interval(measured, subject),
-        leaked=estimate.leaked if estimate else None,
-        losses=estimate.losses if estimate else None,
-        residual=estimate.residual if estimate else None,
+        leaked=headline.leaked,
+        losses=headline.losses,
+        # by doses no curve is fitted for e0: what the search for p0 leaves at its best
+        residual=headline.residual if headline.dose is None else min(search.residual),
         shape=estimate.shape if estimate else _shape(measured, folds),
         search=search,
         sensitivity=by_rows,
         fragment_sensitivity=by_fragments,
         tipping_p0=None if threshold is None else by_rows.tipping_point(threshold),
         tipping_cluster_error=None if threshold is None else by_rows.tipping_error(threshold),
-        tipping_split_rate=None
-        if threshold is None or measured.fragments is None
-        else tipping_split_rate(measured.fragments, folds, threshold),
+        tipping_split_rate=None if threshold is None else way.tipping_split_rate(threshold),
         test=test,
         readings=readings,
         path=headline.path,
-        distribution=claim.distribution(case) if estimate else None,
+        distribution=headline.distribution,
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
+        dose=headline.dose,
     )
     return conclusion, influence
+
+
+def curve_method(plan: PlanSummary) -> Method:
+    """Return the method by which the loss curve is extrapolated."""
+    if plan.method == DOSE:  # the curve follows from the losses by dose, and has no e0 of its own
+        return as_method("power")
+    return as_method(plan.method, **plan.method_options)
+
+
+def _way(
+    measured: Measurement,
+    claim: Leakage,
+    folds: Folds,
+    *,
+    subject: SubjectSummary,
+    plan: PlanSummary,
+) -> "ByShares | ByDoses":
+    """Return how conclusions are drawn: from the losses by dose, or from the loss curve."""
+
+    def possible(e0: float, interval: tuple[float, float]) -> _Point:
+        return _point(e0, interval, subject)
+
+    if measured.doses is not None:
+        return ByDoses(
+            measured=measured,
+            claim=claim,
+            folds=folds,
+            fragments=parse_fragments(plan.fragment_sizes),
+            floor=subject.loss_floor,
+            bound=subject.loss_bound,
+            errors=ERRORS,
+            possible=possible,
+        )
+    case = Case(measured=measured, folds=folds, method=curve_method(plan), bound=subject.loss_bound)
+    return ByShares(case=case, claim=claim, possible=possible)
 
 
 def summarize_measurement(measured: Measurement, folds: Folds) -> MeasurementSummary:
@@ -197,25 +231,38 @@ def preview(
     plan: PlanSummary,
 ) -> str:
     """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
-    method = as_method(plan.method, **plan.method_options)
-    found = claim.solve(
-        Case(measured=measured, folds=folds, method=method, bound=subject.loss_bound)
-    )
+    way = _way(measured, claim, folds, subject=subject, plan=plan)
+    found = way.estimate() if claim.is_known else None
     if found is None:
         score, value, interval = "loco", measured.loco, _loco_interval(measured, subject)
     else:
-        score, value, interval = "e0", found.e0, found.interval
+        score, (value, interval) = "e0", found
     low, high = _possible(interval, _with_ceiling(subject, measured))
     return f"{score} {number(_floored(value, subject))} ({number(low)} to {number(high)})"
 
 
-def _read(claim: Leakage, case: Case) -> tuple[tuple[Reading, ...], Influence]:
+def enough_refits(
+    measured: Measurement,
+    claim: Leakage,
+    folds: Folds,
+    *,
+    subject: SubjectSummary,
+    plan: PlanSummary,
+) -> bool:
+    """Return whether more refits would hardly narrow the interval of e0."""
+    way = _way(measured, claim, folds, subject=subject, plan=plan)
+    return isinstance(way, ByDoses) and way.is_enough
+
+
+def _read(
+    read: Sequence[tuple[Reading, Array]], measured: Measurement
+) -> tuple[tuple[Reading, ...], Influence]:
     """Return e_0 over the range of what is known, and how far each cluster moves it.
 
     Where nothing is known there is no reading, and the influence is that on the score by noisy ids
     alone.
     """
-    read, units = claim.read(case), case.measured.units
+    units = measured.units
     columns = [influence for _, influence in read]
     influence = Influence(
         unit=units.unit,
@@ -276,40 +323,6 @@ def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None
     return made if len(rows) == length and (made >= 0).all() else None
 
 
-def _rows_sensitivity(
-    measured: Measurement, claim: Leakage, folds: Folds, subject: SubjectSummary, method: Method
-) -> Sensitivity:
-    back = claim.p0_validation
-    accurate: list[bool] = []
-
-    def by_fold(value: float) -> list[LeakShares]:
-        if back is None:
-            return shares_by_fold(value, folds)
-        return [LeakShares(p0=value, p0_validation=back)] * len(folds)
-
-    def point(p0: float) -> _Point:
-        at = by_fold(values[shares.index(p0)])
-        mean = mean_shares(at, measured.weights)
-        result = solve(
-            extrapolation_of(measured, at), mean, method=method, bound=subject.loss_bound
-        )
-        accurate.append(result.accurate)
-        return _point(result.e0, result.interval, subject)
-
-    # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
-    largest = 0.95 / mean_validation_share(folds)
-    if back is not None:
-        largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
-    values = [value for value in ERRORS if value == 0 or value <= largest]
-    shares, error = values, None
-    if back is None:
-        shares = [mean_shares(by_fold(value), measured.weights).p0 for value in values]
-        error = values
-    most = MOST_NODES if solves_in_full(method) else None
-    curve = trace(point, shares, pattern="rows", error=error, most=most)
-    return replace(curve, accurate=all(accurate))
-
-
 def _loco_interval(measured: Measurement, subject: SubjectSummary) -> tuple[float, float]:
     freedom = measured.curve.degrees_of_freedom
     assert freedom is not None
@@ -321,13 +334,17 @@ def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
     return check_shape(extrapolation_of(measured, shares_by_fold(0.0, folds)))
 
 
-def _headline_interval(
+def _e0_interval(
     headline: Solution,
     claim: Leakage,
     subject: SubjectSummary,
     refit: RefitSummary,
     measured: Measurement,
 ) -> tuple[float, float | None]:
+    """Return the interval of e0. Its upper end is withheld (None) if it would say nothing.
+
+    That is so if refits show part of the bias only, or if it is beyond `FARTHEST_END`.
+    """
     low, high = _possible(headline.interval, subject)
     if not refit.is_full:
         return low, None
@@ -372,19 +389,93 @@ def _point(e0: float, interval: tuple[float, float], subject: SubjectSummary) ->
     return value, _possible(interval, subject)
 
 
-def _fragment_sensitivity(
-    measured: Measurement, folds: Folds, subject: SubjectSummary
-) -> Sensitivity | None:
-    losses = measured.fragments
-    if losses is None:
-        return None
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ByShares:
+    """Conclusions from the loss curve over injected shares, and from broken clusters.
 
-    def point(share: float) -> _Point:
-        result = estimate_fragments(losses, seen_share=share, bound=subject.loss_bound)
-        return _point(result.e0, result.interval, subject)
+    Attributes
+    ----------
+    case : Case
+    claim : Leakage
+    possible : callable
+        Restricts an estimate and its interval to possible losses.
+    """
 
-    shares = [seen_share(rate, folds).share for rate in ERRORS]
-    return trace(point, shares, pattern="fragments", error=ERRORS)
+    case: Case
+    claim: Leakage
+    possible: Callable[[float, tuple[float, float]], _Point]
+
+    def estimate(self) -> tuple[float, tuple[float, float]] | None:
+        """Return e0 and its interval over what is known; None where there is none."""
+        found = self.claim.solve(self.case)
+        return None if found is None else (found.e0, found.interval)
+
+    def headline(self, curves: Sequence[Sensitivity]) -> Solution:
+        """Return the loss on new clusters."""
+        found = self.claim.conclude(self.case, curves)
+        estimate = found.estimate
+        if estimate is None:
+            return found
+        return replace(
+            found,
+            leaked=estimate.leaked,
+            losses=estimate.losses,
+            residual=estimate.residual,
+            distribution=self.claim.distribution(self.case),
+        )
+
+    def read(self) -> list[tuple[Reading, Array]]:
+        """Return e0 over the range of what is known, and how far each cluster moves it."""
+        return self.claim.read(self.case)
+
+    def rows_sensitivity(self) -> Sensitivity:
+        """Return e0 over the cluster error, or over p0 with a given p0_validation."""
+        case, back = self.case, self.claim.p0_validation
+        measured, folds, method = case.measured, case.folds, case.method
+        accurate: list[bool] = []
+
+        def by_fold(value: float) -> list[LeakShares]:
+            if back is None:
+                return shares_by_fold(value, folds)
+            return [LeakShares(p0=value, p0_validation=back)] * len(folds)
+
+        def point(p0: float) -> _Point:
+            at = by_fold(values[shares.index(p0)])
+            mean = mean_shares(at, measured.weights)
+            result = solve(extrapolation_of(measured, at), mean, method=method, bound=case.bound)
+            accurate.append(result.accurate)
+            return self.possible(result.e0, result.interval)
+
+        # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
+        largest = 0.95 / mean_validation_share(folds)
+        if back is not None:
+            largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
+        values = [value for value in ERRORS if value == 0 or value <= largest]
+        shares, error = values, None
+        if back is None:
+            shares = [mean_shares(by_fold(value), measured.weights).p0 for value in values]
+            error = values
+        most = MOST_NODES if solves_in_full(method) else None
+        curve = trace(point, shares, pattern="rows", error=error, most=most)
+        return replace(curve, accurate=all(accurate))
+
+    def split_sensitivity(self) -> Sensitivity | None:
+        """Return e0 over the split rate; None if no cluster was broken."""
+        losses, bound = self.case.measured.fragments, self.case.bound
+        if losses is None:
+            return None
+
+        def point(share: float) -> _Point:
+            result = estimate_fragments(losses, seen_share=share, bound=bound)
+            return self.possible(result.e0, result.interval)
+
+        shares = [seen_share(rate, self.case.folds).share for rate in ERRORS]
+        return trace(point, shares, pattern="fragments", error=ERRORS)
+
+    def tipping_split_rate(self, threshold: float) -> float | None:
+        """Return the smallest split rate at which e0 reaches a threshold."""
+        losses = self.case.measured.fragments
+        return None if losses is None else tipping_split_rate(losses, self.case.folds, threshold)
 
 
 # --- What the leak probability of single rows says beside p0: which to review, and whether e0 fits

@@ -37,6 +37,10 @@ class Extension(Protocol):
 
     takes_ids_as_right: ClassVar[bool]
 
+    @property
+    def e0_method(self) -> str | Method:
+        """How e0 is estimated, as the user says it."""
+
     def estimator(self) -> Method:
         """Return the method by which e0 is estimated."""
 
@@ -240,6 +244,11 @@ class PlainMethod:
 
     method: str | Method
     options: dict[str, Any]
+
+    @property
+    def e0_method(self) -> str | Method:
+        """The method itself."""
+        return self.method
 
     def estimator(self) -> Method:
         """Return the method itself."""

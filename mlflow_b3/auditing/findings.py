@@ -1,4 +1,7 @@
-"""When each finding is raised, and what it says."""
+"""Findings that follow from the numbers of an audit, and what they say.
+
+Codes are in `results.CODES`. Tables, folds and corrected cross-validation raise findings of their own.
+"""
 
 from collections.abc import Sequence
 
@@ -16,13 +19,21 @@ from mlflow_b3.results import Finding, number, percent
 # --- The findings that follow from an audit's own numbers
 
 FEW_REFITS = 20
+#: By doses, the share of the variance of e0 from which refits are few.
+NOISY_REFITS = 0.25
+#: The share of validation rows without mates in training below which e0 is an extrapolation.
+FEW_UNSEEN = 0.1
+#: The one-sided level at which rows of the same cluster hurt.
+HURTS = 0.025
 MOSTLY = 0.5
 LEAST_AGREEMENT = 0.9
 
 
 def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
     """Return what the reader must know before relying on the numbers."""
-    found = [*_about_leakage(report), *_about_curve(report), *_about_refits(report)]
+    found = _about_leakage(report)
+    found += _about_curve(report) if report.conclusion.dose is None else _about_doses(report)
+    found += _about_refits(report)
     found += _about_fits(report, counts)
     return [Finding(code=code, message=message) for code, message in found]
 
@@ -132,6 +143,52 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     return found
 
 
+def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
+    """Return what there is to know about an e0 that was solved from the losses by dose."""
+    solution = report.conclusion.dose
+    assert solution is not None
+    found = []
+    if solution.p_value > 1 - HURTS:
+        found.append(
+            (
+                "B304",
+                "rows lose more with other rows of their cluster in training, by "
+                f"{number(-solution.effect)} with nearly all of them (one-sided p = "
+                f"{1 - solution.p_value:.2g}): they hurt this learner.",
+            )
+        )
+    if report.e0 is None:
+        return found
+    parts = solution.variance
+    total = parts.clusters + parts.refits + parts.ids
+    if parts.ids > MOSTLY * total:
+        found.append(
+            (
+                "B306",
+                f"{percent(parts.ids / total)} of the variance of e0 comes from what is not known about "
+                "the ids, so that more clusters or refits would not narrow the interval much.",
+            )
+        )
+    if parts.refits > NOISY_REFITS * total:
+        found.append(
+            (
+                "B315",
+                f"{percent(parts.refits / total)} of the variance of e0 comes from {solution.refits} "
+                "refits; a larger budget gives a narrower interval.",
+            )
+        )
+    if solution.unseen < FEW_UNSEEN:
+        found.append(
+            (
+                "B355",
+                f"by the stated rate only {percent(solution.unseen)} of the validation rows have no row of "
+                "their true cluster in training, so that e0, the loss on such rows, is an "
+                "extrapolation. Its interval rests on which kinds of effects are thought possible.",
+            )
+        )
+    return found
+
+
 def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
     found = []
     if not report.refit.is_full:
@@ -217,7 +274,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
     fits = report.curve.fits
     folds = len(report.folds) // report.plan.repeats
     least = 0 if fits is None else min(fits[1:]) * folds
-    if least < FEW_REFITS:
+    if least < FEW_REFITS and report.conclusion.dose is None:
         found.append(
             (
                 "B315",

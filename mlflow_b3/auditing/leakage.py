@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from mlflow_b3.data.folds import Fold, FoldSummary, summarize_folds
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, choose
+from mlflow_b3.estimation.dose import DoseSolution
+from mlflow_b3.estimation.dose_law import cluster_error_of_shares, split_rate_of_seen_share
 from mlflow_b3.estimation.estimate import (
     Estimate,
     LossDistribution,
@@ -55,6 +57,7 @@ from mlflow_b3.linkage.sources import (
     read_partition_samples,
 )
 from mlflow_b3.measurement.collecting import Measurement, Tail, robust_covariance
+from mlflow_b3.measurement.doses import DoseLosses
 from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes, breakable
 from mlflow_b3.results import Result, not_percentage, percent, read_number, read_share
 
@@ -111,6 +114,13 @@ class Solution:
         Where e0 is read from the loss curve.
     path : ExtrapolationPath or None
         The curve between its first level and e0.
+    leaked, losses : tuple or None
+        e_j for j leaked rows.
+    residual : float or None
+        What the fitted curve leaves of the measured one.
+    distribution : LossDistribution or None
+    dose : DoseSolution or None
+        Where e0 is solved from the losses by dose.
     """
 
     e0: float | None
@@ -119,6 +129,27 @@ class Solution:
     secant: float | None = None
     estimate: Estimate | None = None
     path: ExtrapolationPath | None = None
+    leaked: tuple[int, ...] | None = None
+    losses: tuple[float, ...] | None = None
+    residual: float | None = None
+    distribution: LossDistribution | None = None
+    dose: DoseSolution | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """How often ids are wrong, in either way.
+
+    Attributes
+    ----------
+    cluster_error : float
+        Share of the rows with a wrong id.
+    split_rate : float
+        Share of the rows whose true cluster is split.
+    """
+
+    cluster_error: float = 0.0
+    split_rate: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +172,8 @@ class LeakageClaim(Result):
         What linkage evidence says about the leak shares of these folds, where it was given.
     bound : P0Bound or None
         The upper bound on p0 that the rows themselves give; None when the leakage was given.
+    split_range : tuple of float or None
+        The split rates that were given beside a cluster error.
     """
 
     pattern: str
@@ -150,6 +183,7 @@ class LeakageClaim(Result):
     p0_validation: float | None
     linkage: LeakEstimate | None = None
     bound: P0Bound | None = None
+    split_range: tuple[float, float] | None = None
 
     @property
     def middle(self) -> float:
@@ -261,11 +295,36 @@ class Leakage(ABC):
             p0_validation=self.p0_validation,
             linkage=self.leak and replace(self.leak, row_probability=None),
             bound=bound,
+            split_range=self.split_beside,
         )
 
     def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Leakage":  # noqa: ARG002
         """Return it with the range that a bound by the rows gives, where it is to have that."""
         return self
+
+    @property
+    def split_beside(self) -> tuple[float, float] | None:
+        """The split rates that are stated beside a cluster error."""
+        return None
+
+    @property
+    def excludes_nothing(self) -> bool:
+        """Whether no e0 can be given, because any share may have leaked."""
+        return self.is_vacuous
+
+    def leaked_share(self, rates: Rates, folds: Folds, weights: Sequence[float]) -> float:
+        """Return p0 at given rates: the leaked share of training rows."""
+        return mean_shares(shares_by_fold(rates.cluster_error, folds), weights).p0
+
+    def ends(self, folds: Folds, doses: DoseLosses) -> tuple[Rates, Rates] | None:
+        """Return how often ids are wrong at least and at most; None if that is one value."""
+        if self.low == self.high:
+            return None
+        return self.rates(self.low, folds, doses), self.rates(self.high, folds, doses)
+
+    @abstractmethod
+    def rates(self, value: float, folds: Folds, doses: DoseLosses) -> Rates:
+        """Return how often ids are wrong at a value in the units of the source."""
 
     @abstractmethod
     def check(
@@ -304,7 +363,8 @@ class Leakage(ABC):
         low, high = percent(self.low), percent(self.high)
         return low if self.low == self.high else f"{low} to {high}"
 
-    def _values(self) -> list[float]:
+    def values(self) -> list[float]:
+        """Return the ends and the middle of the range."""
         return sorted({self.low, self.middle, self.high})
 
 
@@ -331,6 +391,10 @@ class Unknown(Leakage):
         """The bound is shown, but not used."""
         return True
 
+    def rates(self, *_: Any) -> Rates:
+        """Take no id as wrong."""
+        return Rates()
+
     def check(self, *_: Any) -> None:
         """Refuse nothing."""
 
@@ -339,7 +403,7 @@ class Unknown(Leakage):
 
     def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:  # noqa: ARG002
         """Return the range of all sensitivity curves."""
-        return Solution(e0=None, interval=_whole_range(curves))
+        return Solution(e0=None, interval=whole_range(curves))
 
     def read(self, *_: Any) -> list[Read]:
         """Return no readings."""
@@ -361,6 +425,9 @@ class Misplaced(Leakage):
         every fold; None means as many rows as leaked the other way.
     bound : P0Bound or None
         With source `mixture`: what the rows themselves say.
+    split_beside : tuple of float or None
+        With source `cluster_error`: the split rates that were given beside it. Only losses by dose can
+        correct for both.
     """
 
     pattern = "rows"
@@ -375,6 +442,7 @@ class Misplaced(Leakage):
 
     p0_validation: float | None = None
     bound: P0Bound | None = None
+    split_beside: tuple[float, float] | None = None
 
     @property
     def asks_rows(self) -> bool:
@@ -395,6 +463,11 @@ class Misplaced(Leakage):
         high = largest if bound.vacuous else bound.p0_upper
         return replace(self, high=high, bound=bound)
 
+    @property
+    def excludes_nothing(self) -> bool:
+        """Whether the bound by the rows is vacuous."""
+        return self.is_bounded_by_rows and self.bound is not None and self.bound.vacuous
+
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
         """Return the leak shares of every fold at a value in the units of the source.
 
@@ -414,6 +487,26 @@ class Misplaced(Leakage):
                 "training only."
             )
         return shares_by_fold(error, folds)
+
+    def rates(self, value: float, folds: Folds, doses: DoseLosses) -> Rates:
+        """Return the cluster error that leaks as many rows as the value says."""
+        if self.is_rate:
+            split = 0.0 if self.split_beside is None else sum(self.split_beside) / 2
+            return Rates(cluster_error=value, split_rate=split)
+        if self.p0_validation is None:
+            return Rates(cluster_error=min(value / mean_validation_share(folds), LARGEST))
+        error = cluster_error_of_shares(value, self.p0_validation, doses.training_share)
+        return Rates(cluster_error=min(error, LARGEST))
+
+    def ends(self, folds: Folds, doses: DoseLosses) -> tuple[Rates, Rates] | None:
+        """Return the smallest and the largest rates, those of split clusters included."""
+        if self.split_beside is None:
+            return super().ends(folds, doses)
+        low, high = (
+            Rates(cluster_error=error, split_rate=split)
+            for error, split in zip((self.low, self.high), self.split_beside, strict=True)
+        )
+        return None if low == high else (low, high)
 
     def check(
         self,
@@ -444,8 +537,8 @@ class Misplaced(Leakage):
     def conclude(self, case: Case, curves: Sequence[Sensitivity]) -> Solution:
         """Read e0 from the loss curve, extrapolated to the point without leakage."""
         result = self.solve(case)
-        if self.is_bounded_by_rows and self.bound is not None and self.bound.vacuous:
-            ends = (*result.interval, *_whole_range(curves[:1]))
+        if self.excludes_nothing:
+            ends = (*result.interval, *whole_range(curves[:1]))
             return Solution(e0=None, interval=(min(ends), max(ends)))
         path = trace_extrapolation(
             extrapolation_of(case.measured, self.shares(self.middle, case.folds)),
@@ -464,7 +557,7 @@ class Misplaced(Leakage):
 
     def read(self, case: Case) -> list[Read]:
         """Return e0 at each value by the loss curve."""
-        return [self._read(case, value) for value in self._values()]
+        return [self._read(case, value) for value in self.values()]
 
     def _read(self, case: Case, value: float) -> Read:
         shares = self.shares(value, case.folds)
@@ -496,7 +589,11 @@ class Misplaced(Leakage):
                 f"them {wrong}, or anything from {rate}. If so"
             )
         if self.source == "cluster_error":
-            return f"If {rate} of the rows {wrong}"
+            also = ""
+            if self.split_beside is not None:
+                split = " to ".join(dict.fromkeys(map(percent, self.split_beside)))
+                also = f", and {split} belong to a cluster that was split in two ids"
+            return f"If {rate} of the rows {wrong}{also}"
         known = "If"
         if self.is_bounded_by_rows:
             rate = f"at most {percent(self.high)}"
@@ -569,9 +666,19 @@ class Split(Leakage):
             leak=leak,
         )
 
+    def leaked_share(self, rates: Rates, folds: Folds, weights: Sequence[float]) -> float:  # noqa: ARG002
+        """Return the share of validation rows with mates in training."""
+        return self.middle if self.leak is not None else seen_share(rates.split_rate, folds).share
+
     def seen(self, value: float, folds: Sequence[FoldSummary]) -> SeenShare:
         """Return the share of seen validation rows at a value in the units of the source."""
         return seen_share(value, folds) if self.leak is None else SeenShare(share=value)
+
+    def rates(self, value: float, folds: Folds, doses: DoseLosses) -> Rates:  # noqa: ARG002
+        """Return the split rate, or the one at which as many validation rows are seen."""
+        if self.leak is None:
+            return Rates(split_rate=value)
+        return Rates(split_rate=split_rate_of_seen_share(value, doses.sizes, doses.training_share))
 
     def check(
         self,
@@ -620,7 +727,7 @@ class Split(Leakage):
 
     def read(self, case: Case) -> list[Read]:
         """Return e0 at each value by the mixture; nothing where evidence excludes nothing."""
-        return [] if self.is_vacuous else [self._read(case, value) for value in self._values()]
+        return [] if self.is_vacuous else [self._read(case, value) for value in self.values()]
 
     def _read(self, case: Case, value: float) -> Read:
         losses, units = case.measured.fragments, case.measured.units.fragments
@@ -664,7 +771,12 @@ def recorded_leakage(claim: LeakageClaim) -> Leakage:
     known: dict[str, Any] = {"source": claim.source, "low": low, "high": high}
     known["centre"] = claim.centre
     if claim.pattern == Misplaced.pattern:
-        return Misplaced(**known, p0_validation=claim.p0_validation, bound=claim.bound)
+        return Misplaced(
+            **known,
+            p0_validation=claim.p0_validation,
+            bound=claim.bound,
+            split_beside=claim.split_range,
+        )
     if claim.pattern == Split.pattern:
         return Split(**known, leak=claim.linkage)
     return Unknown(source=claim.source)
@@ -675,10 +787,13 @@ def extrapolation_of(
 ) -> Extrapolation:
     """Return the problem of extrapolating the loss curve, or one of its tails, at given shares."""
     curves = measured if tail is None else tail
+    if not curves.fold_curves:  # a curve that follows from the losses by dose
+        return unmix(curves.curve, mean_shares(shares, measured.weights))
     return unmix(curves.curve, shares, fold_curves=curves.fold_curves, weights=measured.weights)
 
 
-def _whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
+def whole_range(curves: Sequence[Sensitivity]) -> tuple[float, float]:
+    """Return the smallest lower end and the largest upper end of sensitivity curves."""
     return min(min(curve.low) for curve in curves), max(max(curve.high) for curve in curves)
 
 
@@ -720,11 +835,12 @@ def make_claim(
         )
         if name is not None and value is not None
     }
-    if len(given) > 1:
+    both = set(given) == {"cluster_error", "split_rate"}
+    if len(given) > 1 and not both:
         raise InputError(
-            f"{' and '.join(given)} cannot be given together: p0 and cluster_error describe "
-            "misplaced rows, split_rate and the evidence of a linkage describe split clusters; each "
-            "alone says how much leaks. Give the one you trust most."
+            f"{' and '.join(given)} cannot be given together: each alone says how much leaks. Give the "
+            "one you trust most. Only cluster_error and split_rate go together: some rows are "
+            "misplaced, and some clusters are split."
         )
     if p0_validation is not None:
         if "p0" not in given:
@@ -732,12 +848,24 @@ def make_claim(
         p0_validation = one_share("p0_validation", read_number(p0_validation))
     if not given:
         return Unknown()
+    if both:
+        split = _read_range("split_rate", given.pop("split_rate"))
+        low, high = _read_range("cluster_error", given.pop("cluster_error"))
+        return Misplaced(source="cluster_error", low=low, high=high, split_beside=split)
     ((source, value),) = given.items()
     if source == evidence:
         return Misplaced(source=source) if source == MATCH_COLUMN else Split(source=source)
-    mixture = source == "p0" and isinstance(value, str) and value == "mixture"
-    given_as, value = value, read_share(value)
-    if isinstance(given_as, str) and (value is given_as or _has_text(value)) and not mixture:
+    if source == "p0" and isinstance(value, str) and value == "mixture":
+        return Misplaced(source="mixture", p0_validation=p0_validation)
+    low, high = _read_range(source, value)
+    if source == "split_rate":
+        return Split(source=source, low=low, high=high)
+    return Misplaced(source=source, low=low, high=high, p0_validation=p0_validation)
+
+
+def _read_range(source: str, given_as: Any) -> tuple[float, float]:
+    value = read_share(given_as)
+    if isinstance(given_as, str) and (value is given_as or _has_text(value)):
         raise InputError(
             f'{source}={given_as!r} is not usable; give a share such as 0.1 or "10%", a pair (low, high)'
             + (
@@ -746,12 +874,7 @@ def make_claim(
                 else "."
             )
         )
-    if mixture:
-        return Misplaced(source="mixture", p0_validation=p0_validation)
-    low, high = as_range(source, value)
-    if source == "split_rate":
-        return Split(source=source, low=low, high=high)
-    return Misplaced(source=source, low=low, high=high, p0_validation=p0_validation)
+    return as_range(source, value)
 
 
 def _has_text(value: Any) -> bool:

@@ -9,16 +9,17 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
 import cloudpickle
 import joblib
+import numpy as np
 import pandas as pd
 
 from mlflow_b3.auditing.leakage import Evidence, Leakage, read_evidence
-from mlflow_b3.auditing.report import PlanSummary, RefitSummary, SubjectSummary
+from mlflow_b3.auditing.report import DOSE, PlanSummary, RefitSummary, SubjectSummary
 from mlflow_b3.auditing.request import Request
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.data.folds import (
@@ -27,6 +28,7 @@ from mlflow_b3.data.folds import (
     FoldSummary,
     assigns_at_random,
     balanced_count,
+    count_folds,
     digest_folds,
     fold_findings,
     make_folds,
@@ -37,8 +39,17 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimate import check_size
 from mlflow_b3.estimation.p0 import LARGEST_SHARE, P0Bound, bound_folds
 from mlflow_b3.estimation.published import LARGEST_IN_AUDIT
-from mlflow_b3.measurement.design import choose_repeats, count_levels
-from mlflow_b3.measurement.refits import FragmentSizes
+from mlflow_b3.measurement.design import (
+    DosePlan,
+    choose_repeats,
+    count_levels,
+    count_row_folds,
+    dose_levels,
+    least_fits,
+    parse_budget,
+    plan_doses,
+)
+from mlflow_b3.measurement.refits import FEW_CLUSTERS, FragmentSizes
 from mlflow_b3.refit.loading import without_autologging
 from mlflow_b3.refit.trainer import StoredCode
 from mlflow_b3.results import Finding
@@ -67,7 +78,9 @@ class Plan:
     summaries : tuple of FoldSummary
     repeats : int
     fragments : FragmentSizes
-        How clusters are broken on purpose.
+        How clusters are split: broken on purpose, or by the law of doses.
+    doses : DosePlan or None
+        The passes of an audit by doses.
     """
 
     request: Request
@@ -80,6 +93,15 @@ class Plan:
     summaries: tuple[FoldSummary, ...]
     repeats: int
     fragments: FragmentSizes
+    doses: DosePlan | None
+
+    def measured(self, count: int) -> "Plan":
+        """Return the plan with as many folds as were measured, where refits ended early."""
+        if count == len(self.folds):
+            return self
+        repeats = self.repeats * count // len(self.folds)
+        folds, summaries = self.folds[:count], self.summaries[:count]
+        return replace(self, folds=folds, summaries=summaries, repeats=repeats)
 
     @property
     def findings(self) -> list[Finding]:
@@ -93,8 +115,8 @@ class Plan:
         request, clusters = self.request, self.subject.table.clusters
         given = request.threshold
         return PlanSummary(
-            method=request.method.name,
-            method_options=request.method.options,
+            method=request.method.name if self.doses is None else DOSE,
+            method_options=request.method.options if self.doses is None else {},
             scheme=request.scheme,
             n_train=request.n_train,
             fragment_sizes=str(self.fragments),
@@ -130,9 +152,12 @@ def plan_audit(request: Request, subject: Subject) -> Plan:
     """
     table, seed = subject.table, request.seed
     budget = request.extension.rest(subject, request.budget)
+    _check_repeats(request.repeats)
     evidence = read_evidence(request.linkage, table, request.row_id)
     grouped = evidence.regrouped(table)
-    repeats = _repeats(request, grouped, subject.learner.stochastic, budget)
+    by_doses = _is_by_doses(request, subject, budget)
+    doses = _plan_doses(request, grouped, budget) if by_doses else None
+    repeats = _repeats(request, grouped, subject.learner.stochastic, budget, doses)
     splits = make_folds(grouped, request.folds, seed=seed, repeats=repeats)
     evidence.require_kept(splits, grouped)
     splits = evidence.purged(splits, table)
@@ -152,6 +177,79 @@ def plan_audit(request: Request, subject: Subject) -> Plan:
         summaries=summaries,
         repeats=repeats,
         fragments=sizes,
+        doses=doses,
+    )
+
+
+def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -> bool:
+    """Return whether e0 is solved from the losses by dose; refuse where it must be and cannot."""
+    table = subject.table
+    reasons = _why_not_by_doses(request, table)
+    asked = bool(request.by_dose) or request.claim.split_beside is not None
+    if reasons and asked:
+        what = "method='dose'" if request.by_dose else "cluster_error together with split_rate"
+        raise InputError(
+            f"{what} needs the losses by dose, and they cannot be measured here: {'; '.join(reasons)}."
+        )
+    if request.by_dose is False:
+        if asked:
+            raise InputError(
+                f"cluster_error together with split_rate needs method='dose', not "
+                f"{request.method.name!r}, which knows one pattern only."
+            )
+        return False
+    if reasons or asked:
+        return not reasons
+    few = table.n_clusters < FEW_CLUSTERS
+    return not few or _too_few_for_shares(request, table, subject.learner.stochastic, budget)
+
+
+def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
+    reasons = [
+        f"{name}={value!r} belongs to the loss curve"
+        for name, value, usual in (
+            ("scheme", request.scheme, "subset"),
+            ("n_train", request.n_train, None),
+            ("test", request.test, "paired"),
+            ("distribution", request.distribution, False),
+            ("levels", request.levels, "optimal"),
+        )
+        if value != usual
+    ]
+    if table.n_repeated == 0:
+        reasons.append(f"no {table.cluster_name!r} has two rows")
+    if request.folds_given:
+        folds = make_folds(table, request.folds, seed=request.seed)
+        if any(fold.shared_clusters for fold in summarize_folds(folds, table)):
+            reasons.append("the folds have rows of one cluster on both sides")
+        validated = len({c for fold in folds for c in table.clusters[fold.validation].tolist()})
+        if validated < FEW_CLUSTERS and not request.by_dose:
+            reasons.append(f"the folds validate {validated} clusters only")
+    return reasons
+
+
+def _too_few_for_shares(
+    request: Request, table: AuditData, stochastic: bool, budget: int | str | None
+) -> bool:
+    """Return whether the budget does not suffice for the loss curve of a few large clusters."""
+    fits, _ = parse_budget(budget)
+    count = count_folds(table, request.folds) or table.n_clusters
+    needed = least_fits(n_folds=count, stochastic=stochastic, levels=request.levels)
+    return fits is not None and fits < needed
+
+
+def _plan_doses(request: Request, table: AuditData, budget: int | str | None) -> DosePlan:
+    fits, _ = parse_budget(budget)
+    folds = count_folds(table, request.folds)
+    if folds is None:
+        folds = len(make_folds(table, request.folds, seed=request.seed))
+    largest = int(np.bincount(table.clusters).max())
+    return plan_doses(
+        fits,
+        n_folds=folds,
+        n_iid=count_row_folds(folds),
+        slots=len(dose_levels(largest)),
+        passes=request.repeats,
     )
 
 
@@ -193,11 +291,20 @@ def _check_before_refits(
         )
 
 
-def _repeats(request: Request, table: AuditData, stochastic: bool, budget: int | str | None) -> int:
-    folds, repeats = request.folds, request.repeats
+def _check_repeats(repeats: Any) -> None:
     whole = isinstance(repeats, Integral) and not isinstance(repeats, bool)
     if repeats is not None and (not whole or repeats < 1):
         raise InputError(f"repeats={repeats!r} must be a whole number from 1.")
+
+
+def _repeats(
+    request: Request,
+    table: AuditData,
+    stochastic: bool,
+    budget: int | str | None,
+    doses: DosePlan | None,
+) -> int:
+    folds, repeats = request.folds, request.repeats
     if not assigns_at_random(table, folds):
         if repeats is not None and repeats > 1:
             raise InputError(
@@ -206,6 +313,8 @@ def _repeats(request: Request, table: AuditData, stochastic: bool, budget: int |
         return 1
     if repeats is not None:
         return int(repeats)
+    if doses is not None:
+        return doses.passes
     return choose_repeats(
         budget,
         n_folds=balanced_count(table) if isinstance(folds, str) else folds or DEFAULT_FOLDS,

@@ -10,6 +10,7 @@ from mlflow_b3.auditing.extension import ExtensionReport, extension_report
 from mlflow_b3.auditing.leakage import Leakage, LeakageClaim, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.estimation.bounds import ShapeCheck
+from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.estimation.estimate import LossDistribution
 from mlflow_b3.estimation.influence import Influence, Reading
 from mlflow_b3.estimation.leakage_test import LeakageTest
@@ -24,6 +25,8 @@ from mlflow_b3.results import KEPT_APART, Finding, Result
 if TYPE_CHECKING:
     from mlflow_b3.correlated.report import CvcReport
 
+#: The method of audits by dose.
+DOSE = "dose"
 #: The format of `to_dict`. Format 1 was flat: the fields of all parts beside each other, or in `settings`.
 FORMAT = 2
 
@@ -274,6 +277,9 @@ class Conclusion(Result):
     e0_guaranteed : float or None
         In records of earlier versions only: the secant without its noise subtracted, and without a
         test that supports convexity. It was above the loss on new clusters in a third of audits.
+    dose : DoseSolution or None
+        With the method "dose": the loss by the number of a row's mates in training, and what the
+        uncertainty of e0 comes from. Where nothing is known about the ids, for a cluster error of 10%.
     """
 
     e0: float | None
@@ -299,6 +305,7 @@ class Conclusion(Result):
     accurate: bool = True
     sketch_error: float | None = None
     e0_guaranteed: float | None = None
+    dose: DoseSolution | None = None
 
 
 # --- The report
@@ -440,6 +447,12 @@ class AuditReport(Result):
     distribution = Shortcut(lambda report: report.conclusion.distribution)
     accurate = Shortcut(lambda report: report.conclusion.accurate)
     sketch_error = Shortcut(lambda report: report.conclusion.sketch_error)
+
+    @property
+    def dose(self) -> DoseCurve | None:
+        """The loss by how many rows of its own cluster a row has in training; None for other methods."""
+        found = self.conclusion.dose
+        return None if found is None else found.curve
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dictionaries, lists, strings, numbers, booleans and None."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlflow_b3.auditing.extension import Extension, find_extension
 from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
+from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.data.folds import count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
 from mlflow_b3.data.table import AuditData
@@ -18,10 +19,13 @@ from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.leakage_test import TESTS
 from mlflow_b3.measurement.campaign import check_timed_test
 from mlflow_b3.measurement.design import (
+    DOSES,
+    count_row_folds,
     least_fits,
     parse_budget,
     parse_levels,
     parse_seconds,
+    plan_doses,
     plan_fits,
 )
 from mlflow_b3.measurement.refits import FragmentSizes, parse_fragments
@@ -33,6 +37,8 @@ SCHEMES = ("subset", "replace")
 #: Beyond all losses that numbers can hold.
 LARGEST_THRESHOLD = 1e300
 LEAST_TRAINING_ROWS = 2
+#: Methods that solve e0 from the losses by dose.
+BY_DOSE: dict[str, bool | None] = {DOSE: True}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +61,9 @@ class Request:
     repeats : int or None
     fragments : FragmentSizes or None
     method : Method
+        By which a loss curve is extrapolated.
+    by_dose : bool or None
+        Whether e0 is to be solved from the losses by dose; None where that is possible.
     extension : Extension
         What the method adds to the audit.
     scheme, test : str
@@ -86,6 +95,7 @@ class Request:
     repeats: int | None
     fragments: FragmentSizes | None
     method: Method
+    by_dose: bool | None
     extension: Extension
     scheme: str
     levels: str | int
@@ -116,6 +126,10 @@ class Request:
         fits, _ = parse_budget(self.budget)
         if fits is None:
             return
+        if self.by_dose is not False:
+            if count is not None and count > 0:
+                plan_doses(fits, n_folds=count, n_iid=count_row_folds(count), slots=len(DOSES))
+            return
         design: dict[str, Any] = {"levels": self.levels, "from_zero": self.scheme == "replace"}
         each = least_fits(n_folds=1, stochastic=stochastic, **design)
         if count is None and fits < each:
@@ -140,8 +154,15 @@ def make_request(given: Mapping[str, Any]) -> Request:
     linkage = LinkageArguments(**_chosen(options, LinkageArguments) | {"folds": folds})
     names = ("method_options", "refit", "refit_options", "distribution")
     check_kinds(*(options[name] for name in names))
-    extension = find_extension(options["method"], options["method_options"])
+    asked = isinstance(options["method"], str) and options["method"] == DOSE
+    if asked and options["method_options"]:
+        raise InputError(f"method={DOSE!r} has no options; leave method_options out.")
+    chosen = "auto" if asked else options["method"]
+    extension = find_extension(chosen, options["method_options"])
     claim, taken_as_right = _read_claim(options, linkage, extension)
+    by_dose = True if asked else BY_DOSE.get(str(extension.e0_method), False)
+    if claim.split_beside is not None and extension.e0_method == "auto":
+        by_dose = True  # no other method corrects for both
     fragments = options["fragments"]
     parsed = {
         "started": started,
@@ -153,6 +174,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
     }
     parsed |= {
         "method": extension.estimator(),
+        "by_dose": by_dose,
         "extension": extension,
         "threshold": read_number(options["threshold"]),
         "levels": parse_levels(options["levels"]),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from mlflow_b3.auditing.extension import Budget, ExtraColumns
-from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.correlated.correction import (
     Correction,
@@ -56,12 +56,14 @@ class CvcMethod:
     ----------
     options : mapping or None
         As users give them. `working` may be a simulated world, or the report of another model's audit.
+        `e0_method` is the method by which e0 is estimated.
     """
 
     takes_ids_as_right: ClassVar[bool] = True
 
     def __init__(self, options: Mapping[str, Any] | None) -> None:
         self._options = dict(options or {})
+        self.e0_method: str | Method = self._options.pop("e0_method", "auto")
         self._world: WorkingModel | None = None
         working = self._options.get("working")
         if working is not None and not isinstance(working, str):
@@ -69,13 +71,15 @@ class CvcMethod:
             self._world = given_world(working.cvc if isinstance(working, AuditReport) else working)
 
     def estimator(self) -> Method:
-        """Return the default: `cvc` estimates nothing about wrong ids."""
-        return as_method("auto")
+        """Return the method of the loss curve: `cvc` itself estimates nothing about wrong ids."""
+        return as_method("auto" if self.e0_method == DOSE else self.e0_method)
 
     def describe(self, cluster: str) -> dict[str, Any]:
         """Return the name of the method and its options, a simulated world by its digest."""
         chosen = CvcOptions.from_mapping(self._options, cluster).to_dict()
         world = digest_working_model(self._world)
+        if self.e0_method != "auto":
+            chosen["e0_method"] = str(self.e0_method)
         return {"name": METHOD, **chosen, **({} if world is None else {"working": world})}
 
     def check(self, *, n_train: Any) -> None:

@@ -190,17 +190,20 @@ def trace(
     pattern: str,
     error: Sequence[float] | None,
     most: int | None = None,
+    exact: Sequence[float] = (),
 ) -> Sensitivity:
     """Evaluate an estimator along increasing shares.
 
-    With `most`, it is evaluated at that many shares and interpolated between them.
+    With `most`, it is evaluated at that many shares and at those of them that are to be `exact`, and
+    interpolated between them.
 
     If the curve falls, a larger leaked share never means a smaller loss on new clusters. Estimates
     and upper ends are therefore made non-decreasing; lower ends are left unchanged.
     """
     nodes = np.array(shares)
     if most is not None and len(shares) > most:
-        nodes = nodes[np.linspace(0, len(shares) - 1, most).round().astype(int)]
+        chosen = np.linspace(0, len(shares) - 1, most).round().astype(int)
+        nodes = nodes[np.union1d(chosen, np.flatnonzero(np.isin(nodes, exact)))]
     points = [point(share) for share in nodes.tolist()]
     found = np.array([[e0, low, high] for e0, (low, high) in points])
     values = np.column_stack([_interpolate(np.array(shares), nodes, column) for column in found.T])

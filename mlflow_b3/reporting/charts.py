@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
 from mlflow_b3.reporting.document import Figure
+from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
+from mlflow_b3.reporting.doses import dose_caption, dose_sentence
 from mlflow_b3.reporting.drawing import (
     BLUE,
     EDGE,
@@ -48,6 +51,7 @@ from mlflow_b3.reporting.tables import (
     confidence_note,
     cvc_score_table,
     cvc_scores,
+    dose_table,
     score_table,
     score_value,
     secant_words,
@@ -73,8 +77,8 @@ def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) ->
     """Return the charts of a report as SVG files, by name.
 
     `scores`, `loss_curve`, `residual`, and both `sensitivity` (over the cluster error) and
-    `sensitivity_split` (over the split rate). An audit with corrected cross-validation has `cvc` and
-    `cvc_sensitivity` too.
+    `sensitivity_split` (over the split rate). An audit by doses has `dose` too, and one with corrected
+    cross-validation `cvc` and `cvc_sensitivity`.
 
     Parameters
     ----------
@@ -85,6 +89,7 @@ def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) ->
     report = readable(report)
     by_split = report.fragment_sensitivity
     figures = {
+        "loss_curve": loss_figure(report),
         "sensitivity": sensitivity_figure(report, report.sensitivity),
         "sensitivity_split": no_splits_figure()
         if by_split is None
@@ -100,10 +105,12 @@ def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) ->
 def figures_of(report: AuditReport) -> dict[str, Figure]:
     """Return the figures of the page of a report whose names are readable.
 
-    For split clusters, whose `loss_curve` is a mixture, the curve as it was measured comes along.
+    Where losses were measured by dose, these take the place of the loss curve, which follows from
+    them. For split clusters, whose `loss_curve` is a mixture, the curve as it was measured comes along.
     """
-    pattern = report.claim.pattern
-    figures = [scores_figure(report), loss_figure(report)]
+    pattern, doses = report.claim.pattern, report.conclusion.dose
+    figures = [scores_figure(report)]
+    figures.append(loss_figure(report) if doses is None else dose_figure(report, doses))
     if is_mixture(report):
         figures.append(measured_figure(report, MEASURED))
     if pattern != "fragments":
@@ -119,6 +126,8 @@ def figures_of(report: AuditReport) -> dict[str, Figure]:
 # --- Scores, one below the other on one axis
 
 ROW = 42
+#: Doses up to which every point of a curve has a mark.
+MOST_MARKS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +212,62 @@ def threshold_words(report: AuditReport) -> str:
     return f"{what} {number(report.threshold)}"
 
 
+# --- The loss by dose: rows of the same cluster in training
+
+DOSE_LABEL = "other rows of the same cluster in training"
+
+
+def dose_figure(report: AuditReport, found: DoseSolution) -> Figure:
+    """Return the loss by how many rows of its own cluster a row has in training."""
+    return Figure(
+        name=DOSE,
+        title=DOSES_TITLE,
+        alt=f"The {loss_words(report.subject.loss)} goes from {number(found.curve.loss[0])} with no other "
+        f"row of the same cluster in training to {number(found.curve.loss[-1])} with "
+        f"{found.curve.d[-1]}. {dose_sentence(report, found.curve)}",
+        caption=dose_caption(report, found),
+        draw=partial(draw_doses, report=report, curve=found.curve),
+        data=dose_table(report, found.curve),
+    )
+
+
+def draw_doses(ax: "Axes", report: AuditReport, curve: DoseCurve) -> None:
+    """Draw the loss by dose with its interval, e0 at 0, and the score by the ids."""
+    full, e0, last = report.refit.is_full, report.e0, max(curve.d[-1], 1)
+    ends: list[float | None] = [*curve.low, *(curve.high if full else ())]
+    ends += () if e0 is None else report.e0_interval
+    set_axes(
+        ax,
+        Axis(low=-0.04 * last, high=1.04 * last, label=DOSE_LABEL, whole=True),
+        axis_for(
+            [*curve.loss, report.loco, e0],
+            ends,
+            label=loss_words(report.subject.loss),
+            reach=2.0 if report.subject.loss_bound is None else 8.0,
+        ),
+    )
+    if full:
+        limit = band(ax, curve.d, curve.low, curve.high, GREEN, label="its 95% interval")
+    else:
+        label = "and at least this with 95% confidence"
+        limit = line(ax, curve.d, curve.low, GREEN, dashed=True, label=label)
+    label = "loss by how many there are" if full else "the loss is at least about this"
+    entries: list[Artist] = [line(ax, curve.d, curve.loss, GREEN, label=label), limit]
+    if last <= MOST_MARKS:
+        for d, loss in zip(curve.d[1:], curve.loss[1:], strict=True):
+            mark(ax, d, loss, "s", GREEN)
+    label = f"score by the ids (LOCO): {number(report.loco)}"
+    entries.append(line(ax, [0, last], [report.loco] * 2, EDGE, dashed=True, label=label))
+    if e0 is not None:
+        spread(ax, 0.0, *report.e0_interval, BLUE, upright=True)
+        label = f"with none: new clusters (e0), {confidence_of(report)} interval"
+        entries.append(mark(ax, 0.0, e0, "D", BLUE, label=label))
+        write(ax, 0.0, e0, f"e0 {'' if full else 'at least '}{number(e0)}")
+    else:
+        mark(ax, 0.0, curve.loss[0], "s", GREEN)
+    legend(ax, entries)
+
+
 # --- The loss curve: what was measured, and how e0 follows from it
 
 
@@ -234,9 +299,12 @@ def measured_figure(report: AuditReport, name: str) -> Figure:
     )
     if path is not None:
         alt += f" Extrapolated to no leakage it is {number(path.loss[0])}."
+    title = "The measured loss curve" + (" and its extrapolation" if path else "")
     return Figure(
         name=name,
-        title="The measured loss curve" + (" and its extrapolation" if path else ""),
+        title=title
+        if report.dose is None
+        else "The loss curve that follows from the losses by dose",
         alt=alt,
         caption=measured_caption(report) if name == MEASURED else curve_caption(report),
         draw=partial(draw_measured, report=report),
@@ -265,9 +333,10 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
         axis_for(values, ends, label=loss_words(report.subject.loss), reach=6.0),
     )
     entries: list[Artist] = []
+    source = "measured" if report.dose is None else "from the losses by dose"
     for (x, y), error in zip(measured, errors, strict=True):
         spread(ax, x, y - error, y + error, GREEN, upright=True)
-        label = "measured, with the 95% noise of the refits"
+        label = f"{source}, with the 95% noise of the refits"
         entries[:1] = [mark(ax, x, y, "s", GREEN, label=label)]
     line(ax, curve.exposure, curve.loss, GREEN)
     if path is not None and not np.allclose(unmixed, measured):

@@ -1,6 +1,6 @@
 """An audit report as a document, and as text, Markdown and HTML."""
 
-from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.reporting import document
 from mlflow_b3.reporting.charts import MEASURED, figures_of
 from mlflow_b3.reporting.cvc import cvc_section, findings_with_cvc
@@ -15,6 +15,7 @@ from mlflow_b3.reporting.document import (
     lists,
     paragraphs,
 )
+from mlflow_b3.reporting.doses import explain_doses
 from mlflow_b3.reporting.phrases import (
     describe_method,
     describe_refit,
@@ -31,14 +32,14 @@ from mlflow_b3.reporting.tables import (
     suspicious_tables,
 )
 from mlflow_b3.reporting.words import (
-    LIMITS,
     curve_title,
     describe_for_paper,
     explain_answer,
     explain_inflation,
-    explain_test,
+    explain_test_of,
     explain_tipping,
     headline_of,
+    limits_of,
     open_questions,
     references_of,
 )
@@ -67,7 +68,7 @@ def audit_document(report: AuditReport) -> Document:
     report = readable(report)
     headline = headline_of(report)
     figures = figures_of(report)
-    curves = [figures[name] for name in ("loss_curve", MEASURED) if name in figures]
+    curves = [figures[name] for name in (DOSE, "loss_curve", MEASURED) if name in figures]
     return Document(
         title=f"Leakage audit of {report.subject.model}",
         answer=Answer(
@@ -85,12 +86,12 @@ def audit_document(report: AuditReport) -> Document:
                 ),
             ),
             *cvc_section(report),
-            Section(heading=curve_title(report), blocks=tuple(curves)),
+            Section(
+                heading=curve_title(report), blocks=(*curves, *paragraphs(explain_doses(report)))
+            ),
             _rates(report, figures),
             _share(report, figures["residual"]),
-            Section(
-                heading="The leakage test", blocks=(Paragraph(text=explain_test(report.test)),)
-            ),
+            Section(heading="The leakage test", blocks=(Paragraph(text=explain_test_of(report)),)),
             Section(heading="Folds", blocks=tuple(fold_tables(report)), folded=True),
             _findings(report, failure),
             Section(
@@ -144,5 +145,9 @@ def _details(report: AuditReport) -> list[Section]:
             folded=True,
         ),
         Section(heading="What is not known", blocks=(*lists(open_questions(report)),), folded=True),
-        Section(heading="What an audit does not detect", blocks=(*lists(LIMITS),), folded=True),
+        Section(
+            heading="What an audit does not detect",
+            blocks=(*lists(limits_of(report)),),
+            folded=True,
+        ),
     ]

@@ -1,4 +1,7 @@
-"""Phrases that tables, charts and sentences share: premises, method, linkage, CVc."""
+"""Phrases that tables, charts and sentences share: premises, method, linkage, CVc.
+
+The headline and whole sentences are in `words`.
+"""
 
 import math
 from dataclasses import fields, is_dataclass, replace
@@ -615,14 +618,15 @@ def describe_method(report: AuditReport) -> str:
     subject, plan = report.subject, report.plan
     draws = "without replacement at full size" if plan.scheme == "subset" else "with replacement"
     draws += "" if plan.n_train is None else f", {plan.n_train} rows each"
+    if report.dose is not None:
+        draws = "at full size by doses of validation rows"
     features = f"features {shortened(subject.features)}" if subject.features else "no features"
     corrected = "" if report.cvc is None else f" {describe_cvc(report.cvc)}"
     return (
         f"{subject.n_rows} rows, {subject.n_clusters} clusters by {subject.cluster!r}, {features}, "
         f"{fold_words(report)}, "
         f"loss {subject.loss}, {report.measured.fits} refits by route '{report.refit.route}', drawn {draws}, estimator "
-        f"{estimator_words(report)}, curve sharpness at most "
-        f"{report.curve.sharpness}, seed {plan.seed}, data {subject.data_digest}, mlflow-b3 {report.version}.{corrected}"
+        f"{estimator_words(report)}{sharpness_words(report)}, seed {plan.seed}, data {subject.data_digest}, mlflow-b3 {report.version}.{corrected}"
     )
 
 
@@ -659,12 +663,24 @@ def _classes_read(refit: RefitSummary) -> bool:
 
 def estimator_words(report: AuditReport) -> str:
     """Return the estimator of the loss on new clusters, with its options."""
+    if report.dose is not None:
+        return "dose (solved from differences within rows between doses)"
     if not report.leakage.misplaces:
         return "mixture"
     options = [f"{name} {value}" for name, value in report.plan.method_options.items()]
     if report.sketch_error is not None:
         options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
     return f"{report.plan.method} ({', '.join(options)})" if options else report.plan.method
+
+
+def sharpness_words(report: AuditReport) -> str:
+    """Return the limit on how sharply the loss curve falls, where e0 is read from that curve."""
+    return "" if report.dose is not None else f", curve sharpness at most {report.curve.sharpness}"
+
+
+def range_words(ends: tuple[float, float]) -> str:
+    """Return a rate in percent, or a range of rates."""
+    return " to ".join(dict.fromkeys(map(percent, ends)))
 
 
 def fold_words(report: AuditReport) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport, GroupLevel
 from mlflow_b3.data.folds import FoldSummary
+from mlflow_b3.estimation.dose import DoseCurve
 from mlflow_b3.reporting.document import Table
 from mlflow_b3.reporting.phrases import (
     confidence_of,
@@ -13,8 +14,10 @@ from mlflow_b3.reporting.phrases import (
     estimator_words,
     fold_words,
     largest_sensible,
+    range_words,
     rate_of,
     sensible_number,
+    sharpness_words,
 )
 from mlflow_b3.results import interval_words, loss_words, number, percent, shortened
 
@@ -71,6 +74,18 @@ def confidence_note(report: AuditReport, ends: tuple[float, float | None] | None
     sure = confidence_of(report)
     own = ends == report.e0_interval and f"{sure} interval" != INTERVAL
     return f" ({sure})" if own else ""
+
+
+def dose_table(report: AuditReport, curve: DoseCurve) -> Table:
+    """Return the loss by how many rows of its own cluster a row has in training."""
+    full = report.refit.is_full
+    return Table(
+        header=("rows of the same cluster in training", loss_words(report.subject.loss), INTERVAL),
+        rows=tuple(
+            (str(d), number(loss), interval_words((low, high if full else None)))
+            for d, loss, low, high in zip(curve.d, curve.loss, curve.low, curve.high, strict=True)
+        ),
+    )
 
 
 def sensitivity_rows(
@@ -230,13 +245,14 @@ def settings_table(report: AuditReport) -> Table:
         "leaked share": _leaked(report),
         "pattern": report.claim.pattern,
         "clusters broken": _broken(report),
+        "clusters split": _split(report),
         "rows": str(subject.n_rows),
         "clusters": f"{subject.n_clusters}, of which {plan.n_validated} were validated on",
         "folds": fold_words(report),
         "folds digest": plan.folds_digest or None,
         "refits": f"{report.measured.fits} by route {report.refit.route!r}, drawn by scheme {plan.scheme!r}"
         + ("" if plan.n_train is None else f", {plan.n_train} rows each"),
-        "estimator": f"{estimator_words(report)}, curve sharpness at most {report.curve.sharpness}",
+        "estimator": estimator_words(report) + sharpness_words(report),
         "corrected cross-validation": None if report.cvc is None else describe_cvc(report.cvc),
         "seed": str(plan.seed),
         "mlflow-b3": report.version,
@@ -251,7 +267,9 @@ def _leaked(report: AuditReport) -> str:
         return "not known"
     if report.e0 is None:
         return f"not known: {report.p0_source} excludes nothing"
-    return f"{report.p0_source} {' to '.join(dict.fromkeys(map(percent, claim)))}"
+    beside = report.claim.split_range
+    also = "" if beside is None else f", split_rate {range_words(beside)}"
+    return f"{report.p0_source} {range_words(claim)}{also}"
 
 
 def _broken(report: AuditReport) -> str | None:
@@ -259,6 +277,12 @@ def _broken(report: AuditReport) -> str | None:
         return None
     known = report.linkage is not None and report.linkage.fragments is not None
     return "as the linkage evidence says" if known else report.plan.fragment_sizes
+
+
+def _split(report: AuditReport) -> str | None:
+    """Return how clusters are taken to be split where no cluster is broken on purpose."""
+    splits = report.leakage.splits or report.claim.split_range is not None
+    return report.plan.fragment_sizes if splits and report.dose is not None else None
 
 
 # --- The tables of corrected cross-validation, as text in cells

@@ -11,6 +11,8 @@ from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.leakage_test import LeakageTest
 from mlflow_b3.estimation.problem import SeenShare
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
+from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
+from mlflow_b3.reporting.doses import curve_from_doses, explain_doses
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     ROUTE_WORDS,
@@ -25,6 +27,7 @@ from mlflow_b3.reporting.phrases import (
     is_mixture,
     joined,
     premise_of,
+    range_words,
     rate_of,
     scope_words,
     shares_clusters,
@@ -409,6 +412,8 @@ def _tips(condition: str, value: float | None, most: str, full: bool) -> str:
 
 #: The split rate at which doses are compared when none was given.
 DOSE_RATE = 0.2
+#: In which training sets the leakage test compares losses.
+SMALL_SETS = "small training sets"
 DOSE_WORDS = {
     "uniform": "at a cut drawn uniformly",
     "halves": "in halves",
@@ -423,8 +428,9 @@ def explain(report: AuditReport) -> list[str]:
         explain_inflation(report),
         *explain_linkage(report),
         *explain_regression(report),
+        *explain_doses(report),
     ]
-    sentences += [explain_test(report.test), explain_tipping(report)]
+    sentences += [explain_test_of(report), explain_tipping(report)]
     return sentences + ([report.p0_bound.statement] if report.p0_bound else [])
 
 
@@ -537,7 +543,18 @@ def explain_inflation(report: AuditReport) -> str:
     }.get(answer, "")
 
 
-def explain_test(test: LeakageTest) -> str:
+def explain_test_of(report: AuditReport) -> str:
+    """Return what the leakage test of an audit says, and what it does not say."""
+    return explain_test(report.test, sets=_test_sets(report))
+
+
+def _test_sets(report: AuditReport) -> str:
+    """Return in which training sets the test compares losses."""
+    # by doses, rows in unchanged folds are compared with held-back rows of refits of full size
+    return SMALL_SETS if report.dose is None else "training sets of full size"
+
+
+def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
     """Return what the leakage test says, and what it does not say."""
     if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
         return "The numbers of the leakage test are not finite, so it says nothing."
@@ -546,12 +563,12 @@ def explain_test(test: LeakageTest) -> str:
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
     if test.rejected:
         return (
-            f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in small training sets they "
+            f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in {sets} they "
             f"lower the loss by {number(test.effect)}, {ends}). So if ids are wrong, the score is "
             f"too good. It does not say that ids are wrong. {_form(test)}; {found}."
         )
     return (
-        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In small training sets "
+        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In {sets} "
         f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))} "
         f"({ends} for how much they lower it). This is no proof that leakage is "
         f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
@@ -591,6 +608,8 @@ def score_caption(report: AuditReport) -> str:
 
 def curve_title(report: AuditReport) -> str:
     """Return the heading over the chart of the loss curve."""
+    if report.dose is not None:
+        return DOSES_TITLE
     if is_mixture(report):
         return "From seen to new clusters"
     return "The measured loss curve" + (" and its extrapolation" if report.path else "")
@@ -599,6 +618,8 @@ def curve_title(report: AuditReport) -> str:
 def curve_caption(report: AuditReport) -> str:
     """Return how e0 follows from what was measured, or why it does not."""
     word = loss_words(report.subject.loss)
+    if report.dose is not None:
+        return curve_from_doses(report)
     if is_mixture(report):
         return (
             f"With s the share of validation rows whose true cluster also has rows in training, the "
@@ -661,6 +682,14 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
 
 # --- What an audit does not detect, and what one audit leaves open
 
+SHARP_EFFECTS = (
+    "Very sharp effects: the interval assumes that a row is affected through no more mates than its "
+    "cluster has rows, 25 at the most."
+)
+OTHER_EFFECTS = (
+    "Effects that are not about numbers: the estimate assumes that how many rows of its cluster a row "
+    "has in training matters, not which ones, and that wrong ids hit all rows alike."
+)
 LIMITS = (
     "How many ids are wrong, from the model alone: the same loss curve fits every rate. Rows that "
     "were looked up by hand tell it, scores of record linkage do not.",
@@ -668,12 +697,19 @@ LIMITS = (
     "fitted on all rows, time running backwards.",
     "Clusters that nobody has named: if rows depend on each other through something that is not in "
     "the cluster column, no split by that column shows it.",
-    "Very sharp effects: the interval assumes that a row is affected through no more mates than its "
-    "cluster has rows, 25 at the most.",
+    SHARP_EFFECTS,
     "Other populations: new clusters are taken to be like those of this table.",
     "The corrected score has less bias and more variance than the uncorrected one. Where leakage does "
     "not matter, the uncorrected one is as good.",
 )
+
+
+def limits_of(report: AuditReport) -> tuple[str, ...]:
+    """Return what no audit by this method detects."""
+    if report.dose is None:
+        return LIMITS
+    return tuple(OTHER_EFFECTS if limit == SHARP_EFFECTS else limit for limit in LIMITS)
+
 
 GIVEN = (
     "Whether the rate that was given is right; the sensitivity curve says what others would mean."
@@ -723,7 +759,8 @@ def open_questions(report: AuditReport) -> list[str]:
             "Whether this model profits from leaked rows at all. The test did not show it; an effect "
             f"below {number(test.detectable)} would often be missed."
         )
-    if report.e0_secant is None and report.e0 is not None and report.leakage.misplaces:
+    by_shares = report.dose is None and report.leakage.misplaces
+    if report.e0_secant is None and report.e0 is not None and by_shares:
         found.append(
             "A lower limit by a secant of the loss curve: the measured curve does not show that it "
             "is convex."
@@ -850,13 +887,18 @@ def _evidence(report: AuditReport) -> str:
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
     sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
     stated = "That was stated, not estimated from these data."
+    beside = claim.split_range
+    split = (
+        "" if beside is None else f" and {range_words(beside)} belong to clusters that were split"
+    )
     back = "with as many rows leaking back"
     if claim.p0_validation is not None:
         back = f"with {percent(claim.p0_validation)} of the validation rows from training clusters"
     bound = report.p0_bound
     confidence = percent(0.95 if bound is None else bound.confidence)
     texts = {
-        "cluster_error": f"It was taken that {rate} of the rows carry a wrong identifier. {stated}",
+        "cluster_error": f"It was taken that {rate} of the rows carry a wrong identifier{split}. "
+        f"{stated}",
         "p0": f"It was taken that {rate} of the training rows of a fold belong to its validation "
         f"clusters, {back}. {stated}",
         "split_rate": f"It was taken that {rate} of the rows belong to clusters that were split in "
@@ -890,7 +932,9 @@ def _evidence(report: AuditReport) -> str:
 def _estimation(report: AuditReport) -> str:
     route = ROUTE_WORDS.get(report.refit.route, "the model was trained again")
     refits = f"{report.measured.fits} refits in all, for each of which {route}"
-    if not report.leakage.misplaces:
+    if report.dose is not None:
+        text = _by_doses(report, refits)
+    elif not report.leakage.misplaces:
         text = (
             "The performance on new clusters was estimated from the mixture of validation rows with "
             "and without rows of their true cluster in training; the performance on the former was "
@@ -919,6 +963,22 @@ def _estimation(report: AuditReport) -> str:
             "lower bounds."
         )
     return text
+
+
+def _by_doses(report: AuditReport, refits: str) -> str:
+    """Return how e0 was solved from the losses by dose."""
+    rate = "that share of wrong identifiers"
+    if report.e0 is None:
+        rate = "every share of wrong identifiers up to 50%"
+    return (
+        "The performance on new clusters was estimated by doses, a variant of the binomial block "
+        "bootstrap (Barnes and Dubrawski, 2017, 2019): in each refit some rows of every validation "
+        "cluster were put into training and as many training rows were held back, so that the same "
+        "rows were scored with different numbers of rows of their own cluster in training. With the "
+        f"distribution of these numbers under {rate}, the effect of each number was solved from the "
+        "differences within rows and taken out of the score by identifiers; kinds of effects were "
+        f"averaged by their evidence ({refits})."
+    )
 
 
 def _bootstrap(report: AuditReport) -> str:
@@ -978,8 +1038,8 @@ def _test(report: AuditReport) -> str:
     low, high = (number(end) for end in test.interval)
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} that the model gains "
-        f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in small "
-        f"training sets the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
+        f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in "
+        f"{_test_sets(report)} the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
     )
 
 

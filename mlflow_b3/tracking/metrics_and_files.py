@@ -76,7 +76,7 @@ def extension_metrics() -> tuple[str, ...]:
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
-    """Return the stepped metrics of a report: (1000 x, y) for each point.
+    """Return the stepped metrics of a report: (1000 x, y) for each point, (d, y) for doses.
 
     The x axis of the loss is the exposure, which is comparable between folds and tables; of the
     residual p0; of the sensitivity curves the cluster error or split rate; and of CV_c the multiple of
@@ -93,10 +93,13 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
         series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
     for curve in (part.curve() for part in report.extensions):
         series[curve.name] = zip(curve.x, curve.y, strict=True)
-    return {
+    curves = {
         f"b3_curve/{name}": [(round(1000 * x), float(y)) for x, y in points]
         for name, points in series.items()
     }
+    if report.dose is not None:
+        curves["b3_curve/dose"] = list(zip(report.dose.d, report.dose.loss, strict=True))
+    return curves
 
 
 def parameters_of(report: AuditReport) -> dict[str, str]:
@@ -109,7 +112,8 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         "cluster": subject.cluster,
         "loss": subject.loss,
         "p0_source": report.p0_source,
-        "claim": claim.range and " to ".join(dict.fromkeys(f"{end:.6g}" for end in claim.range)),
+        "claim": claim.range and _range(claim.range),
+        "split_rate": claim.split_range and _range(claim.split_range),
         "pattern": claim.pattern,
         "fragments": plan.fragment_sizes if report.leakage.splits else None,
         "folds": str(len(report.folds) // plan.repeats),
@@ -132,6 +136,10 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         for name, value in values.items()
         if value not in (None, "")
     }
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return " to ".join(dict.fromkeys(f"{end:.6g}" for end in ends))
 
 
 def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
@@ -206,6 +214,10 @@ def curves_table(report: AuditReport) -> str:
     for added in (part.curve() for part in report.extensions):
         for at, y in zip(added.x, added.y, strict=True):
             writer.writerow([added.name, added.axis, at, y, "", ""])
+    doses = report.dose
+    if doses is not None:
+        for point in zip(doses.d, doses.loss, doses.low, doses.high, strict=True):
+            writer.writerow(["dose", "rows", *point])
     return file.getvalue()
 
 

@@ -222,6 +222,7 @@ def test_the_ending_of_the_output_decides_on_its_format(shop, called, report, tm
         ("--loss", "brier", "loss", "brier"),
         ("--folds", "4", "folds", 4),
         ("--method", "basis", "method", "basis"),
+        ("--method", "dose", "method", "dose"),
         ("--method-option", "order=3", "method_options", {"order": 3}),
         (
             "--method-option",
@@ -322,7 +323,7 @@ def test_all_missing_options_are_named_at_once(shop):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cluster-error", "0.1", "--split-rate", "0.1"], "cannot be given together"),
+        (["--p0", "0.1", "--split-rate", "0.1"], "cannot be given together"),
         (["--p0-validation", "0.1"], "p0_validation goes with p0"),
         (["--cluster-error", "1.5"], "cluster_error=1.5 must lie in [0, 1)"),
         (["--cluster-error", "0.2,0.1"], "low before high"),

@@ -171,14 +171,15 @@ def test_every_public_name_has_a_docstring(package):
 
 @pytest.fixture(scope="module")
 def report() -> AuditReport:
-    """Return an audit that was told nothing about the leakage: it has the charts of both patterns."""
+    """Return an audit by doses that was told nothing: it has all curves, and the charts of both patterns."""
     clinic = mlflow_b3.make_clinic(patients=30, records=4, cluster_error=0.1)
     return mlflow_b3.audit(
         GaussianNB(),
         clinic.frame,
         target="disease",
         cluster="patient_id",
-        budget=100,
+        method="dose",
+        budget=40,
         n_jobs=1,
     )
 

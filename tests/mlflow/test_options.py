@@ -12,6 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlflow_b3
 from mlflow_b3.auditing.extension import EXTENSIONS
+from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.auditing.request import SCHEMES
 from mlflow_b3.cli import main
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION
@@ -137,7 +138,7 @@ def test_committed_settings_are_the_same_in_values_and_by_name():
     ("name", "words"),
     [
         ("loss", [*CLASSIFICATION, *REGRESSION]),
-        ("method", [*METHODS, *EXTENSIONS]),
+        ("method", [*METHODS, *EXTENSIONS, DOSE]),
         ("scheme", SCHEMES),
         ("test", TESTS),
         ("backend", [*LOCAL, *CLUSTERS]),

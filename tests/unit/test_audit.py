@@ -40,6 +40,13 @@ def report(clinic):
     return b3.audit(KNeighborsClassifier(3), clinic.frame, cluster_error=0.1, **COLUMNS)
 
 
+@pytest.fixture(scope="module")
+def by_curve(clinic):
+    """Return the report of an audit that extrapolates the loss curve."""
+    options = {**COLUMNS, "cluster_error": 0.1, "method": "power"}
+    return b3.audit(KNeighborsClassifier(3), clinic.frame, **options)
+
+
 def codes(report):
     return {finding.code for finding in report.findings}
 
@@ -123,8 +130,8 @@ def test_the_sensitivity_curve_passes_through_the_estimate(report):
     assert report.sensitivity.e0[at] == pytest.approx(report.e0, abs=1e-6)
 
 
-def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(report):
-    path = report.path
+def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(by_curve):
+    report, path = by_curve, by_curve.path
     assert path.loss[0] == pytest.approx(report.e0)
     assert (path.low[0], path.high[0]) == pytest.approx(report.e0_interval)
     assert path.exposure[-1] == 0.0
@@ -158,7 +165,8 @@ def test_the_tipping_point_is_where_guessing_is_as_good(clinic, report):
 
 def test_split_patients_are_a_mixture_of_seen_and_new():
     clinic = b3.make_clinic(patients=60, records=6, split_rate=0.5, seed=4)
-    report = b3.audit(KNeighborsClassifier(3), clinic.frame, split_rate=0.5, **COLUMNS)
+    options = {**COLUMNS, "split_rate": 0.5, "method": "power"}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, **options)
     share = report.p0
     losses = report.fragments
     seen = losses.seen_loss + share * losses.saturation * losses.gain  # some are already broken
@@ -195,6 +203,7 @@ def test_an_upper_end_that_says_nothing_is_not_given():
     frame, effect = _grouped(rng, 12, 6)
     frame["y"] = (effect + 0.3 * rng.normal(size=len(frame)) > 0).astype(int)
     options = {"target": "y", "cluster": "g", "folds": 5, "budget": 150, "loss": "log"}
+    options["method"] = "power"
     report = b3.audit(LogisticRegression(C=1000), frame, cluster_error=0.45, **options)
     assert report.e0_interval[1] is None
     assert b3.AuditReport.from_json(report.to_json()) == report
@@ -288,13 +297,26 @@ def test_folds_that_were_used_are_audited_as_they_are(clinic):
     assert report.folds[0].shared_rows > 0.9
 
 
-def test_clusters_are_assigned_to_folds_three_times_where_the_budget_allows(clinic, report):
-    assert report.settings.repeats == 3
-    assert len(report.folds) == 15
-    assert report.settings.fits <= 480
-    small = b3.audit(LogisticRegression(), clinic.frame, budget=120, **COLUMNS)
+def test_clusters_are_assigned_to_folds_three_times_where_the_budget_allows(clinic, by_curve):
+    assert by_curve.settings.repeats == 3
+    assert len(by_curve.folds) == 15
+    assert by_curve.settings.fits <= 480
+    options = {**COLUMNS, "method": "power"}
+    small = b3.audit(LogisticRegression(), clinic.frame, budget=120, **options)
     assert (small.settings.repeats, len(small.folds)) == (1, 5)
-    twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=100, **COLUMNS)
+    twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=100, **options)
+    assert len(twice.folds) == 4
+
+
+def test_by_doses_every_pass_assigns_clusters_to_folds_anew(clinic):
+    options = {**COLUMNS, "method": "dose", "cluster_error": 0.1}
+    usual = b3.audit(LogisticRegression(), clinic.frame, **options)
+    assert 35 <= usual.settings.fits <= 100
+    assert len(usual.folds) == 5 * usual.settings.repeats
+    least = b3.audit(LogisticRegression(), clinic.frame, budget=10, **options)
+    assert (least.settings.fits, least.settings.repeats) == (10, 1)
+    assert least.e0_interval[0] < least.e0 < least.e0_interval[1]
+    twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=50, **options)
     assert len(twice.folds) == 4
 
 
@@ -446,16 +468,32 @@ class Refused(KNeighborsClassifier):
 
 
 @pytest.mark.parametrize(
-    ("folds", "budget", "least"), [(3, 59, 60), (None, 99, 100), ([([0], [1])] * 4, 79, 80)]
+    ("method", "folds", "budget", "told"),
+    [
+        ("power", 3, 59, "need at least 60"),
+        ("power", None, 99, "need at least 100"),
+        ("power", [([0], [1])] * 4, 79, "need at least 80"),
+        ("dose", 3, 5, "Give at least 6"),
+        ("dose", None, 9, "Give at least 10"),
+    ],
 )
 def test_a_budget_that_is_too_small_is_refused_before_anything_is_fitted(
-    clinic, folds, budget, least
+    clinic, method, folds, budget, told
 ):
-    with pytest.raises(b3.InputError, match=f"need at least {least}"):
-        b3.audit(Refused(), clinic.frame, folds=folds, budget=budget, **COLUMNS)
+    options = {**COLUMNS, "method": method, "folds": folds, "budget": budget}
+    with pytest.raises(b3.InputError, match=f"budget={budget} refits is too little.*{told}"):
+        b3.audit(Refused(), clinic.frame, **options)
 
 
-@pytest.mark.parametrize("options", [{"budget": 19}, {"budget": 59, "folds": 3}, {"budget": "x"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"budget": 19, "method": "power"},
+        {"budget": 59, "folds": 3, "method": "power"},
+        {"budget": 5, "folds": 3, "method": "dose"},
+        {"budget": "x"},
+    ],
+)
 def test_a_budget_that_suits_no_table_is_refused_before_the_model_is_loaded(options):
     with pytest.raises(b3.InputError, match="budget="):
         b3.audit("models:/nowhere/1", "nowhere.csv", **COLUMNS, **options)
@@ -476,8 +514,10 @@ def test_a_time_that_the_first_refits_show_to_be_too_short_is_refused_at_once(cl
     with pytest.raises(
         b3.InputError, match=r"budget='3s' is too short: a refit takes about 0\..*m'"
     ):
-        b3.audit(Patient(0.5), clinic.frame, budget="3s", **options)
+        b3.audit(Patient(0.5), clinic.frame, budget="3s", method="power", **options)
     assert time.monotonic() - started < 3, "at least 30 refits would take 15 s"
+    with pytest.raises(b3.InputError, match=r"budget='1s' is too short.*at least 4 are needed"):
+        b3.audit(Patient(0.5), clinic.frame, budget="1s", method="dose", **options)
 
 
 def test_a_report_says_where_the_time_ended_before_all_planned_refits(report):
@@ -492,8 +532,17 @@ def test_work_stops_when_the_time_is_over(clinic):
     options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1}
     started = time.monotonic()
     with pytest.raises(b3.InputError, match="budget='4s' is too short"):
-        b3.audit(Tiring(), clinic.frame, budget="4s", **options)
+        b3.audit(Tiring(), clinic.frame, budget="4s", method="power", **options)
     assert time.monotonic() - started < 6
+
+
+def test_by_doses_there_is_an_answer_when_the_time_is_over(clinic):
+    options = {**COLUMNS, "cluster_error": 0.1, "folds": 2, "n_jobs": 1, "method": "dose"}
+    report = b3.audit(Patient(0.1), clinic.frame, budget="2s", **options)
+    assert 4 <= report.refits.done < report.refits.planned
+    assert report.refits.planned > 80, "all passes, not only those that were begun"
+    assert report.e0_interval[0] < report.e0 < report.e0_interval[1]
+    assert "B352" in codes(report)
 
 
 @pytest.mark.parametrize(
@@ -555,7 +604,12 @@ def test_missing_values_are_the_learners_business(clinic):
     ("options", "error", "message"),
     [
         ({"cluster_error": 1.2}, b3.InputError, "cluster_error=1.2"),
-        ({"cluster_error": 0.1, "split_rate": 0.1}, b3.InputError, "cannot be given together"),
+        ({"p0": 0.1, "split_rate": 0.1}, b3.InputError, "cannot be given together"),
+        (
+            {"cluster_error": 0.1, "split_rate": 0.1, "method": "power"},
+            b3.InputError,
+            "needs method='dose', not 'power'",
+        ),
         ({"p0": 0.6}, b3.InputError, "impossible"),
         ({"method": "T4"}, b3.InputError, "method='T4'"),
         ({"scheme": "both"}, b3.InputError, "scheme='both'"),
@@ -706,7 +760,7 @@ def test_the_table_of_rates_and_the_headline_agree_for_one_direction(clinic):
 
 def test_with_a_fixed_share_of_validation_rows_the_curve_is_over_p0(clinic):
     """The shares of no cluster error: they would have to grow together."""
-    options = {"p0": 0.02, "p0_validation": 0.1, "budget": 120, "repeats": 1}
+    options = {"p0": 0.02, "p0_validation": 0.1, "budget": 120, "repeats": 1, "method": "power"}
     report = b3.audit(KNeighborsClassifier(3), clinic.frame, threshold=0.0, **options, **COLUMNS)
     assert report.sensitivity.error is None
     assert report.sensitivity.p0[:3] == (0.0, 0.01, 0.02)
@@ -714,6 +768,15 @@ def test_with_a_fixed_share_of_validation_rows_the_curve_is_over_p0(clinic):
     assert (report.tipping_p0, report.tipping_cluster_error) == (0.0, None)
     assert curves_of(report)["b3_curve/sensitivity"][-1][0] == 450
     assert b3.AuditReport.from_dict(report.to_dict()) == report
+
+
+def test_by_doses_that_curve_ends_where_all_ids_would_be_wrong(clinic):
+    options = {"p0": 0.02, "p0_validation": 0.1, "budget": 50, "method": "dose"}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, **options, **COLUMNS)
+    assert report.sensitivity.error is None
+    assert report.sensitivity.p0[:3] == (0.0, 0.01, 0.02)
+    assert 0.3 < report.sensitivity.p0[-1] < 0.45
+    assert report.sensitivity.e0[2] == pytest.approx(report.e0, abs=1e-6)
 
 
 def test_a_loss_is_never_said_to_be_below_zero():

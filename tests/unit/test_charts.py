@@ -9,7 +9,17 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from example_reports import REPORT, audited, changed, linked, lower_bound, report, split, unknown
+from example_reports import (
+    REPORT,
+    audited,
+    by_doses,
+    changed,
+    linked,
+    lower_bound,
+    report,
+    split,
+    unknown,
+)
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
@@ -118,12 +128,14 @@ def test_the_page_has_the_curves_of_the_pattern_and_both_when_it_is_not_known(au
 
 
 @pytest.mark.parametrize(
-    "audit", [REPORT, split(), unknown(), report(fragments=None, fragment_sensitivity=None)]
+    "audit",
+    [REPORT, split(), unknown(), by_doses(), report(fragments=None, fragment_sensitivity=None)],
 )
-def test_every_audit_has_a_file_of_each_name(audit):
-    """On the training run a file of an older audit would otherwise pass for one of this."""
+def test_every_audit_has_the_same_charts_and_one_by_doses_its_own(audit):
     files = charts_of(audit)
-    assert sorted(files) == ["loss_curve", "residual", "scores", "sensitivity", "sensitivity_split"]
+    curves = ["sensitivity", "sensitivity_split"]
+    own = ["dose"] if audit.dose else []
+    assert sorted(files) == [*own, "loss_curve", "residual", "scores", *curves]
     for svg in files.values():
         check_picture(svg)
 
@@ -325,7 +337,7 @@ def test_the_residual_profile_shows_the_noise_and_what_is_not_excluded():
 # --- for everybody --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("audit", [REPORT, split(), unknown(), lower_bound()])
+@pytest.mark.parametrize("audit", [REPORT, split(), unknown(), lower_bound(), by_doses()])
 def test_every_picture_has_words_for_those_who_do_not_see_it(audit):
     for name, svg in charts_of(audit).items():
         root = ET.fromstring(svg)
@@ -373,7 +385,7 @@ def test_a_file_of_its_own_has_its_colours_and_its_background():
         assert background.get(name) == root.get(name)
 
 
-@pytest.mark.parametrize("audit", [REPORT, split(), unknown(), lower_bound()])
+@pytest.mark.parametrize("audit", [REPORT, split(), unknown(), lower_bound(), by_doses()])
 def test_every_colour_of_a_picture_has_one_for_dark_screens(audit):
     for svg in charts_of(audit).values():
         used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', svg))
@@ -524,6 +536,7 @@ def test_ticks_of_shares_are_percentages():
     core=st.lists(numbers, min_size=1, max_size=3),
     text=st.text(max_size=120),
 )
+@example(points=[(0.0, 0.0, 1.0)], core=[0.0, 1.0], text="\x01" * 20)
 def test_whatever_is_drawn_stays_inside_the_frame(points, core, text):
     limits = axis_for(core)
 

@@ -81,7 +81,6 @@ def test_number_or_pair_makes_a_claim_of_the_arguments_pattern(source, pattern, 
     [
         {"p0": 0.1, "cluster_error": 0.1},
         {"p0": 0.1, "split_rate": 0.1},
-        {"cluster_error": 0.1, "split_rate": (0.1, 0.2)},
         {"p0": 0, "cluster_error": 0, "split_rate": 0},
     ],
     ids=lambda arguments: "+".join(arguments),
@@ -89,6 +88,12 @@ def test_number_or_pair_makes_a_claim_of_the_arguments_pattern(source, pattern, 
 def test_mixing_claims_is_an_error_that_names_them(arguments):
     with pytest.raises(InputError, match=f"{' and '.join(arguments)} cannot be given together"):
         make_claim(**arguments)
+
+
+def test_misplaced_rows_and_split_clusters_may_be_stated_together():
+    claim = make_claim(cluster_error=0.1, split_rate=(0.1, 0.2))
+    assert (claim.pattern, claim.source) == ("rows", "cluster_error")
+    assert (claim.low, claim.high, claim.split_beside) == (0.1, 0.1, (0.1, 0.2))
 
 
 def test_grid_may_stand_beside_another_claim():

@@ -331,6 +331,7 @@ def test_a_deterministic_learner_with_a_seed_makes_no_copies_of_refits():
             return super().fit(X, y)
 
     options = {"target": "y", "cluster": "cluster", "folds": 3, "repeats": 1, "cluster_error": 0.1}
+    options["method"] = "power"
     report = b3.audit(Counted(), FRAME, budget=60, **options)
     assert report.settings.fits <= 60, "69 would be needed by a learner that draws at random"
     tried = 2

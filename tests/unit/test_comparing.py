@@ -100,7 +100,8 @@ def test_readings_are_taken_at_the_ends_and_in_the_middle_of_the_claim(reports):
 
 
 def test_split_clusters_have_readings_too(clinic):
-    report = b3.audit(KNeighborsClassifier(5), clinic.frame, split_rate=0.2, budget=150, **COLUMNS)
+    options = {**COLUMNS, "split_rate": 0.2, "budget": 150, "method": "power"}
+    report = b3.audit(KNeighborsClassifier(5), clinic.frame, **options)
     (reading,) = report.readings
     assert (reading.e0, reading.low, reading.high) == pytest.approx(
         (report.e0, *report.e0_interval)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.newest
 
 WARD = {"target": "outcome", "cluster": "ward", "method": "cvc", "progress": False}
 WEEKS = {"groups": ["week"]}
+CURVE = {"e0_method": "power"}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,8 @@ def test_the_budget_is_that_of_both_together(report):
 
 
 def test_formulas_leave_all_of_the_budget_to_the_curve(table):
-    report = audit(LogisticRegression(), table, **WARD, loss="log", budget=300)
+    options = {**WARD, "method_options": CURVE, "loss": "log", "budget": 300}
+    report = audit(LogisticRegression(), table, **options)
     assert report.cvc.engine == "fast"
     assert report.refits.done > 250
 
@@ -145,7 +147,16 @@ def test_a_target_of_three_classes_is_refused_before_the_first_refit(table):
 
 def test_a_budget_that_is_too_small_says_where_the_rest_of_it_goes(table):
     with pytest.raises(InputError, match=r"budget=100 is too little, because .*; give 167 or more"):
-        audit(GaussianNB(), table, **WARD, budget=100)
+        audit(GaussianNB(), table, **WARD, method_options=CURVE, budget=100)
+
+
+@pytest.mark.parametrize("method", ["dose", "power"])
+def test_e0_is_estimated_beside_it_by_any_method(table, method):
+    options = {**WARD, "method_options": {"e0_method": method}, "budget": 300}
+    report = audit(GaussianNB(), table, **options, cluster_error=0.1)
+    assert report.settings.method == method
+    assert report.cvc.cvc is not None
+    assert (report.dose is not None) == (method == "dose")
 
 
 # --- how an audit finds it ------------------------------------------------------------------------

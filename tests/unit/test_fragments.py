@@ -558,6 +558,7 @@ def test_an_audit_breaks_clusters_as_it_is_told_and_says_so(clinic):
         split_rate=(0.2, 0.4),
         fragments="singles",
         budget=120,
+        method="power",
         **COLUMNS,
     )
     assert report.settings.fragments == "singles"
@@ -576,7 +577,8 @@ def test_an_audit_breaks_clusters_as_it_is_told_and_says_so(clinic):
 
 
 def test_when_nothing_is_known_both_patterns_are_shown_with_intervals_and_tipping_points(clinic):
-    report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget=120, **COLUMNS)
+    options = {**COLUMNS, "budget": 120, "method": "power"}
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, **options)
     axes = [axis for axis, _ in sensitivity_rows(report)]
     assert axes == ["cluster error", "split rate"]
     for _, rows in sensitivity_rows(report):

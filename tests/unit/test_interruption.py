@@ -22,6 +22,9 @@ pytestmark = pytest.mark.newest
 
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1}
 SMALL = {"folds": 3, "repeats": 1, "budget": 200}
+CURVE = {**SMALL, "method": "power"}
+#: Two passes: three folds of clusters and of rows, and three times four doses; then the same folds of clusters.
+DOSES = {"folds": 3, "repeats": 2, "budget": 200, "method": "dose"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def clinic():
 
 def test_what_is_known_so_far_is_reported_and_marked_as_partial(clinic, stop_at):
     stop_at(150)
-    report = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
+    report = audit(GaussianNB(), clinic, **SUBJECT, **CURVE)
     assert report.partial
     assert report.refits.done == report.settings.fits == 149
     assert report.refits.planned == 198
@@ -43,37 +46,52 @@ def test_what_is_known_so_far_is_reported_and_marked_as_partial(clinic, stop_at)
     assert AuditReport.from_dict(json.loads(report.to_json())).partial
 
 
+@pytest.mark.parametrize("number", [7, 12, 25])
+def test_by_doses_a_part_is_told_of_all_passes(clinic, stop_at, number):
+    stop_at(number)
+    report = audit(GaussianNB(), clinic, **SUBJECT, **DOSES)
+    assert report.partial
+    assert report.refits.done == report.settings.fits == number - 1
+    assert report.refits.planned == 33
+    assert np.isfinite(report.e0)
+    assert f"stopped after {number - 1} of 33 refits" in str(report)
+
+
 def test_a_part_is_even_over_folds_and_levels(clinic, stop_at):
     stop_at(120)
-    report = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
-    whole = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
+    report = audit(GaussianNB(), clinic, **SUBJECT, **CURVE)
+    whole = audit(GaussianNB(), clinic, **SUBJECT, **CURVE)
     shares = np.array(report.curve.fits[1:]) / np.array(whole.curve.fits[1:])
     assert shares.min() > 0.8 * shares.max() - 0.35, shares
 
 
-def test_too_early_there_is_nothing_to_report(clinic, stop_at):
-    stop_at(10)
-    with pytest.raises(InterruptedAudit, match="stopped after 9 refits, too few for any answer"):
-        audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
+@pytest.mark.parametrize(("design", "number"), [(CURVE, 10), (DOSES, 4)], ids=["curve", "doses"])
+def test_too_early_there_is_nothing_to_report(clinic, stop_at, design, number):
+    stop_at(number)
+    told = f"stopped after {number - 1} refits, too few for any answer"
+    with pytest.raises(InterruptedAudit, match=told):
+        audit(GaussianNB(), clinic, **SUBJECT, **design)
 
 
-@pytest.mark.parametrize("number", [10, 150])
+@pytest.mark.parametrize(
+    ("design", "number"), [(CURVE, 10), (CURVE, 150), (DOSES, 4), (DOSES, 12), (DOSES, 22)], ids=str
+)
 def test_with_a_journal_the_next_start_goes_on_to_the_whole_numbers(
-    clinic, stop_at, tmp_path, number
+    clinic, stop_at, tmp_path, design, number
 ):
     journal = tmp_path / "audit.journal"
-    whole = audit(GaussianNB(), clinic, **SUBJECT, **SMALL)
+    whole = audit(GaussianNB(), clinic, **SUBJECT, **design)
     made = stop_at(number)
     with suppress(InterruptedAudit):
-        assert audit(GaussianNB(), clinic, **SUBJECT, **SMALL, journal=journal).partial
-    report = audit(GaussianNB(), clinic, **SUBJECT, **SMALL, journal=journal)
+        assert audit(GaussianNB(), clinic, **SUBJECT, **design, journal=journal).partial
+    report = audit(GaussianNB(), clinic, **SUBJECT, **design, journal=journal)
     assert report == whole
     assert not report.partial
     assert len(made) == whole.settings.fits + 1, "the interrupted refit is made again, no other"
 
 
 def test_the_journal_is_named_where_there_is_nothing_to_report(clinic, stop_at, tmp_path):
-    stop_at(10)
+    stop_at(4)
     with pytest.raises(InterruptedAudit, match=re.escape(f"in the journal '{tmp_path}")):
         audit(GaussianNB(), clinic, **SUBJECT, **SMALL, journal=tmp_path / "audit.journal")
 
@@ -97,15 +115,15 @@ def test_refits_that_workers_had_under_way_are_no_failures(clinic, tmp_path):
     journal = tmp_path / "audit.journal"
 
     def press():
-        while count_refits(journal) < 149:
+        while count_refits(journal) < 20:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
-    options = {**SUBJECT, **SMALL, "budget": "10m", "journal": journal}
+    options = {**SUBJECT, **DOSES, "budget": "10m", "journal": journal}
     report = audit(Patient(0.02), clinic, **options, n_jobs=2, backend="loky")
     assert report.partial
-    assert report.refits.done >= 149
+    assert report.refits.done >= 20
     assert not report.refits.failed
     assert not report.refits.workers_lost
 

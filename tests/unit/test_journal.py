@@ -100,8 +100,8 @@ def test_a_journal_is_readable_by_its_owner_alone_and_holds_no_pickle(clinic, tm
 
 def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_path):
     """Each start is killed with -9 after a random time, and the next one goes on."""
-    model = Patient(0.004)
-    whole = run(clinic, model=model)
+    options = {"model": Patient(0.004), "repeats": 5, "method": "dose"}
+    whole = run(clinic, **options)
     journal, answer = tmp_path / "audit.journal", tmp_path / "report.json"
     rng = np.random.default_rng(0)
     kills, progress = 0, []
@@ -109,7 +109,7 @@ def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_pa
         child = os.fork()
         if not child:
             try:
-                answer.write_text(run(clinic, journal, model=model).to_json())
+                answer.write_text(run(clinic, journal, **options).to_json())
             finally:
                 os._exit(0)
         wanted = count_refits(journal) + rng.integers(1, 12)
@@ -125,7 +125,7 @@ def test_killed_at_twenty_random_moments_it_comes_to_the_same_end(clinic, tmp_pa
             answer.unlink()
             journal.unlink()
             (tmp_path / "audit.journal-wal").unlink(missing_ok=True)
-    assert run(clinic, journal, model=model) == whole
+    assert run(clinic, journal, **options) == whole
     assert len(set(progress)) > KILLS / 2, "the kills came at different moments"
 
 
@@ -217,13 +217,32 @@ def test_a_changed_trainer_is_another_audit(clinic, tmp_path, monkeypatch):
 
 
 def test_what_refits_do_not_depend_on_may_change(clinic, tmp_path, fitted):
-    """Another leaked share, method, threshold or number of workers: all without a single refit."""
+    """Another leaked share, threshold or number of workers: all without a single refit."""
     journal = tmp_path / "audit.journal"
     run(clinic, journal)
     made = len(fitted)
-    for change in ({"cluster_error": 0.2}, {"method": "basis"}, {"threshold": 0.4}, {"n_jobs": 2}):
+    for change in ({"cluster_error": 0.2}, {"threshold": 0.4}, {"n_jobs": 2}):
         assert run(clinic, journal, **change) == run_without_counting(clinic, fitted, **change)
     assert len(fitted) == made
+
+
+def test_methods_that_read_the_same_curve_share_its_refits(clinic, tmp_path, fitted):
+    journal = tmp_path / "audit.journal"
+    run(clinic, journal, method="power")
+    made = len(fitted)
+    other = run(clinic, journal, method="basis")
+    assert len(fitted) == made
+    assert other == run_without_counting(clinic, fitted, method="basis")
+
+
+def test_audits_by_dose_and_by_curve_share_the_refits_on_whole_folds(clinic, tmp_path, fitted):
+    journal = tmp_path / "audit.journal"
+    by_curve = run(clinic, journal, method="power")
+    made = len(fitted)
+    by_dose = run(clinic, journal, method="dose")
+    assert len(fitted) - made == by_dose.settings.fits - 6, "three folds of clusters, three of rows"
+    assert by_dose == run_without_counting(clinic, fitted, method="dose")
+    assert (by_dose.loco, by_dose.iid) == pytest.approx((by_curve.loco, by_curve.iid))
 
 
 def run_without_counting(clinic, fitted, **change):
@@ -414,7 +433,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(clinic, tmp_path, monkeyp
 
     def fit_and_make_room(self, X, y, sample_weight=None):
         made.append(len(X))
-        if len(made) == 60:
+        if len(made) == 15:
             resource.setrlimit(resource.RLIMIT_FSIZE, room)
         return fit(self, X, y, sample_weight)
 

@@ -44,15 +44,22 @@ def clinic():
     [({"cluster_error": 0.1}, "e0 0."), ({"split_rate": 0.3}, "e0 "), ({}, "loco 0.")],
 )
 def test_refits_time_and_the_current_estimate_are_shown(clinic, watched, known, told):
-    *_, last = watched(clinic, **known)[1]
-    assert "99/99" in last
+    report, (*_, last) = watched(clinic, **known)
+    assert f"{report.settings.fits}/{report.settings.fits}" in last
     assert told in last
     assert " to " in last, "the interval"
 
 
 def test_the_number_of_refits_is_that_of_the_budget_from_the_beginning(clinic, watched):
-    lines = watched(clinic, cluster_error=0.1)[1]
-    assert {line.split("/")[1].split(" ")[0] for line in lines if "/" in line} <= {"99", "100"}
+    report, lines = watched(clinic, cluster_error=0.1, method="power")
+    totals = {line.split("/")[1].split(" ")[0] for line in lines if "/" in line}
+    assert totals <= {str(report.settings.fits), "100"}
+
+
+def test_by_doses_the_number_of_refits_is_known_from_the_beginning(clinic, watched):
+    report, lines = watched(clinic, cluster_error=0.1, method="dose")
+    totals = {line.split("/")[1].split(" ")[0] for line in lines if "/" in line}
+    assert totals == {str(report.settings.fits)}
 
 
 def test_looking_changes_no_number(clinic, watched):

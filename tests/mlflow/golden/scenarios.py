@@ -26,6 +26,8 @@ COLUMNS: dict[str, Any] = {
     "progress": False,
     "n_jobs": 1,
 }
+#: The files were written by audits that extrapolate the loss curve.
+CURVE: dict[str, Any] = {"method": "power"}
 SMALL: dict[str, Any] = {"folds": 3, "repeats": 1, "budget": 90}
 FEATURES = ["age", "bmi", "glucose", "pressure", "cholesterol"]
 MISPLACED = b3.make_clinic(patients=60, records=6, cluster_error=0.1, seed=3)
@@ -40,7 +42,7 @@ def scenario(make: Callable[[], b3.AuditReport]) -> Callable[[], b3.AuditReport]
 
 
 def audit(model: Any, frame: pd.DataFrame = MISPLACED.frame, **arguments: Any) -> b3.AuditReport:
-    return b3.audit(model, frame, **{**COLUMNS, **SMALL, **arguments})
+    return b3.audit(model, frame, **{**COLUMNS, **SMALL, **CURVE, **arguments})
 
 
 @scenario
@@ -122,7 +124,10 @@ def published_estimator() -> b3.AuditReport:
 
 @scenario
 def corrected_cross_validation() -> b3.AuditReport:
-    return audit(LogisticRegression(), method="cvc", cluster_error=0.1, budget=200)
+    options = {"e0_method": "power"}
+    return audit(
+        LogisticRegression(), method="cvc", method_options=options, cluster_error=0.1, budget=200
+    )
 
 
 @scenario
@@ -170,5 +175,5 @@ def compared() -> Any:
     """Two models audited on the same folds."""
     models = {"nearest": KNeighborsClassifier(3), "tree": DecisionTreeClassifier(random_state=0)}
     return b3.compare(
-        models, MISPLACED.frame, record=False, cluster_error=0.1, **{**COLUMNS, **SMALL}
+        models, MISPLACED.frame, record=False, cluster_error=0.1, **{**COLUMNS, **SMALL, **CURVE}
     )

@@ -10,7 +10,7 @@ import mlflow
 import pytest
 from click.testing import CliRunner
 from example_reports import flattened
-from scenarios import AUDITS, COLUMNS, FEATURES, MISPLACED, SMALL, compared, cvc_alone
+from scenarios import AUDITS, COLUMNS, CURVE, FEATURES, MISPLACED, SMALL, compared, cvc_alone
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -27,6 +27,7 @@ CHANGING = {"measured_at", "version", "model_digest", "packages", "judged_at"}
 WORDING = {"statement", "notes", "refit_notes"}
 #: What reports have said only since the files were written; tests of their own pin it.
 NEWER_FIELDS, NEWER_FINDINGS = {"slopes"}, {"B354"}
+NEWER_NAMES = {"b3_curve/dose"}
 
 pytestmark = pytest.mark.newest
 
@@ -44,7 +45,7 @@ def plain(value):
 
 
 def is_newer(item):
-    return isinstance(item, str) and item in NEWER_FINDINGS
+    return isinstance(item, str) and item in NEWER_FINDINGS | NEWER_NAMES
 
 
 def differences(found, wanted, place=""):
@@ -131,7 +132,7 @@ def test_an_audit_is_recorded_judged_and_named_as_it_was(mlflow_store):
     mlflow.register_model(info.model_uri, "clinic")
     MISPLACED.frame.to_csv("clinic.csv", index=False)
     options = {"model-uri": "models:/clinic/1", "data": "clinic.csv", "cluster-error": 0.1, **SMALL}
-    options |= {"target": COLUMNS["target"], "cluster": COLUMNS["cluster"]}
+    options |= {"target": COLUMNS["target"], "cluster": COLUMNS["cluster"], **CURVE}
     given = [f"--{name}={value}" for name, value in options.items()]
     result = CliRunner().invoke(main, ["audit", *given])
     assert result.exit_code == 0, result.output

@@ -1,0 +1,106 @@
+"""What an audit by doses says in words: the loss by own-cluster rows in training, and its noise."""
+
+from mlflow_b3.auditing.doses import USUAL_ERROR
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
+from mlflow_b3.reporting.phrases import joined
+from mlflow_b3.results import loss_words, number, percent
+
+TITLE = "The loss by rows of the same cluster in training"
+#: The doses that a sentence names, as far as they were reached, beside the largest.
+NAMED_DOSES = (1, 3)
+COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def dose_sentence(report: AuditReport, curve: DoseCurve) -> str:
+    """Return the loss with none, one, three and most of a row's own cluster in training."""
+    losses = dict(zip(curve.d, curve.loss, strict=True))
+    named = [d for d in (*NAMED_DOSES, curve.d[-1]) if d in losses and d > 0]
+    in_percent = report.subject.loss == "zero_one"
+    values = {d: _of_hundred(loss) if in_percent else number(loss) for d, loss in losses.items()}
+    first = f"With none of the other rows of the same {report.subject.cluster!r} in training, "
+    if in_percent:
+        first += f"{values[curve.d[0]]} of 100 rows are wrong"
+    else:
+        first += f"the {loss_words(report.subject.loss)} is {values[curve.d[0]]}"
+    others = [f"with {_count(d)} {values[d]}" for d in dict.fromkeys(named)]
+    return f"{first}; {', '.join(others)}." if others else f"{first}."
+
+
+def _of_hundred(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
+
+
+def _count(rows: int) -> str:
+    return COUNTS[rows] if rows < len(COUNTS) else str(rows)
+
+
+def dose_caption(report: AuditReport, found: DoseSolution) -> str:
+    """Return what the curve over the doses shows, how it was solved, and for which rate."""
+    return (
+        f"{dose_sentence(report, found.curve)} Some rows of each validation cluster were put into "
+        "training on purpose, and the others were scored. Wrong ids put more there, which nobody "
+        "sees; how often each number occurs follows from the rate of wrong ids. The curve is solved "
+        f"from differences between scores of the same rows.{_rate(report)}"
+    )
+
+
+def _rate(report: AuditReport) -> str:
+    """Return for which rate of wrong ids the curve is, where that is not the one that was given."""
+    if not report.leakage.is_known:
+        return (
+            f" Nothing is known about the ids here; the curve is for a cluster error of "
+            f"{percent(USUAL_ERROR)}."
+        )
+    low, high = report.claim.range or (0.0, 0.0)
+    if report.e0 is None:
+        return " The evidence excludes nothing; the curve is for the middle of its range."
+    if low < high:
+        return " It is for the middle of the range that was taken as known."
+    return ""
+
+
+def explain_doses(report: AuditReport) -> list[str]:
+    """Return what the uncertainty of e0 comes from, and where e0 rests on little."""
+    found = report.conclusion.dose
+    if found is None or report.e0 is None:
+        return []
+    shrunk = (
+        f"The measured effect of rows of the same cluster is within its noise: with a probability of "
+        f"{percent(found.no_effect)} there is none. So e0 was pulled towards the score by the ids."
+    )
+    return [*([shrunk] if found.shrunk else []), narrowing(found)]
+
+
+def narrowing(found: DoseSolution) -> str:
+    """Return what would narrow the interval of e0, by its parts of the variance, largest first."""
+    parts = found.variance
+    total = parts.clusters + parts.refits + parts.ids
+    if not total > 0:
+        return "The variance of e0 could not be told apart by what it comes from."
+    causes = {
+        "which clusters are in the table (more clusters narrow the interval)": parts.clusters,
+        "the refits (a larger budget narrows it)": parts.refits,
+        "what is not known about the ids (better knowledge of how many are wrong narrows it)": (
+            parts.ids
+        ),
+    }
+    ordered = sorted(causes.items(), key=lambda cause: -cause[1])
+    (cause, part), *others = ordered
+    first = f"{_percentage(part / total)} comes from {cause}"
+    told = [first, *(f"{_percentage(part / total)} from {cause}" for cause, part in others)]
+    return f"Of the variance of e0, {joined(told)}."
+
+
+def _percentage(share: float) -> str:
+    return "less than 1%" if share < 0.005 else f"{100 * share:.0f}%"
+
+
+def curve_from_doses(report: AuditReport) -> str:
+    """Return what the loss curve over injected shares is where losses were measured by dose."""
+    return (
+        f"The {loss_words(report.subject.loss)} when a share x of the validation rows is in training, as "
+        "it follows from the losses by dose: a row of a cluster with M rows then has Binomial(M − 1, x) "
+        "of them there. At 0% the folds are as they are. e0 is not read from this curve: it is solved "
+        "from the losses by dose."
+    )

@@ -16,7 +16,7 @@ from real_services import tracked_by
 from mlflow_b3 import AuditReport, TrackingError, record
 from mlflow_b3.cli import main
 from mlflow_b3.refit import loading
-from mlflow_b3.tracking.metrics_and_files import OF_ROWS, files_of
+from mlflow_b3.tracking.metrics_and_files import files_of
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.showing import SHOWN
 
@@ -87,8 +87,7 @@ def assert_whole(client: MlflowClient, logged: Logged, report: AuditReport, chil
     assert found.data.metrics["b3/loco"] == report.loco
     written = files_of(report)
     assert {n: t for n, t in texts(child).items() if n != "evidence.json"} == written
-    rest = {name: text for name, text in written.items() if name not in OF_ROWS}
-    assert texts(logged.run_id) == rest
+    assert texts(logged.run_id) == {"report.html": written["report.html"]}
     for tags in (shown.data.tags, client.get_logged_model(logged.model_id).tags):
         assert {k: v for k, v in tags.items() if k in SHOWN} == {
             k: v for k, v in found.data.tags.items() if k in SHOWN
@@ -343,10 +342,9 @@ def test_an_evaluation_through_faults_has_one_audit(proxy, client, logged, clini
         shown = client.get_run(place)
         assert shown.data.tags["b3.audit_run_id"] == child.info.run_id
         assert numbers(shown) == numbers(child)
-        assert (
-            json.loads(texts(place)["audit.json"])["measured"]["loco"]
-            == child.data.metrics["b3/loco"]
-        )
+        assert texts(place) == {"report.html": texts(child.info.run_id)["report.html"]}
+    recorded = json.loads(texts(child.info.run_id)["audit.json"])
+    assert recorded["measured"]["loco"] == child.data.metrics["b3/loco"]
 
 
 def test_an_evaluation_that_cannot_be_written_is_an_error_of_mlflow(

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from mlflow_b3 import AuditReport, Clinic, Comparison, compare, gate, record
 from mlflow_b3.evidence.policy import load_policy
 from mlflow_b3.tracking.comparing import record_comparison
-from mlflow_b3.tracking.metrics_and_files import OF_ROWS, curves_of, files_of, metrics_of
+from mlflow_b3.tracking.metrics_and_files import curves_of, files_of, metrics_of
 from mlflow_b3.tracking.recording import audit_and_record
 
 pytestmark = pytest.mark.servers
@@ -84,8 +84,7 @@ def test_an_audit_over_http_arrives_in_all_its_parts(tracking, audited):
     written = files_of(report)
     evidence = {"evidence.json": files(child.info.run_id)["evidence.json"]}
     assert files(child.info.run_id) == written | evidence
-    shown = {name: text for name, text in written.items() if name not in OF_ROWS}
-    assert files(audited.run.info.run_id) == shown
+    assert files(audited.run.info.run_id) == {"report.html": written["report.html"]}
     for key, points in curves_of(report).items():
         assert history(tracking, child.info.run_id, key) == sorted(points)
     assert {metric.key: metric.value for metric in audited.model.metrics} == known(report)

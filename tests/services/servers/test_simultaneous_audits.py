@@ -145,7 +145,7 @@ def test_audits_of_two_models_of_one_run_are_not_mixed_on_it(
     named = shown.data.tags["b3.audit_run_id"]
     assert named in audits
     assert numbers(shown) == numbers(sqlite_tracking.get_run(named))
-    assert text(sqlite_logged.run_id, "audit.json") == text(named, "audit.json")
+    assert text(sqlite_logged.run_id, "report.html") == text(named, "report.html")
     for run_id in audits:
         assert sqlite_tracking.get_run(run_id).data.tags["b3.status"] == "current"
 

@@ -279,13 +279,15 @@ def estimate_doses(
     Examples
     --------
     >>> import numpy as np
-    >>> from mlflow_b3.estimation.dose import DoseLosses, estimate_doses
+    >>> from mlflow_b3.estimation.dose import estimate_doses
     >>> from mlflow_b3.estimation.dose_law import DoseLaw
+    >>> from mlflow_b3.measurement.doses import DoseLosses
     >>> law = DoseLaw([8] * 50, lambda size: (0, 1), cluster_error=0.1)
     >>> g = 0.2 + 0.1 * 0.5 ** np.arange(law.largest_dose + 1)  # losses at 0, 1, 2, ... mates
     >>> whole = law.plain(8) @ g
-    >>> level = np.array([law.validation(8, 0) @ g, law.validation(8, 1) @ g, law.held_back(8) @ g])
-    >>> scores = np.array([8, 7, 4])[:, None] * np.ones((1, 50), dtype=int)
+    >>> laws = [law.validation(8, 0), law.validation(8, 1), law.held_back(8), law.row_folds(8)]
+    >>> level = np.array(laws) @ g
+    >>> scores = np.array([8, 7, 4, 8])[:, None] * np.ones((1, 50), dtype=int)
     >>> losses = DoseLosses(
     ...     sizes=np.full(50, 8),
     ...     doses=np.array([[0], [1]]) * np.ones((1, 50), dtype=int),
@@ -293,6 +295,8 @@ def estimate_doses(
     ...     counts=scores,
     ...     loco=np.full((1, 50), whole),
     ...     folds=np.arange(50)[None] % 5,
+    ...     training_share=0.8,
+    ...     held_back_share=law.held_back_share,
     ...     refits=15,
     ... )
     >>> found = estimate_doses(losses, law)

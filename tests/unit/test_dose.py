@@ -1,5 +1,6 @@
 """The loss on new clusters from losses at known doses."""
 
+import doctest
 import json
 from dataclasses import replace
 
@@ -272,3 +273,9 @@ def test_wrong_shapes_and_levels_are_refused():
         DoseFit(losses, level=95)
     with pytest.raises(InputError, match="bounds"):
         DoseFit(losses, bounds=(1.0, 0.0))
+
+
+def test_the_example_of_the_estimate_runs():
+    (example,) = doctest.DocTestFinder().find(estimate_doses, globs={})
+    failed, tried = doctest.DocTestRunner().run(example)
+    assert (failed, tried > 0) == (0, True)

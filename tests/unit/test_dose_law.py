@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mlflow_b3 import InputError
 from mlflow_b3.data.folds import balanced_splits
@@ -109,6 +110,14 @@ def test_a_seen_share_is_translated_to_the_split_rate_at_which_it_is_seen():
     law = DoseLaw(SIZES, doses_of, split_rate=rate)
     unseen = [law.plain(size)[0] for size in SIZES.tolist()]
     assert np.average(unseen, weights=SIZES) == pytest.approx(0.8, abs=0.005)
+
+
+def test_in_folds_of_single_rows_every_mate_is_trained_on_with_the_same_probability():
+    exact = DoseLaw(SIZES, doses_of)
+    size = int(SIZES.max())
+    found = exact.row_folds(size, 0.8)
+    wanted = stats.binom.pmf(np.arange(len(found)), size - 1, 0.8)
+    np.testing.assert_allclose(found, wanted, atol=1e-7)
 
 
 def test_more_rows_than_splits_in_two_can_show_are_taken_as_all_clusters_split():

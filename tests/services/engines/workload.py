@@ -68,7 +68,7 @@ def in_batches(tasks, size=3):
     return [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
 
-def run_all(workers, tasks):
+def run_all(workers, tasks, after_batch=lambda: None):
     """Run tasks as an audit does: what was lost with a worker is run again."""
     done = {}
     for _ in range(3):
@@ -76,6 +76,7 @@ def run_all(workers, tasks):
         try:
             for outcomes in workers.run(in_batches(missing)):
                 done |= {outcome.task: outcome for outcome in outcomes}
+                after_batch()
             break
         except WorkersLost:
             continue

@@ -594,9 +594,9 @@ def _write_review_sheet(
     output: str | None,
 ) -> None:
     from mlflow_b3.data.table import read_table
+    from mlflow_b3.linkage.leak_sources import split_probability
     from mlflow_b3.linkage.pairs import read_pairs
     from mlflow_b3.linkage.review import review_sheet, sample_rows
-    from mlflow_b3.linkage.sources import split_probability
 
     given = {"data": data, "cluster": cluster, "output": output}
     missing = [name for name, value in given.items() if not value]
@@ -777,7 +777,7 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
         require_options(subject)
         _run_in_model_environment(subject["model_uri"], env_manager)
         from mlflow_b3.auditing.audit import run_leakage_test
-        from mlflow_b3.reporting.words import explain_test
+        from mlflow_b3.reporting.sentences import explain_test
 
         given = given_options(options)
         announce_code(subject["model_uri"], given)

@@ -16,7 +16,7 @@ from mlflow_b3.auditing.conclusions import (
     summarize_measurement,
 )
 from mlflow_b3.auditing.extension import PlannedExtension
-from mlflow_b3.auditing.findings import audit_findings, linkage_findings
+from mlflow_b3.auditing.findings import audit_findings, distribution_findings, linkage_findings
 from mlflow_b3.auditing.plan import Plan, identify, plan_audit
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.request import Request, check_kinds, check_threshold, make_request
@@ -39,7 +39,6 @@ from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running, flat_options
 from mlflow_b3.refit.loading import without_autologging
-from mlflow_b3.results import Finding
 from mlflow_b3.version import __version__
 
 # --- `audit`: the whole flow, from a model and a table to a report
@@ -324,10 +323,9 @@ def _report(plan: Plan, measured: Measured) -> AuditReport:
     )
     report = replace(report, measured=measurement)
     findings = [*plan.findings, *audit_findings(report, counts)]
+    findings += distribution_findings(report, asked=request.distribution)
     findings += request.extension.findings(report, taken_as_right=request.taken_as_right)
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
-    if request.distribution and report.distribution is None:
-        findings.append(Finding(code="B320", message=_no_distribution(report)))
     return replace(report, findings=tuple(findings))
 
 
@@ -356,14 +354,6 @@ def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
         measurements=losses,
     )
     return examine_rows(report, plan.evidence, losses.row_losses, plan.folds, plan.subject.table)
-
-
-def _no_distribution(report: AuditReport) -> str:
-    if report.e0 is None:
-        return "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
-    return (
-        f"the loss {report.subject.loss} takes two values here: its mean is its whole distribution."
-    )
 
 
 # --- `run_leakage_test`: the leakage test of a model alone

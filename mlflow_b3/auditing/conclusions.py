@@ -57,8 +57,8 @@ from mlflow_b3.estimation.sensitivity import (
 )
 from mlflow_b3.linkage.calibrate import FEWEST_DRAWS, leak_from_recalibrated_pairs, recalibrate
 from mlflow_b3.linkage.leak import Splits
+from mlflow_b3.linkage.leak_sources import row_leak_probability
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
-from mlflow_b3.linkage.sources import row_leak_probability
 from mlflow_b3.measurement.collecting import Measurement, TestLosses
 from mlflow_b3.measurement.refits import parse_fragments
 from mlflow_b3.results import number

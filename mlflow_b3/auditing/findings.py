@@ -12,7 +12,7 @@ from mlflow_b3.auditing.report import AuditReport, RefitSummary, SubjectSummary
 from mlflow_b3.data.folds import Fold, make_folds
 from mlflow_b3.data.table import IN_TABLE, AuditData
 from mlflow_b3.linkage.leak import Splits
-from mlflow_b3.linkage.sources import leak_from_pairs
+from mlflow_b3.linkage.leak_sources import leak_from_pairs
 from mlflow_b3.measurement.refits import FEW_CLUSTERS, TOLERATED_FAILURES, FitCounts
 from mlflow_b3.results import Finding, number, percent
 
@@ -305,6 +305,22 @@ def _failures(counts: FitCounts) -> str:
         f"losses leave these out. The first failed with: {first}"
         + (f" There are {others} other causes." if others else "")
     )
+
+
+def distribution_findings(report: AuditReport, *, asked: bool) -> list[Finding]:
+    """Return why an audit has no distribution of the loss, though it was asked for."""
+    if not asked or report.distribution is not None:
+        return []
+    if report.e0 is None:
+        message = (
+            "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
+        )
+    else:
+        message = (
+            f"the loss {report.subject.loss} takes two values here: its mean is its whole "
+            "distribution."
+        )
+    return [Finding(code="B320", message=message)]
 
 
 def original_words(subject: SubjectSummary) -> str:

@@ -47,15 +47,15 @@ from mlflow_b3.estimation.problem import (
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity, trace_extrapolation
 from mlflow_b3.linkage.folds import LeakSafeFolds, SafeGroups, purge_mask, safe_groups
 from mlflow_b3.linkage.leak import LARGEST, LeakEstimate, Splits, uncalibrated_prior
-from mlflow_b3.linkage.pairs import PairTable, read_pairs
-from mlflow_b3.linkage.resolved import ResolvedRows
-from mlflow_b3.linkage.review import parse_review
-from mlflow_b3.linkage.sources import (
+from mlflow_b3.linkage.leak_sources import (
     leak_from_pairs,
     leak_from_partition_samples,
     leak_from_quality,
     read_partition_samples,
 )
+from mlflow_b3.linkage.pairs import PairTable, read_pairs
+from mlflow_b3.linkage.resolved import ResolvedRows
+from mlflow_b3.linkage.review import parse_review
 from mlflow_b3.measurement.collecting import Measurement, Tail, robust_covariance
 from mlflow_b3.measurement.doses import DoseLosses
 from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes, breakable

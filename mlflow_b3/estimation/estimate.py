@@ -13,7 +13,7 @@ from sklearn.isotonic import isotonic_regression
 
 from mlflow_b3.errors import InputError, choose, closest
 from mlflow_b3.estimation.bounds import ShapeCheck, check_shape, interval, noise_error, secant_limit
-from mlflow_b3.estimation.power import PowerFit, fit_power
+from mlflow_b3.estimation.power_estimator import PowerFit, fit_power
 from mlflow_b3.estimation.problem import Extrapolation, LeakShares, refuse_seen, unmix
 from mlflow_b3.estimation.published import (
     GROUPINGS,

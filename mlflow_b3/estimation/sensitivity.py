@@ -21,7 +21,7 @@ from mlflow_b3.estimation.estimate import (
     one_share,
     solve,
 )
-from mlflow_b3.estimation.power import PowerFit
+from mlflow_b3.estimation.power_estimator import PowerFit
 from mlflow_b3.estimation.problem import Extrapolation, LeakShares, unmix
 from mlflow_b3.measurement.curve import LossCurve
 from mlflow_b3.results import Result

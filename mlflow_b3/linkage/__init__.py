@@ -14,6 +14,14 @@ from mlflow_b3.linkage.calibrate import leak_from_recalibrated_pairs, recalibrat
 from mlflow_b3.linkage.cluster import components, correlation_cluster
 from mlflow_b3.linkage.folds import leak_curve, leak_safe_folds, purge
 from mlflow_b3.linkage.leak import LeakEstimate, leak_truth
+from mlflow_b3.linkage.leak_sources import (
+    leak_from_pairs,
+    leak_from_partition_samples,
+    leak_from_quality,
+    leak_from_split_counts,
+    leak_from_split_rate,
+    read_partition_samples,
+)
 from mlflow_b3.linkage.matching import learn_log_odds, match_and_merge
 from mlflow_b3.linkage.pairs import PairTable, from_pairs, from_splink, read_pairs
 from mlflow_b3.linkage.resolved import ResolvedRows, leak_from_resolved_rows
@@ -23,14 +31,6 @@ from mlflow_b3.linkage.review import (
     rows_needed,
     sample_rows,
     splink_labelling_pages,
-)
-from mlflow_b3.linkage.sources import (
-    leak_from_pairs,
-    leak_from_partition_samples,
-    leak_from_quality,
-    leak_from_split_counts,
-    leak_from_split_rate,
-    read_partition_samples,
 )
 
 __all__ = [

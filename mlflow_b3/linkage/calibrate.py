@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3.errors import InputError, check_seed
 from mlflow_b3.linkage.leak import Floats, LeakEstimate, LeakShare, Mask, Rows, Splits, as_codes
+from mlflow_b3.linkage.leak_sources import SAME_SCORES, pair_fragments
 from mlflow_b3.linkage.pairs import PairTable
 from mlflow_b3.linkage.resolved import DirectedPairs, ResolvedRows, check_level
-from mlflow_b3.linkage.sources import SAME_SCORES, pair_fragments
 from mlflow_b3.results import Result
 
 # --- Logistic regression on one score, with a fallback for separated classes

@@ -11,6 +11,7 @@ from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
+from mlflow_b3.reporting.cvc_sentences import multiples_caption, scores_caption
 from mlflow_b3.reporting.document import Figure
 from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
 from mlflow_b3.reporting.doses import dose_caption, dose_sentence
@@ -39,11 +40,15 @@ from mlflow_b3.reporting.phrases import (
     confidence_of,
     folds_words,
     is_mixture,
-    multiples_caption,
     rate_of,
     readable,
-    scores_caption,
     sensible_number,
+)
+from mlflow_b3.reporting.sentences import (
+    curve_caption,
+    measured_caption,
+    score_caption,
+    sensitivity_caption,
 )
 from mlflow_b3.reporting.tables import (
     GROUPED,
@@ -55,12 +60,6 @@ from mlflow_b3.reporting.tables import (
     score_table,
     score_value,
     secant_words,
-)
-from mlflow_b3.reporting.words import (
-    curve_caption,
-    measured_caption,
-    score_caption,
-    sensitivity_caption,
 )
 from mlflow_b3.results import interval_words, loss_words, number, percent
 

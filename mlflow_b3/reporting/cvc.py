@@ -6,6 +6,14 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.reporting import document
 from mlflow_b3.reporting.charts import cvc_figure, e0_score, multiples_figure
+from mlflow_b3.reporting.cvc_sentences import (
+    TITLE,
+    answer_cvc,
+    describe_cvc,
+    explain_cvc,
+    explain_pair,
+    trust_cvc,
+)
 from mlflow_b3.reporting.document import (
     Answer,
     Block,
@@ -16,15 +24,7 @@ from mlflow_b3.reporting.document import (
     lists,
     paragraphs,
 )
-from mlflow_b3.reporting.phrases import (
-    TITLE,
-    answer_cvc,
-    describe_cvc,
-    explain_cvc,
-    explain_pair,
-    readable,
-    trust_cvc,
-)
+from mlflow_b3.reporting.phrases import readable
 from mlflow_b3.reporting.tables import Score, level_table, multiple_tables
 from mlflow_b3.results import Finding
 

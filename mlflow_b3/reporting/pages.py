@@ -16,13 +16,23 @@ from mlflow_b3.reporting.document import (
     paragraphs,
 )
 from mlflow_b3.reporting.doses import explain_doses
+from mlflow_b3.reporting.headline import explain_tipping, headline_of
+from mlflow_b3.reporting.paper import describe_for_paper, references_of
 from mlflow_b3.reporting.phrases import (
-    describe_method,
-    describe_refit,
     explain_linkage,
     explain_regression,
     readable,
     traceback_lines,
+)
+from mlflow_b3.reporting.sentences import (
+    curve_title,
+    describe_method,
+    describe_refit,
+    explain_answer,
+    explain_inflation,
+    explain_test_of,
+    limits_of,
+    open_questions,
 )
 from mlflow_b3.reporting.tables import (
     distribution_tables,
@@ -30,18 +40,6 @@ from mlflow_b3.reporting.tables import (
     sensitivity_tables,
     settings_table,
     suspicious_tables,
-)
-from mlflow_b3.reporting.words import (
-    curve_title,
-    describe_for_paper,
-    explain_answer,
-    explain_inflation,
-    explain_test_of,
-    explain_tipping,
-    headline_of,
-    limits_of,
-    open_questions,
-    references_of,
 )
 
 FOR_A_PAPER = "How clusters and leakage were handled, in the sense of TRIPOD+AI. Copy it, and check that it fits."

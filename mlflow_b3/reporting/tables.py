@@ -7,10 +7,10 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport, GroupLevel
 from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.dose import DoseCurve
+from mlflow_b3.reporting.cvc_sentences import describe_cvc
 from mlflow_b3.reporting.document import Table
 from mlflow_b3.reporting.phrases import (
     confidence_of,
-    describe_cvc,
     estimator_words,
     fold_words,
     largest_sensible,

@@ -108,7 +108,11 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
     ) -> EvaluationResult:
         """Audit the model, record the audit in MLflow, and return its metrics and files."""
         with mlflow_errors():
-            from mlflow_b3.tracking.evaluation import model_to_audit, recorded_files, table_to_audit
+            from mlflow_b3.tracking.evaluator_data import (
+                model_to_audit,
+                recorded_files,
+                table_to_audit,
+            )
             from mlflow_b3.tracking.metrics_and_files import FOLDER, metrics_of
             from mlflow_b3.tracking.recording import audit_and_record, require_whole
 

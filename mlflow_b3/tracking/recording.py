@@ -17,7 +17,7 @@ from mlflow_b3.measurement.runner import Interruption
 from mlflow_b3.options import OPTIONS, flat_options
 from mlflow_b3.refit.loading import load_model
 from mlflow_b3.reporting.document import escaped
-from mlflow_b3.reporting.words import explain
+from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.audits import NO_EVIDENCE, subject_of, tried_audits
 from mlflow_b3.tracking.metrics_and_files import (
     files_of,

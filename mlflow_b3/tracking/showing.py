@@ -20,7 +20,7 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError, InputError
 from mlflow_b3.refit.loading import matching, registered_version, resolve_source
 from mlflow_b3.reporting.document import escaped
-from mlflow_b3.reporting.words import explain
+from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.results import number
 from mlflow_b3.tracking.audits import NO_EVIDENCE, runs_where, tried_audits
 from mlflow_b3.tracking.metrics_and_files import (

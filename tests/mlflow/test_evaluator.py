@@ -26,8 +26,8 @@ from mlflow_b3 import AuditReport, FitError, InputError, ModelError, SolverError
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.options import EVALUATOR, options_of
 from mlflow_b3.tracking.errors import mlflow_errors
-from mlflow_b3.tracking.evaluation import model_to_audit, table_to_audit
 from mlflow_b3.tracking.evaluator import OWN, B3Evaluator
+from mlflow_b3.tracking.evaluator_data import model_to_audit, table_to_audit
 
 #: A configuration of an audit that takes half a second.
 SMALL = {"cluster": "patient_id", "cluster_error": 0.1, "folds": 2, "budget": 40}

@@ -29,7 +29,7 @@ from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.pages import to_markdown
-from mlflow_b3.reporting.words import explain
+from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.audits import current_audits
 from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record

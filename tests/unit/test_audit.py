@@ -21,7 +21,7 @@ from mlflow_b3.auditing.findings import audit_findings
 from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
 from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.refit import load_model
-from mlflow_b3.reporting.words import headline_of
+from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.tracking.metrics_and_files import curves_of
 
 pytestmark = pytest.mark.newest

@@ -50,7 +50,7 @@ from mlflow_b3.reporting.drawing import (
     write_in_row,
 )
 from mlflow_b3.reporting.phrases import claimed_errors
-from mlflow_b3.reporting.words import curve_caption, sensitivity_caption
+from mlflow_b3.reporting.sentences import curve_caption, sensitivity_caption
 from mlflow_b3.tracking.metrics_and_files import files_of
 
 pytestmark = pytest.mark.newest

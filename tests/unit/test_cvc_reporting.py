@@ -23,25 +23,19 @@ from mlflow_b3 import AuditReport, Finding
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.reporting.charts import charts_of, figures_of
 from mlflow_b3.reporting.cvc import cvc_markdown, cvc_text, findings_with_cvc
-from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
-from mlflow_b3.reporting.phrases import (
+from mlflow_b3.reporting.cvc_sentences import (
     ENGINES,
     TITLE,
     WORKING,
     apart,
-    describe_method,
     explain_cvc,
     explain_pair,
     trust_cvc,
 )
-from mlflow_b3.reporting.words import (
-    CORRELATED,
-    REFERENCES,
-    describe_for_paper,
-    headline_of,
-    open_questions,
-    references_of,
-)
+from mlflow_b3.reporting.headline import headline_of
+from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
+from mlflow_b3.reporting.paper import CORRELATED, REFERENCES, describe_for_paper, references_of
+from mlflow_b3.reporting.sentences import describe_method, open_questions
 
 pytestmark = pytest.mark.newest
 

@@ -15,15 +15,15 @@ from mlflow_b3.estimation.dose import VarianceParts
 from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.reporting.charts import charts_of, figures_of
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
-from mlflow_b3.reporting.phrases import describe_method
-from mlflow_b3.reporting.tables import settings_table
-from mlflow_b3.reporting.words import (
-    describe_for_paper,
+from mlflow_b3.reporting.paper import describe_for_paper
+from mlflow_b3.reporting.sentences import (
+    describe_method,
     explain,
     explain_test_of,
     limits_of,
     open_questions,
 )
+from mlflow_b3.reporting.tables import settings_table
 from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, parameters_of
 
 REPORT_BY_DOSES = by_doses()

@@ -23,8 +23,8 @@ from mlflow_b3.measurement.design import exposures
 from mlflow_b3.measurement.refits import Refitter, Resampler, Task, breakable, parse_fragments
 from mlflow_b3.refit.sklearn import CloneLearner
 from mlflow_b3.reporting.pages import to_text
+from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.reporting.tables import sensitivity_rows
-from mlflow_b3.reporting.words import explain
 
 pytestmark = pytest.mark.newest
 

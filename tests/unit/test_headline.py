@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_b3 import AuditReport
-from mlflow_b3.reporting.words import (
+from mlflow_b3.reporting.headline import (
     ABOVE,
     BELOW,
     CANNOT_TELL,

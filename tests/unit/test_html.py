@@ -21,15 +21,9 @@ from mlflow_b3 import AuditReport, Finding, InputError, LossDistribution, P0Boun
 from mlflow_b3.linkage.rows import SuspiciousRow
 from mlflow_b3.reporting.charts import charts_of
 from mlflow_b3.reporting.pages import to_html, to_markdown
+from mlflow_b3.reporting.paper import REFERENCES, describe_for_paper
 from mlflow_b3.reporting.phrases import LONGEST_NAME, is_mixture, readable
-from mlflow_b3.reporting.words import (
-    LIMITS,
-    REFERENCES,
-    SOURCES,
-    VACUOUS,
-    describe_for_paper,
-    open_questions,
-)
+from mlflow_b3.reporting.sentences import LIMITS, SOURCES, VACUOUS, open_questions
 
 pytestmark = pytest.mark.newest
 

@@ -26,7 +26,7 @@ from mlflow_b3.estimation.p0 import (
     largest_share,
     score_sides,
 )
-from mlflow_b3.reporting.words import explain
+from mlflow_b3.reporting.sentences import explain
 
 pytestmark = pytest.mark.newest
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from mlflow_b3 import LossCurve, estimate
-from mlflow_b3.estimation.power import LARGEST_AMPLIFICATION, fit_power
+from mlflow_b3.estimation.power_estimator import LARGEST_AMPLIFICATION, fit_power
 from mlflow_b3.estimation.problem import LeakShares, unmix
 
 pytestmark = pytest.mark.newest

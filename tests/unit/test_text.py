@@ -19,17 +19,16 @@ from example_reports import (
 
 from mlflow_b3 import AuditReport, Finding
 from mlflow_b3.reporting.document import WIDTH
+from mlflow_b3.reporting.headline import BELOW, compare_with_threshold, headline_of
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
-from mlflow_b3.reporting.phrases import describe_method, describe_refit
-from mlflow_b3.reporting.tables import score_rows
-from mlflow_b3.reporting.words import (
-    BELOW,
-    compare_with_threshold,
+from mlflow_b3.reporting.sentences import (
+    describe_method,
+    describe_refit,
     explain,
     explain_inflation,
     explain_test,
-    headline_of,
 )
+from mlflow_b3.reporting.tables import score_rows
 from mlflow_b3.results import loss_words, number, percent
 
 pytestmark = pytest.mark.newest

@@ -10,7 +10,7 @@ from simulated_records import linked_records
 
 from mlflow_b3 import InputError
 from mlflow_b3.linkage import LeakEstimate, PairTable, leak_from_pairs, leak_truth
-from mlflow_b3.linkage.sources import row_leak_probability
+from mlflow_b3.linkage.leak_sources import row_leak_probability
 
 # --- a hand case: entity a is split in clusters 0 and 1, entity b in 2 and 3, c is whole ----------
 

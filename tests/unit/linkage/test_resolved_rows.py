@@ -17,8 +17,8 @@ from mlflow_b3.linkage import (
     leak_truth,
     sample_rows,
 )
+from mlflow_b3.linkage.leak_sources import split_counts_of
 from mlflow_b3.linkage.resolved import SampledRows
-from mlflow_b3.linkage.sources import split_counts_of
 
 pytestmark = pytest.mark.newest
 

@@ -103,11 +103,11 @@ _MOVED = {
     "printed_string_bound": "bounds",
     "purge_mask": "folds",
     "rank_rows": "rows",
-    "row_leak_probability": "sources",
+    "row_leak_probability": "leak_sources",
     "safe_groups": "folds",
     "shifted_precision": "bounds",
-    "split_counts_of": "sources",
-    "split_probability": "sources",
+    "split_counts_of": "leak_sources",
+    "split_probability": "leak_sources",
     "string_channel": "bounds",
 }
 

@@ -248,9 +248,26 @@ def _noise(reports: Reports, score: Score) -> list[str]:
             "Not all audits have the same folds and the same seed; where they have not, differences are "
             "those of independent audits. Audit the models together to avoid it."
         )
-    elif len({report.plan.folds_digest for report in reports.values()}) > 1:
+    elif not all(_same_folds(a, b) for a, b in pairs):
         notes.append("The folds differ, which adds noise; audit the models together to avoid it.")
     return notes
+
+
+def _same_folds(a: AuditReport, b: AuditReport) -> bool:
+    """Return whether two audits have the same folds, as far as both of them go.
+
+    Audits of one seed assign clusters to folds in the same order, and may need different numbers of
+    assignments.
+    """
+    if a.plan.folds_digest == b.plan.folds_digest:
+        return True
+    if a.splits is None or b.splits is None:
+        return False
+    return all(
+        np.array_equal(ours.validation, theirs.validation)
+        and np.array_equal(ours.training, theirs.training)
+        for ours, theirs in zip(a.splits, b.splits, strict=False)
+    )
 
 
 def _questions(reports: Reports, score: Score) -> list[str]:

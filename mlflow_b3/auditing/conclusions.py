@@ -1,5 +1,6 @@
 """What follows from the measured losses: the numbers of a report."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ from mlflow_b3.linkage.calibrate import FEWEST_DRAWS, leak_from_recalibrated_pai
 from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.leak_sources import row_leak_probability
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
-from mlflow_b3.measurement.collecting import Measurement, TestLosses
+from mlflow_b3.measurement.collecting import Measurement, TestLosses, robust_covariance
 from mlflow_b3.measurement.refits import parse_fragments
 from mlflow_b3.results import number
 
@@ -131,6 +132,7 @@ def conclude(
         accurate=by_rows.accurate and search.accurate and (estimate is None or estimate.accurate),
         sketch_error=estimate.sketch_error if estimate else None,
         dose=headline.dose,
+        loco_gap_interval=_loco_gap_interval(measured),
     )
     return conclusion, influence
 
@@ -332,6 +334,27 @@ def _loco_interval(measured: Measurement, subject: SubjectSummary) -> tuple[floa
 
 def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
     return check_shape(extrapolation_of(measured, shares_by_fold(0.0, folds)))
+
+
+def _loco_gap_interval(measured: Measurement) -> tuple[float, float] | None:
+    """Return the interval of LOCO minus the score by rows, where each cluster has the difference.
+
+    Both scores are of the same rows, but each has noise of its own: which folds were drawn, and how
+    many refits it is the mean of.
+    """
+    doses = measured.doses
+    if doses is None:
+        return None
+    scored = doses.counts[doses.by_row]
+    if not scored.any():
+        return None
+    gap = -doses.differences[doses.by_row]
+    mean = float(gap.sum() / scored.sum())
+    used = scored > 0
+    influence = ((gap - mean * scored) / scored.sum())[used]
+    error = math.sqrt(float(robust_covariance(influence[:, None])[0, 0]))
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(1, int(used.sum()) - 1))) * error
+    return mean - reach, mean + reach
 
 
 def _e0_interval(

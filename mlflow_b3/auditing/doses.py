@@ -95,6 +95,7 @@ class ByDoses:
                 fragments=self.fragments,
                 held_back=doses.held_back_share or None,
                 training_share=doses.training_share,
+                spread=rates.spread,
             )
         return self._laws[rates]
 

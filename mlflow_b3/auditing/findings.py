@@ -148,7 +148,7 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
     solution = report.conclusion.dose
     assert solution is not None
     found = []
-    if solution.p_value > 1 - HURTS:
+    if solution.effect < 0 and solution.p_value > 1 - HURTS:
         found.append(
             (
                 "B304",

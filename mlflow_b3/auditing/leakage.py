@@ -16,7 +16,7 @@ from mlflow_b3.data.folds import Fold, FoldSummary, summarize_folds
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.estimation.dose import DoseSolution
-from mlflow_b3.estimation.dose_law import cluster_error_of_shares, split_rate_of_seen_share
+from mlflow_b3.estimation.dose_law import cluster_error_of_shares, split_of_seen_share
 from mlflow_b3.estimation.estimate import (
     Estimate,
     LossDistribution,
@@ -146,10 +146,13 @@ class Rates:
         Share of the rows with a wrong id.
     split_rate : float
         Share of the rows whose true cluster is split.
+    spread : float
+        Above 1 where split clusters have more parts than two; see `DoseLaw`.
     """
 
     cluster_error: float = 0.0
     split_rate: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -678,7 +681,8 @@ class Split(Leakage):
         """Return the split rate, or the one at which as many validation rows are seen."""
         if self.leak is None:
             return Rates(split_rate=value)
-        return Rates(split_rate=split_rate_of_seen_share(value, doses.sizes, doses.training_share))
+        rate, spread = split_of_seen_share(value, doses.sizes, doses.training_share)
+        return Rates(split_rate=rate, spread=spread)
 
     def check(
         self,

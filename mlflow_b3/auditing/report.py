@@ -280,6 +280,8 @@ class Conclusion(Result):
     dose : DoseSolution or None
         With the method "dose": the loss by the number of a row's mates in training, and what the
         uncertainty of e0 comes from. Where nothing is known about the ids, for a cluster error of 10%.
+    loco_gap_interval : tuple of float or None
+        With the method "dose": 95% interval of loco - iid, from the differences within clusters.
     """
 
     e0: float | None
@@ -306,6 +308,7 @@ class Conclusion(Result):
     sketch_error: float | None = None
     e0_guaranteed: float | None = None
     dose: DoseSolution | None = None
+    loco_gap_interval: tuple[float, float] | None = None
 
 
 # --- The report

@@ -37,8 +37,8 @@ SCHEMES = ("subset", "replace")
 #: Beyond all losses that numbers can hold.
 LARGEST_THRESHOLD = 1e300
 LEAST_TRAINING_ROWS = 2
-#: Methods that solve e0 from the losses by dose.
-BY_DOSE: dict[str, bool | None] = {DOSE: True}
+#: Methods that solve e0 from the losses by dose; None where that is possible.
+BY_DOSE: dict[str, bool | None] = {DOSE: True, "auto": None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

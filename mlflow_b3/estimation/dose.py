@@ -614,7 +614,9 @@ def _training_variance(losses: DoseLosses) -> float:
 def _row_noise(losses: DoseLosses) -> float:
     """Return the variance of a row's loss between refits, from whole refits of the same clusters.
 
-    With a single pass, dose 0 of the rotated refits takes the place of a second one.
+    With a single pass, dose 0 of the rotated refits takes the place of a second one. Without those, folds
+    of single rows do, around their mean difference: clusters differ in what mates give away, so the
+    variance is then too large rather than too small.
     """
     seen = np.isfinite(losses.loco)
     passes = seen.sum(axis=0)
@@ -622,21 +624,30 @@ def _row_noise(losses: DoseLosses) -> float:
         mean = np.where(seen, losses.loco, 0).sum(axis=0) / np.maximum(passes, 1)
         squares = np.where(seen, (losses.loco - mean) ** 2, 0).sum(axis=0)
         return float((squares * losses.sizes).sum() / (passes[passes > 1] - 1).sum())
-    again = losses.counts[0] > 0
+    level = 0 if losses.counts[0].any() else losses.by_row
+    again = losses.counts[level] > 0
     if not again.any():
         return 0.0
-    difference = losses.differences[0][again] / losses.counts[0][again]
+    difference = losses.differences[level][again] / losses.counts[level][again]
+    if level:
+        difference = difference - difference.mean()
     return float((difference**2 / 2 * losses.sizes[again]).mean())
 
 
 def _paired_test(losses: DoseLosses, effective: float) -> float:
-    """Return the p-value of the test that held-back rows lose no less than at dose 0."""
-    both = (losses.counts[0] > 0) & (losses.counts[losses.held_back] > 0)
+    """Return the p-value of the test that rows with nearly all mates in training lose no less.
+
+    They are the held-back rows, against dose 0; without rotated refits those in folds of single rows,
+    against whole refits.
+    """
+    rotated = losses.counts[0] > 0
+    seen = losses.held_back if rotated.any() else losses.by_row
+    both = (losses.counts[seen] > 0) & (rotated | (seen == losses.by_row))
     if both.sum() < 3:
         return 1.0
     means = losses.differences[:, both] / np.maximum(losses.counts[:, both], 1)
-    gain = means[0] - means[losses.held_back]
-    weight = losses.counts[losses.held_back][both] / losses.counts[losses.held_back][both].sum()
+    gain = means[0] - means[seen]
+    weight = losses.counts[seen][both] / losses.counts[seen][both].sum()
     mean = float(weight @ gain)
     n = len(gain)
     variance = float((weight**2 * (gain - mean) ** 2).sum()) * n / (n - 1) * CORRELATED_ERRORS

@@ -54,7 +54,7 @@ LEFT_STEP = 0.005
 # --- What other statements about ids say in terms of the two rates
 
 
-def split_rate_of_seen_share(share: float, sizes: Any, training_share: float) -> float:
+def split_of_seen_share(share: float, sizes: Any, training_share: float) -> tuple[float, float]:
     """Return the split rate at which a given share of validation rows has a true mate in training.
 
     The other fragment of a row of a noisy cluster with M of N rows is on the training side with
@@ -70,22 +70,31 @@ def split_rate_of_seen_share(share: float, sizes: Any, training_share: float) ->
     training_share : float
         t, the share of all rows that are on the training side.
 
+    Returns
+    -------
+    split_rate : float
+    spread : float
+        1, or more where clusters must have fallen into several parts: more rows are seen than splits in
+        two allow. All clusters are then split, and a mate is in training so many times more often.
+
     Notes
     -----
-    If clusters fall into more than two parts, more rows can be seen than splits in two allow. Such a
-    share is taken as all clusters split: doses are then larger than the law says.
+    With several parts, seen rows also have more mates in training than the law says, which takes the
+    others of a cluster as one part.
 
     Examples
     --------
-    >>> from mlflow_b3.estimation.dose_law import split_rate_of_seen_share
-    >>> round(split_rate_of_seen_share(0.16, [10] * 200, 0.8), 3)
-    0.199
+    >>> from mlflow_b3.estimation.dose_law import split_of_seen_share
+    >>> [round(value, 3) for value in split_of_seen_share(0.16, [10] * 200, 0.8)]
+    [0.199, 1.0]
+    >>> [round(value, 3) for value in split_of_seen_share(0.9, [10] * 200, 0.8)]
+    [1.0, 1.119]
     """
     rows = _sizes(sizes)
     apart = float(np.average(_training_chance(rows, int(rows.sum()), training_share), weights=rows))
     if not 0 <= share <= 1:
         raise InputError(f"share={share!r} must lie in [0, 1].")
-    return min(share / apart, 1.0)
+    return min(share / apart, 1.0), max(share / apart, 1.0)
 
 
 def cluster_error_of_shares(p0: float, p0_validation: float | None, training_share: float) -> float:
@@ -331,6 +340,9 @@ class DoseLaw:
         l. None for the share that the doses entail, so that the training size stays the same.
     training_share : float
         t, the share of all rows that are on the training side.
+    spread : float
+        How many times more often than a single cluster the rest of a split cluster is on the training
+        side, because it has several parts: t_o is multiplied by it, up to 1.
     targets : {"rows", "clusters"}
         Whether a wrong id is that of a random row, so that large clusters receive more of them, or
         of a random cluster.
@@ -375,6 +387,7 @@ class DoseLaw:
         fragments: FragmentSizes = UNIFORM,
         held_back: float | None = None,
         training_share: float = 0.8,
+        spread: float = 1.0,
         targets: str = "rows",
     ) -> None:
         for name, value, high in (
@@ -387,10 +400,12 @@ class DoseLaw:
                 raise InputError(f"{name}={value!r} must lie in [0, 1{bracket}.")
         if not 0 < training_share < 1:
             raise InputError(f"training_share={training_share!r} must lie in (0, 1).")
+        if not spread >= 1:
+            raise InputError(f"spread={spread!r} must be at least 1.")
         self.sizes = _sizes(sizes)
         self.doses = lru_cache(maxsize=None)(lambda size: tuple(doses(size)))
         self.cluster_error, self.split_rate, self.fragments = cluster_error, split_rate, fragments
-        self.training_share = training_share
+        self.training_share, self.spread = training_share, spread
         self.by_rows = choose("targets", targets, TARGETS) == "rows"
         self.n_rows = int(self.sizes.sum())
         largest = int(self.sizes.max())
@@ -712,6 +727,10 @@ class DoseLaw:
         table[0] = table[0] ** low
         return np.asarray(np.cumprod(table, axis=0))
 
+    def _apart(self, size: int, training_share: float) -> float:
+        """Return the chance that other parts of a validation row's true cluster are in training."""
+        return min(1.0, self.spread * float(_training_chance(size, self.n_rows, training_share)))
+
     def _elsewhere(self, apart: float, left: float, plain: bool) -> float:
         """Return the chance that a misplaced mate is trained on."""
         return apart * (1 - left) + (0.0 if plain else (1 - apart) * self._injected_elsewhere)
@@ -832,7 +851,7 @@ class DoseLaw:
             self._cache[key] = self._law(
                 size,
                 lambda natives: self._own_injected(size, natives, dose),
-                float(_training_chance(size, self.n_rows, t)),
+                self._apart(size, t),
                 left,
                 dose / max(size - 1, 1),
                 False,
@@ -852,7 +871,7 @@ class DoseLaw:
         t = self.training_share if training_share is None else training_share
         key = ("plain", size, round(t, 3))
         if key not in self._cache:
-            apart = float(_training_chance(size, self.n_rows, t))
+            apart = self._apart(size, t)
             self._cache[key] = self._law(size, self._none_injected, apart, 0.0, 0.0, True)
         return np.array(self._cache[key])
 
@@ -869,7 +888,7 @@ class DoseLaw:
         t = self.training_share if training_share is None else training_share
         key = ("held back", size, round(t, 3))
         if key not in self._cache:
-            apart = (t * self.n_rows - size) / max(self.n_rows - size, 1)
+            apart = self.spread * (t * self.n_rows - size) / max(self.n_rows - size, 1)
             left = self._left_of_held_back
             self._cache[key] = self._law(
                 size,

@@ -1,5 +1,6 @@
 """The answer of an audit in a word and a few sentences: inflated, by how much, against the threshold."""
 
+import math
 from dataclasses import dataclass, replace
 
 from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
@@ -214,11 +215,25 @@ def _uninformative(report: AuditReport) -> str:
 
 def _inflated(report: AuditReport) -> bool:
     """Return whether any of the comparisons was shown."""
-    # of the same rows, so that the noise of their difference is smaller than that of one of them
-    if _same_rows(report) and report.iid < report.loco_interval[0]:
+    if loco_inflation(report) == SHOWN:
         return True
-    beyond = not _unchecked(report) and report.e0_interval[0] > report.iid
-    return (_same_rows(report) and beyond) or loco_inflation(report) == SHOWN
+    if not _same_rows(report):
+        return False
+    gap = report.conclusion.loco_gap_interval
+    if gap is None:
+        # of the same rows, so that the noise of their difference is smaller than that of one of them
+        by_clusters, noise = report.iid < report.loco_interval[0], 0.0
+    else:
+        by_clusters, noise = gap[0] > 0, (gap[1] - gap[0]) / 2
+    return by_clusters or (not _unchecked(report) and _is_above_rows(report, noise))
+
+
+def _is_above_rows(report: AuditReport, noise: float) -> bool:
+    """Return whether e0 is above the score by rows, which has noise of its own."""
+    low = report.e0_interval[0]
+    if report.e0 is None:
+        return low - report.iid > noise
+    return report.e0 - report.iid > math.hypot(report.e0 - low, noise)
 
 
 def _same_rows(report: AuditReport) -> bool:

@@ -497,7 +497,7 @@ NAME = "b3 audits"
 FILTER = "tags.`b3.status` = 'current'"
 COLUMNS = ("e0", "e0_low", "e0_high", "loco", "iid", "inflation")
 SETTINGS = ("loss", "claim")
-LINES = ("b3_curve/loss", "b3_curve/sensitivity")
+LINES = ("b3_curve/dose", "b3_curve/loss", "b3_curve/sensitivity")
 BARS = ("b3/e0", "b3/loco", "b3/iid")
 MOST_RUNS = 20
 #: Required fields of a view that MLflow 3.10 does not fill in.

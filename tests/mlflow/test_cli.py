@@ -183,7 +183,8 @@ def test_an_audit_from_parquet_with_a_range_is_the_audit_of_the_library(shop, re
     assert report.p0_source == "cluster_error"
     assert report.settings.uri == shop.uri
     assert report.settings.model_id == shop.model_id
-    assert (report.settings.fits, report.settings.n_rows) == (100, 120)
+    assert report.settings.n_rows == 120
+    assert 20 <= report.settings.fits <= 100
 
 
 def test_output_json_holds_the_whole_report(shop, report):
@@ -348,7 +349,7 @@ def test_all_missing_options_are_named_at_once(shop):
         (["--method", "basis", "--method-option", "order=7"], "needs at least 8 levels"),
         (["--scheme", "bootstrap"], "scheme='bootstrap' is not known"),
         (["--budget", "soon"], "budget='soon' is not usable"),
-        (["--budget", "10"], "budget=10 refits is too little: every fold needs at least 20"),
+        (["--budget", "3"], "budget=3 refits is too little: the score by rows needs"),
         (["--folds", "1"], "at least two folds are needed"),
         (["--folds", "many"], "'many' is not of type NUMBER|balanced"),
         (["--threshold", "nan"], "threshold=nan must be a finite number"),

@@ -391,7 +391,7 @@ def test_the_plots_are_there_to_look_at(tracking, audited):
     plots = [file.path for file in tracking.list_artifacts(audited.child.info.run_id, "b3/plots")]
     assert plots == [
         f"b3/plots/{name}.svg"
-        for name in ("loss_curve", "residual", "scores", "sensitivity", "sensitivity_split")
+        for name in ("dose", "loss_curve", "residual", "scores", "sensitivity", "sensitivity_split")
     ]
 
 
@@ -400,6 +400,7 @@ def test_curves_csv_is_a_table_of_all_curves(audited):
     report = audited.report
     lengths = {
         ("loss", "injected"): len(report.curve.exposure),
+        ("dose", "rows"): len(report.dose.d),
         ("residual", "p0"): len(report.search.p0),
         ("sensitivity_rows", "cluster_error"): len(report.sensitivity.e0),
         ("sensitivity_fragments", "split_rate"): len(report.fragment_sensitivity.e0),

@@ -71,10 +71,11 @@ def test_a_report_of_another_format_is_refused(report):
         b3.AuditReport.from_dict({**report.to_dict(), "format": 3})
 
 
-def test_a_flat_report_of_format_1_is_read(report):
-    flat = flattened(report)
-    assert (flat["e0"], flat["settings"]["cluster"]) == (report.e0, "patient_id")
-    assert b3.AuditReport.from_dict(flat) == report
+def test_a_flat_report_of_format_1_is_read(by_curve):
+    """There were no doses then."""
+    flat = flattened(by_curve)
+    assert (flat["e0"], flat["settings"]["cluster"]) == (by_curve.e0, "patient_id")
+    assert b3.AuditReport.from_dict(flat) == by_curve
 
 
 def test_a_flat_report_with_a_field_that_never_was_is_refused(report):
@@ -318,6 +319,34 @@ def test_by_doses_every_pass_assigns_clusters_to_folds_anew(clinic):
     assert least.e0_interval[0] < least.e0 < least.e0_interval[1]
     twice = b3.audit(LogisticRegression(), clinic.frame, repeats=2, folds=2, budget=50, **options)
     assert len(twice.folds) == 4
+
+
+def test_by_doses_the_least_number_of_refits_still_shows_that_leaked_rows_help(clinic):
+    """Folds of single rows take the place of the doses that were not measured."""
+    least = b3.audit(KNeighborsClassifier(3), clinic.frame, budget=10, cluster_error=0.1, **COLUMNS)
+    assert least.settings.fits == 10
+    assert least.conclusion.dose.p_value < 0.05
+    assert "B304" not in codes(least)
+    assert least.conclusion.dose.variance.refits > 0
+
+
+def test_the_gap_between_the_scores_by_clusters_and_by_rows_has_an_interval(report):
+    low, high = report.conclusion.loco_gap_interval
+    assert 0 < low < report.loco - report.iid < high
+
+
+def test_the_gap_of_pure_noise_is_seldom_beyond_its_interval(clinic):
+    """Both scores are then those of guessing. P(more than 3 of 12) is 0.002 at 5%."""
+    beyond = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        noise = clinic.frame.assign(disease=rng.integers(2, size=len(clinic.frame)))
+        report = b3.audit(
+            KNeighborsClassifier(3), noise, cluster_error=0.1, budget=10, seed=seed, **COLUMNS
+        )
+        low, high = report.conclusion.loco_gap_interval
+        beyond += not low <= 0 <= high
+    assert beyond <= 3
 
 
 def test_a_splitter_can_be_given(clinic):

@@ -376,6 +376,9 @@ def test_audits_of_other_rows_are_compared_as_independent_and_say_so(reports):
 def test_other_folds_of_the_same_rows_are_paired_and_named(reports):
     settings = {"folds_digest": "another"}
     other = changed(reports["logistic"], settings=settings)
+    fewer = replace(other, splits=other.splits[:5])  # of the same folds
+    assert compare_reports({"nearest": reports["nearest"], "fewer": fewer}).notes == ()
+    other = replace(other, splits=other.splits[::-1])
     comparison = compare_reports({"nearest": reports["nearest"], "other": other})
     assert comparison.differences[0].paired
     assert any("folds differ" in note for note in comparison.notes)

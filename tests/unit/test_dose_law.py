@@ -9,7 +9,7 @@ from mlflow_b3.data.folds import balanced_splits
 from mlflow_b3.estimation.dose_law import (
     DoseLaw,
     cluster_error_of_shares,
-    split_rate_of_seen_share,
+    split_of_seen_share,
 )
 from mlflow_b3.measurement.refits import UNIFORM, parse_fragments
 
@@ -106,7 +106,7 @@ def test_laws_are_probabilities_of_one_length(error, split, targets):
 
 
 def test_a_seen_share_is_translated_to_the_split_rate_at_which_it_is_seen():
-    rate = split_rate_of_seen_share(0.2, SIZES, 0.8)
+    rate, _ = split_of_seen_share(0.2, SIZES, 0.8)
     law = DoseLaw(SIZES, doses_of, split_rate=rate)
     unseen = [law.plain(size)[0] for size in SIZES.tolist()]
     assert np.average(unseen, weights=SIZES) == pytest.approx(0.8, abs=0.005)
@@ -120,10 +120,16 @@ def test_in_folds_of_single_rows_every_mate_is_trained_on_with_the_same_probabil
     np.testing.assert_allclose(found, wanted, atol=1e-7)
 
 
-def test_more_rows_than_splits_in_two_can_show_are_taken_as_all_clusters_split():
-    assert split_rate_of_seen_share(0.95, SIZES, 0.8) == 1
+def test_more_rows_than_splits_in_two_can_show_are_taken_as_clusters_in_several_parts():
+    rate, spread = split_of_seen_share(0.9, SIZES, 0.8)
+    assert rate == 1
+    law = DoseLaw(SIZES, doses_of, split_rate=rate, spread=spread)
+    unseen = [law.plain(size)[0] for size in SIZES.tolist()]
+    assert np.average(unseen, weights=SIZES) == pytest.approx(0.1, abs=0.03)
     with pytest.raises(InputError, match=r"share=1\.5"):
-        split_rate_of_seen_share(1.5, SIZES, 0.8)
+        split_of_seen_share(1.5, SIZES, 0.8)
+    with pytest.raises(InputError, match=r"spread=0\.5"):
+        DoseLaw(SIZES, doses_of, split_rate=1.0, spread=0.5)
 
 
 def test_shares_of_a_common_error_are_translated_back_to_it():

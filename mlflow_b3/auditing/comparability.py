@@ -377,7 +377,7 @@ def uncertain(
 
 
 class NoisyScore:
-    """The loss by the ids as they are, which leakage makes too good."""
+    """The loss by the ids as they are, which leakage makes optimistic."""
 
     name = "loco"
 
@@ -416,7 +416,7 @@ class NoisyScore:
 
     def basis(self, compared: Reports) -> list[str]:  # noqa: ARG002
         """Return that leakage is in all of the scores."""
-        return ["Differences are of the score by noisy ids, which leakage makes too good."]
+        return ["Differences are of the score by noisy ids, which leakage makes optimistic."]
 
     def values(
         self,

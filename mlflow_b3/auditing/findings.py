@@ -78,7 +78,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B351",
                 f"the threshold of {number(threshold)} is above {number(constant)}, the loss of the best "
-                "constant answer: a model that has learned nothing would meet it. Give a smaller one.",
+                "constant prediction: a model that has learned nothing would meet it. Give a smaller one.",
             )
         )
     bound = report.subject.loss_bound

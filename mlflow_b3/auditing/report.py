@@ -241,7 +241,7 @@ class Conclusion(Result):
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
     inflation : float or None
-        e0 - loco: how much too good the score by noisy cluster ids is.
+        e0 - loco: how optimistic the score by noisy cluster ids is.
     loco_interval : tuple of float
         95% interval of the loss by the noisy cluster ids, over clusters.
     leaked, losses : tuple or None

@@ -207,7 +207,7 @@ def _score_rows(report: AuditReport) -> list[ScoreRow]:
 
 def threshold_words(report: AuditReport) -> str:
     """Return what the threshold is, with its value."""
-    what = "threshold" if report.plan.threshold_given else "best constant answer"
+    what = "threshold" if report.plan.threshold_given else "best constant prediction"
     return f"{what} {number(report.threshold)}"
 
 

@@ -64,7 +64,7 @@ def answer_cvc(report: CvcReport) -> str:
             )
         return (
             f"The correction is withheld: {_reason(report)} The {word} by cross-validation alone is "
-            f"{value_words(report.cv, report.cv_interval)}, which is too good by an unknown amount "
+            f"{value_words(report.cv, report.cv_interval)}, which is optimistic by an unknown amount "
             f"where rows of a group are alike.{whole}"
         )
     low = " This comes from an approximation of lower quality." if report.lower_quality else ""
@@ -365,7 +365,7 @@ def open_about_cvc(report: AuditReport) -> list[str]:
     if cvc is None:
         return []
     if cvc.cvc is None:
-        return ["How much too good ordinary cross-validation is: its correction is withheld."]
+        return ["How optimistic ordinary cross-validation is: its correction is withheld."]
     found = [
         "Whether rows are correlated as the correction of cross-validation takes it: by the groups "
         "that were named, through effects that have nothing to do with their features, with right ids."

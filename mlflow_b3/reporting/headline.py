@@ -169,7 +169,7 @@ def _premise(report: AuditReport) -> str:
         return f"{start}."
     limit = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        limit = f"the {number(report.threshold)} of the best constant answer"
+        limit = f"the {number(report.threshold)} of the best constant prediction"
     compared = compare_with_threshold(report)
     if compared == UNDECIDED:
         because = _hidden(report) or _doubt(report)
@@ -319,10 +319,10 @@ def _room(report: AuditReport) -> str:
         return "nothing limits the loss on new clusters"
     if constant is None:
         within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
-        return "" if within else "what a constant answer would score is not known"
+        return "" if within else "what a constant prediction would score is not known"
     if max(report.e0, report.loco) >= constant:
         return (
-            f"the model is no better than the best constant answer ({number(constant)}), so "
+            f"the model is no better than the best constant prediction ({number(constant)}), so "
             "there is no advantage that leakage could inflate"
         )
     if high - base > TOLERATED_SHARE * (constant - base):
@@ -374,7 +374,7 @@ def explain_tipping(report: AuditReport) -> str:
     full = report.refit.is_full
     what = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        what = f"the {number(report.threshold)} of the best constant answer"
+        what = f"the {number(report.threshold)} of the best constant prediction"
     if report.loco >= report.threshold:
         return (
             f"There is no tipping point: {folds_words(report)} the loss is {number(report.loco)}, "

@@ -97,7 +97,7 @@ def _validation(report: AuditReport) -> str:
 def _problem(report: AuditReport) -> str:
     return (
         f"Where cluster identifiers {report.leakage.damage}, rows of one true cluster can be in training and in "
-        "validation data and make the performance look too good."
+        "validation data and make the performance estimate optimistic."
     )
 
 

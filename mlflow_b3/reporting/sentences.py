@@ -144,7 +144,7 @@ def _search(report: AuditReport) -> str:
 
 
 def explain_inflation(report: AuditReport) -> str:
-    """Return how much too good the uncorrected scores are, as far as that was shown."""
+    """Return how optimistic the uncorrected scores are, as far as that was shown."""
     word = loss_words(report.subject.loss)
     if not is_finite(report):
         return NOT_FINITE
@@ -152,25 +152,25 @@ def explain_inflation(report: AuditReport) -> str:
     second = f"{folds_words(report)} it is {number(report.loco)}"
     if report.e0 is None or report.inflation is None:
         return f"{ignoring}; {second}." + (
-            " The second is too good as well if ids are wrong." if report.test.rejected else ""
+            " The second is optimistic as well if ids are wrong." if report.test.rejected else ""
         )
     answer = loco_inflation(report)
     if not report.refit.is_full:
         shows = f"of the second's bias, {number(report.inflation)} shows."
         if report.inflation <= 0:
             shows = "no bias of the second shows, which does not say that it has none."
-        found = "Both are too good" if answer == SHOWN else "How far they are off is not known"
+        found = "Both are optimistic" if answer == SHOWN else "How far they are off is not known"
         return f"{ignoring}; {second}. {found}; {shows}"
     gap = report.e0 - report.iid
-    naive = f"{number(gap)} too good" if gap > 0 else f"not too good (correction {number(gap)})"
+    naive = f"{number(gap)} too low" if gap > 0 else f"not too low (correction {number(gap)})"
     start = f"{ignoring}, by this estimate {naive}. {second[0].upper()}{second[1:]}"
     if report.inflation <= 0:
         gap_words = f"(correction {number(report.inflation)})"
-        return f"{start}, which by this estimate leakage has not made too good {gap_words}."
+        return f"{start}, which by this estimate leakage has not made too low {gap_words}."
     half = ", if half of that limit leaked" if is_half(report) else ""
-    return f"{start}, by this estimate {number(report.inflation)} too good{half}." + {
-        NOT_SHOWN: " The noise allows that it is not too good at all.",
-        OPEN: " Whether it is too good at all is not known.",
+    return f"{start}, by this estimate {number(report.inflation)} too low{half}." + {
+        NOT_SHOWN: " Within the noise it may not be too low at all.",
+        OPEN: " Whether it is too low at all is not known.",
     }.get(answer, "")
 
 
@@ -196,14 +196,14 @@ def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
         return (
             f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in {sets} they "
             f"lower the loss by {number(test.effect)}, {ends}). So if ids are wrong, the score is "
-            f"too good. It does not say that ids are wrong. {_form(test)}; {found}."
+            f"optimistic. It does not say that ids are wrong. {_form(test)}; {found}."
         )
     return (
         f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In {sets} "
         f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))} "
         f"({ends} for how much they lower it). This is no proof that leakage is "
         f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
-        f"said that wrong ids make the score too good, not that ids are wrong. {_form(test)}."
+        f"said that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
     )
 
 

@@ -180,7 +180,7 @@ def test_an_unknown_score_has_an_interval_and_no_point():
 
 def test_a_threshold_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert "best constant answer 0.450" in texts(charts_of(audit)["scores"])
+    assert "best constant prediction 0.450" in texts(charts_of(audit)["scores"])
 
 
 @pytest.mark.parametrize(("threshold", "arrow"), [(1e6, "→"), (-1e6, "←")])

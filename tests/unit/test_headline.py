@@ -224,7 +224,7 @@ def test_a_model_without_skill_cannot_tell():
         iid=0.44, loco=0.46, loco_interval=(0.43, 0.49), e0=0.46, e0_interval=(0.43, 0.49)
     )
     assert word(audit) == CANNOT_TELL
-    assert "no better than the best constant answer (0.450)" in sentence(audit)
+    assert "no better than the best constant prediction (0.450)" in sentence(audit)
 
 
 def test_a_wide_interval_cannot_tell():
@@ -312,7 +312,7 @@ def test_e0_and_all_of_its_interval_are_compared_with_the_threshold(threshold, e
 
 
 def test_without_a_threshold_the_constant_is_compared_with():
-    assert "all of it below the 0.450 of the best constant answer." in sentence(
+    assert "all of it below the 0.450 of the best constant prediction." in sentence(
         report(settings=ANY)
     )
 

@@ -78,24 +78,24 @@ def test_without_a_known_share_no_single_number_is_claimed():
 def test_without_a_known_share_both_scores_are_doubted():
     inflation = explain(unknown())[1]
     assert "reports 0.150 as error rate; by the cluster ids as they are it is 0.250" in inflation
-    assert "too good as well if ids are wrong" in inflation
+    assert "optimistic as well if ids are wrong" in inflation
 
 
-# --- how much too good ----------------------------------------------------------------------------
+# --- how optimistic ------------------------------------------------------------------------------
 
 
 def test_both_uncorrected_scores_are_compared_with_the_answer():
     assert explain(REPORT)[1] == (
         "Ignoring clusters, cross-validation reports 0.150 as error rate, by this estimate 0.150 too "
-        "good. By the cluster ids as they are it is 0.250, by this estimate 0.050 too good."
+        "low. By the cluster ids as they are it is 0.250, by this estimate 0.050 too low."
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "caveat"),
     [
-        ({"test": SHOWS_NOTHING}, "The noise allows that it is not too good at all."),
-        ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is too good at all is not known."),
+        ({"test": SHOWS_NOTHING}, "Within the noise it may not be too low at all."),
+        ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is too low at all is not known."),
     ],
 )
 def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
@@ -105,14 +105,14 @@ def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
 def test_a_score_that_leakage_made_worse_is_not_called_too_good():
     audit = report(e0=0.24, inflation=-0.01)
     assert explain(audit)[1].endswith(
-        "which by this estimate leakage has not made too good (correction -0.010)."
+        "which by this estimate leakage has not made too low (correction -0.010)."
     )
 
 
 def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
-    """e0 below the IID loss: `too good by -0.050` would be nonsense."""
+    """e0 below the IID loss: `-0.050 too low` would be nonsense."""
     audit = report(e0=0.1, inflation=-0.15)
-    assert "too good by -" not in explain(audit)[1]
+    assert " -0.050 too low" not in explain(audit)[1]
 
 
 # --- the test -------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_either_answer_comes_with_its_interval_its_power_and_both_readings(test)
     low, high = test.interval
     assert f"90% interval {low:.3f} to {high:.3f}" in text
     assert "an effect of 0.050 would have been found in four of five cases" in text
-    assert "the score is too good" in text or "make the score too good" in text
+    assert "the score is optimistic" in text or "make the score optimistic" in text
     assert "not say that ids are wrong" in text or "not that ids are wrong" in text
 
 
@@ -180,7 +180,7 @@ def test_the_tipping_point_is_given_for_both_patterns():
 
 def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert "would reach the 0.450 of the best constant answer if 30%" in explain(audit)[3]
+    assert "would reach the 0.450 of the best constant prediction if 30%" in explain(audit)[3]
 
 
 def test_without_clusters_to_break_nothing_is_said_about_split_ones():
@@ -198,7 +198,7 @@ def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
         "the threshold of 0.250 already."
     )
     constant = report(threshold=0.25, settings={"threshold_given": False})
-    assert "reaches the 0.250 of the best constant answer already" in explain(constant)[3]
+    assert "reaches the 0.250 of the best constant prediction already" in explain(constant)[3]
 
 
 def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows():
@@ -365,7 +365,7 @@ def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     assert "error rate on new clusters (e0), at least 0.300 0.260, no upper limit" in text
     assert "is at least about 0.300 (at least 0.260 with 95% confidence)" in text
     assert "How much more it is cannot be told" in text
-    assert "Both are too good" in text
+    assert "Both are optimistic" in text
     assert "0.340" not in text  # no upper end, in no table
     assert "would reach the threshold" not in text or "at the latest" in text
     assert "only part of the bias can show: losses are lower bounds" in text
@@ -376,15 +376,15 @@ def test_a_refit_of_a_part_never_says_that_leakage_is_harmless():
     tame = changed(PARTIAL, tipping_cluster_error=None, tipping_split_rate=None, inflation=-0.01)
     text = " ".join(explain(tame))
     assert "not even if" not in text
-    assert "not too good" not in text
-    assert "has not made too good" not in text
+    assert "not too low" not in text
+    assert "has not made too low" not in text
     assert "at a rate that cannot be told" in text
     assert "no bias of the second shows, which does not say that it has none" in text
 
 
 def test_a_refit_of_a_part_that_shows_no_bias_is_not_called_too_good():
     silent = lower_bound(e0_interval=(0.2, None), test=SHOWS_NOTHING)
-    assert "Both are too good" not in explain_inflation(silent)
+    assert "Both are optimistic" not in explain_inflation(silent)
 
 
 def test_the_route_and_what_was_recovered_are_told():

@@ -22,7 +22,7 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
 #: The subject of audits of bare estimators, which belong to no logged model.
 NOTHING = "none"
-#: The tag `b3.evidence` of an audit that was written to another run than its model's.
+#: The tag `b3.evidence` of an audit that was written to a run other than its model's.
 NO_EVIDENCE = "none"
 #: Databases limit the number of values in a query.
 MOST_EXPERIMENTS = 500
@@ -92,7 +92,7 @@ def current_audits(client: Any, experiment: str) -> list[str]:
     """Return the run of the newest audit of each model of an experiment, given by name or id.
 
     An audit made by `mlflow run` may be in another experiment; the run of its model says where. An
-    audit that was written to another run than its model's supersedes none, so a model can have two.
+    audit that was written to a run other than its model's supersedes none, so a model can have two.
     """
     experiment_id = _experiment_id(client, experiment)
     audits: dict[str, str] = {}

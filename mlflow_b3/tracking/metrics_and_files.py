@@ -230,7 +230,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def save_report(report: AuditReport) -> Path:
-    """Save all files of an audit to a new folder here, or none; `load_report` reads them back."""
+    """Save all files of an audit, or none, to a new folder here; `load_report` reads them back."""
     stamp = time.strftime("b3-audit-%Y%m%d-%H%M%S")
     for attempt in range(1000):
         folder = Path(f"{stamp}-{attempt}" if attempt else stamp)
@@ -399,7 +399,7 @@ def _now() -> int:
 
 # --- Evidence, which gates rely on
 #
-# Nothing here signs. An audit runs code of the model, so its process holds no key;
+# Nothing here signs. An audit runs the model's code, so its process has no key;
 # `mlflow_b3.gating.attesting` checks the evidence and signs it in another process.
 
 #: The path of the policy for gates and servers.

@@ -202,7 +202,7 @@ class Commitment(Result):
 
 
 def preregister(model: str, data: Any, *, target: str, cluster: Any, **arguments: Any) -> str:
-    """Commit the settings of an audit before it runs, so nobody can choose them by the result.
+    """Commit the settings of an audit before it runs, so that nobody can choose them by the result.
 
     The commitment is written to a child run of the model's run, and signed if the environment names a
     key (MLFLOW_B3_SIGNING_KEY). The evidence of an audit with the same settings refers to it; a policy

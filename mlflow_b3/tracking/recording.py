@@ -71,9 +71,9 @@ def without_active_model() -> Iterator[None]:
     from mlflow.tracking import fluent
 
     before = fluent._ACTIVE_MODEL_CONTEXT.get()
-    nobody = fluent.ActiveModelContext()
-    nobody._model_id = None  # by default the environment's
-    fluent._ACTIVE_MODEL_CONTEXT.set(nobody)
+    no_model = fluent.ActiveModelContext()
+    no_model._model_id = None  # its default is the model that the environment names
+    fluent._ACTIVE_MODEL_CONTEXT.set(no_model)
     try:
         yield
     finally:
@@ -163,7 +163,7 @@ def audit_and_record(
     writing fails, the refits are not lost: the error has the report as `error.report` and names the
     folder that it was saved to.
 
-    The evidence is not signed, because the audit runs code of the model; see `mlflow_b3.attest`.
+    The evidence is not signed, because the audit runs the model's code; see `mlflow_b3.attest`.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
         A path is the folder of an audit that was saved because it could not be written to MLflow.
     run_id : str, optional
         The parent run; by default the run of the audited model. An audit of a bare estimator without
-        a run gets a run in the current experiment. With another run than the model's, the model and
+        a run gets a run in the current experiment. With a run other than the model's, the model and
         its run are not changed, and no audit is superseded.
 
     Returns

@@ -31,7 +31,7 @@ class AuditRun:
 def audit_run(parent: str | None, subject: str | None = None) -> Iterator[AuditRun]:
     """Create the run of an audit; mark it as failed, with the error, if anything goes wrong.
 
-    The `subject` is the audited model. It is recorded at the start because unfinished audits count,
+    The `subject` is the audited model. It is recorded at the start because unfinished audits count
     too.
     """
     from mlflow import MlflowClient

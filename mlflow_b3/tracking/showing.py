@@ -169,7 +169,7 @@ def summarize(client: Any, report: AuditReport, audit_run_id: str) -> str:
 def show_on_versions(
     client: Any, report: AuditReport, audit_run_id: str, tags: dict[str, str]
 ) -> None:
-    """Write tags, and a description unless there is another, to the versions of the audited model."""
+    """Write tags, and a description if there is no other, to the versions of the audited model."""
     text = summarize(client, report, audit_run_id)
     for name, version in _versions(client, report):
         # first the run: a server that guards these tags looks there for the evidence
@@ -439,8 +439,8 @@ def _read_text(run_id: str, name: str) -> str:
 def remove_copies(client: Any, run_id: str) -> None:
     """Remove the files of an audit that earlier versions have copied to the audited run.
 
-    Beside the page of a newer audit they would pass for its files. Not every store can remove files;
-    a warning names those that stay.
+    Next to the page of a newer audit they would look like its files. Not every store can remove
+    files; a warning names those that stay.
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 

@@ -91,7 +91,7 @@ class _CachedArchive(Archive):
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """An audit with verified evidence: it is of this model and unchanged.
+    """An audit with verified evidence: it belongs to this model and is unchanged.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ def signed_audits(
     Raises
     ------
     EvidenceError
-        If a signed record was removed or changed: it may have been of an audit that fails.
+        If a signed record was removed or changed: it may have belonged to a failed audit.
     """
     known = list(runs)
     found: dict[str, SignedEvidence] = {}
@@ -280,7 +280,7 @@ def confirm_audit(
 
 
 def _claims_evidence(run: Any) -> bool:
-    """Whether an audit was completely written, on the model itself; see `recording`.
+    """Whether a run is a complete audit of the model itself; see `recording`.
 
     Runs that start in the future are ignored. Otherwise one such run could block a model forever.
     """

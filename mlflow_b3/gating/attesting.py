@@ -1,6 +1,6 @@
 """`attest`: check the evidence of a recorded audit and sign it.
 
-An audit runs code of the model, so it never holds the key. Signing is a separate step in a process
+An audit runs the model's code, so it never has the key. Signing is a separate step in a process
 that loads no model. It reads the model's files, the table and the audit's files again, recomputes
 every conclusion from the measured losses, and signs the evidence if everything agrees.
 """
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-#: Allowed difference of numbers between machines; solvers differ by less between processors.
+#: Allowed difference between numbers from two machines; solvers differ by less.
 TOLERANCE = 1e-4
 
 
@@ -136,7 +136,7 @@ def attest(
 
     Run it where the key is and no model is loaded. It reads the model's files, the table and the
     audit's files again and compares their digests. It recomputes the facts about the table, the loss
-    of the best constant and every conclusion from the recorded measurements. Then it signs.
+    of the best constant prediction and every conclusion from the recorded measurements. Then it signs.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def attest(
     Notes
     -----
     The signature says that these files, this table and these measurements belong together, and that
-    the conclusions follow from them. It does not say that the refits were honest: code of the model
+    the conclusions follow from them. It does not say that the refits were honest: the model's code
     ran in the audit and could have reported other losses. Run audits in a container without secrets
-    and without a network, and audit only models whose code you would also serve.
+    and without network access, and audit only models whose code you would also serve.
 
     Examples
     --------
@@ -433,7 +433,7 @@ def table_facts(record: _AuditToSign) -> str:
     if wrong:
         raise EvidenceError(f"the report contradicts the table: {', '.join(wrong)}")
     return (
-        "rows, clusters, the loss of the best constant and the findings agree with the table "
+        "rows, clusters, the loss of the best constant prediction and the findings agree with the table "
         f"({table.n_rows} rows, {table.n_clusters} clusters)"
     )
 
@@ -515,7 +515,7 @@ def preregistered(record: _AuditToSign) -> str:
     return f"{which} settings were committed beforehand, at {committed['committed_at']}"
 
 
-#: In stages: after a failure the results of later stages would mean nothing.
+#: In stages: after a failure, the results of later stages would mean nothing.
 STAGES: tuple[tuple[Check[_AuditToSign], ...], ...] = (
     (*WRITTEN, measured_at),
     (report,),

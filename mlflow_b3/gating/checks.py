@@ -1,8 +1,8 @@
 """Checks of a recorded audit, shared by gate, verify, attest and the server.
 
 A check takes a `Record` and returns a `Reason`. The lists at the end say who runs which checks;
-`attesting` adds those that recompute every conclusion. `mlflow_b3.evidence.verdict` judges by a
-policy the evidence that passes.
+`attesting` adds those that recompute every conclusion. Evidence that passes is judged by a policy in
+`mlflow_b3.evidence.verdict`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlflow_b3.gating.archive import Archive
 
 LARGEST_REPORT = 50_000_000
-#: How many changes an error message names.
+#: The most changes that an error message lists.
 MOST_NAMED = 5
 
 
@@ -151,7 +151,7 @@ def subject(record: Record) -> str:
     # without a LoggedModel, equal files are the same model, whatever their URI
     if evidence.model_id != source.model_id:
         raise EvidenceError(
-            f"the evidence is of the model {evidence.model_id}, not of {source.model_id}"
+            f"the evidence belongs to the model {evidence.model_id}, not to {source.model_id}"
         )
     if evidence.model_digest != digest_of(evidence.model_files):
         raise EvidenceError(
@@ -263,7 +263,7 @@ def run_metrics(record: Record) -> str:
 
 @check("metrics")
 def metrics(record: Record) -> str:
-    """Check the same, also on the model's run if it shows this audit."""
+    """Check the metrics of the audit's run, and of the model's run if it shows this audit."""
     found, evidence = run_metrics.find(record), record.evidence
     if evidence.run_id is None:
         return found
@@ -336,7 +336,7 @@ def version_tags(record: Record) -> str:
 
 @check("tags")
 def tags(record: Record) -> str:
-    """Check these tags, the tag with the evidence's digest, and the tags of the logged model."""
+    """Check the tags of the version, the audit's run and the logged model, and the evidence's digest."""
     require(record, (version_tags, run_tags))
     evidence = record.evidence
     written = digest(record.archive.read(record.run, FILE, LARGEST))
@@ -373,7 +373,7 @@ def input_table(record: Record) -> str:
 
 @check("data")
 def table(record: Record) -> str:
-    """Check the same, and that the given table, if any, is the audited one."""
+    """Check the input of the audit's run, and that the given table, if any, is the audited one."""
     found = input_table.find(record)
     if record.data is None:
         return found
@@ -393,13 +393,13 @@ def require_digest(name: str, found: str, audited: str) -> None:
 
 # --- Who runs which checks
 
-#: A gate, on every audit that counts, and a server, before it lets an audit's tags be written. The
-#: model's files, which may be large, are read only afterwards: without evidence nobody can make a
-#: server read them.
+#: Run by a gate on every audit that counts, and by a server before it accepts an audit's tags. The
+#: model's files, which may be large, are read only afterwards, so that nobody can make a server read
+#: them without evidence.
 CONFIRMED = (subject, run_metrics, run_tags, input_table, times)
-#: A gate, on the audit that it relies on, in addition to `model_files`.
+#: Run by a gate on the audit that it relies on, in addition to `model_files`.
 RELIED_ON = (version_tags, active_run, curves)
-#: `attest`, before it reads the report.
+#: Run by `attest` before it reads the report.
 WRITTEN = (subject, model_files, audit_files, metrics, settings)
-#: `verify`.
+#: Run by `verify`.
 VERIFIED = (*WRITTEN, tags, table)

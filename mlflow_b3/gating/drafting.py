@@ -44,8 +44,8 @@ def draft_policy(model: str) -> str:
 
     Target, cluster and loss are those of the newest recorded audit. The table is pinned to the
     datasets that the training run logged if the audited table is among them, and otherwise to the
-    audited table. Unknown values are comments. Read the draft before you use it: it says what was
-    audited, not what should be audited.
+    audited table. Unknown values are left as comments. Read the draft before you use it: it says what
+    was audited, not what should be audited.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _look_up(model: str) -> _VersionFacts:
         raise TrackingError(f"model={model!r}: {error}") from error
     uri = f"models:/{name}/{version}"
     audit_run_id = audited = None
-    with suppress(TrackingError, ModelError):  # no audit, or not readable
+    with suppress(TrackingError, ModelError):  # there is no audit, or it cannot be read
         audit_run_id = find_audit(client, uri)
         audited = read_audit(audit_run_id).subject
         run_id = audited.run_id or run_id

@@ -1,4 +1,4 @@
-"""`gate` and `verify`: judge a registered version by a policy; text, JSON, Markdown and JUnit."""
+"""`gate` and `verify`: judge a registered version by a policy, as text, JSON, Markdown or JUnit XML."""
 
 import json
 import re
@@ -168,7 +168,7 @@ def policy_in_force(policy: Policy | str | PathLike[str] | None = None) -> Polic
 def judge_version(
     archive: Archive, policy: Policy, name: str, version: str, *, now: datetime | None = None
 ) -> Verdict:
-    """Judge a registered version; any error is a reason to fail."""
+    """Judge a registered version; any error is a FAIL."""
     when = now or datetime.now(UTC)
     audit_run_id = None
     if not policy.applies_to(name):
@@ -271,7 +271,7 @@ def _compare_with_champion(
 
 
 def champion_of(client: Any, name: str, alias: str) -> Any:
-    """Return the version that an alias points at, ignoring case, or None."""
+    """Return the version that an alias points to, ignoring case, or None."""
     aliases = client.get_registered_model(name).aliases
     alike = [version for other, version in aliases.items() if folded(other) == folded(alias)]
     version = aliases.get(alias, alike[0] if alike else None)
@@ -360,7 +360,7 @@ BY_CHECK = {
     "min_clusters": "Audit it again on a table with more clusters; with so few, the loss on new clusters "
     "is too uncertain.",
     "min_repeated_clusters": "Check that the cluster column is the right one. Only clusters with at "
-    "least two rows show how much a row reveals about the others of its cluster.",
+    "least two rows show how much one row reveals about the others in its cluster.",
     "findings": "Follow the advice for the finding (docs/findings.md) and audit it again. The owner of "
     "the policy may remove a code from audit.refuse_findings.",
     "server": "The server has its own policy or permissions: ask its administrator.",
@@ -481,7 +481,7 @@ def verdict_document(verdict: Verdict, promote: str | None = None, title: str = 
     promote : str, optional
         The requested alias.
     title : str
-        Of the document; text for a terminal begins with the outcome.
+        The document's title; empty for a terminal, where the outcome comes first.
     """
     return _document(
         title,
@@ -538,8 +538,8 @@ def _headline(verdict: Verdict, promote: str | None) -> str:
     else:
         decision = f"{name} may {'' if verdict.allowed else 'not '}be promoted"
     why = {
-        (INCONCLUSIVE, False): ": the numbers do not decide, and the policy then refuses",
-        (INCONCLUSIVE, True): ": the numbers do not decide, and the policy then allows it",
+        (INCONCLUSIVE, False): ": the numbers do not decide, in which case the policy refuses it",
+        (INCONCLUSIVE, True): ": the numbers do not decide, in which case the policy allows it",
         (NOT_APPLICABLE, True): ": the policy does not apply to it",
     }.get((verdict.outcome, verdict.allowed), "")
     kept = f" The alias {promote!r} was not changed." if promote and not verdict.allowed else ""
@@ -845,7 +845,7 @@ def _check_version(
     checks = tuple(check(record) for check in VERIFIED)
     tried, unsigned = len(opened.evidence.earlier_audits) + 1, 0
     if all(check.outcome != FAIL for check in checks):
-        # a gate looks at other audits too
+        # a gate considers other audits too
         newest, tried, unsigned = _check_newest(archive, policy, version, trusted, opened)
         checks = (*checks, newest)
     proof = Proof(
@@ -866,7 +866,7 @@ def _check_newest(
     trusted: tuple[str, ...],
     opened: SignedEvidence,
 ) -> tuple[Reason, int, int]:
-    """Return whether a gate would rely on this audit, and how many audits count and do not count."""
+    """Return whether a gate would rely on this audit, and how many audits do and do not count."""
     try:
         audit = find_audit_of(archive, version, trusted, signed=policy.signed)
         if audit.evidence != opened.evidence:

@@ -139,12 +139,14 @@ def test_without_uvicorn_flask_itself_is_served_with_the_gate(call, verdicts):
 def test_files_sent_to_flask_are_guarded_too(call, verdicts, served):
     verdicts(PASS)
     call(ALIAS, promotion())
-    assert "its files are kept" in call(f"{FILES}/{served}/MLmodel", {}, "PUT").json["message"]
+    assert (
+        "its files must not change" in call(f"{FILES}/{served}/MLmodel", {}, "PUT").json["message"]
+    )
     for step in ("create", "complete"):
         path = f"/api/2.0/mlflow-artifacts/mpu/{step}/{served}"
-        assert "its files are kept" in call(path, {"path": "x/MLmodel"}).json["message"]
+        assert "its files must not change" in call(path, {"path": "x/MLmodel"}).json["message"]
         above = path.removesuffix("/artifacts")
-        assert "its files are kept" in call(above, {"path": "artifacts"}).json["message"]
+        assert "its files must not change" in call(above, {"path": "artifacts"}).json["message"]
         assert "its files" not in call(above, {"path": "plot.png"}).json["message"]
 
 
@@ -157,7 +159,7 @@ def test_an_alias_goes_back_to_where_it_was_if_its_version_changed_meanwhile(
     verdicts(PASS, FAIL)
     answer = call(ALIAS, promotion())
     assert answer.status_code == 403
-    assert "was taken back" in answer.json["message"]
+    assert "was reverted" in answer.json["message"]
     assert aliases() == ({"champion": before} if before else {})
 
 
@@ -180,7 +182,7 @@ def test_stages_go_back_with_those_that_were_archived(call, verdicts):
     asked = {"name": "clinic", "stage": "Production", "archive_existing_versions": True}
     assert call(STAGE, asked | {"version": "2"}).status_code == 200
     verdicts(PASS, FAIL)
-    assert "was taken back" in call(STAGE, asked | {"version": "1"}).json["message"]
+    assert "was reverted" in call(STAGE, asked | {"version": "1"}).json["message"]
     found = MlflowClient().search_model_versions("name='clinic'")
     assert {str(v.version): v.current_stage for v in found} == {"1": "None", "2": "Production"}
     verdicts(PASS)
@@ -193,7 +195,7 @@ def test_a_name_goes_back_if_the_champion_under_it_changed_meanwhile(call, verdi
     call(ALIAS, promotion())
     verdicts(PASS, FAIL)
     answer = call(RENAME, {"name": "clinic", "new_name": "other"})
-    assert "was taken back" in answer.json["message"]
+    assert "was reverted" in answer.json["message"]
     assert aliases() == {"champion": "1"}
 
 
@@ -233,7 +235,7 @@ def test_a_route_that_is_not_known_is_refused(app, call):
         "/api/2.0/mlflow/registered-models/crown", "crown", lambda: "", methods=["POST", "GET"]
     )
     answer = call("/api/2.0/mlflow/registered-models/crown", {})
-    assert "is not known to this version" in answer.json["message"]
+    assert "is unknown to this version" in answer.json["message"]
     assert call("/api/2.0/mlflow/registered-models/crown", None, "GET").status_code == 200
 
 
@@ -243,7 +245,7 @@ def test_a_mutation_that_is_not_known_is_refused(app, monkeypatch):
     query = {"query": "mutation { crownModel(name: 1) }"}
     for method in ("POST", "GET"):
         answer = Client(app).open("/graphql", method=method, json=query)
-        assert "is not known to this version" in answer.json["message"]
+        assert "is unknown to this version" in answer.json["message"]
 
 
 def test_a_champion_that_others_are_held_against_cannot_be_taken_away(
@@ -266,7 +268,7 @@ def test_a_champion_that_others_are_held_against_cannot_be_taken_away(
         answer = client.delete(f"{registry}/{path}", json=asked)
         assert "give the alias to another version" in answer.json["message"], path
     answer = client.post(RENAME, json={"name": "clinic", "new_name": "away"})
-    assert "it keeps its name" in answer.json["message"]
+    assert "the model cannot be renamed" in answer.json["message"]
     assert aliases() == {"champion": "1"}
 
 
@@ -356,7 +358,7 @@ def test_an_alias_that_is_set_during_a_rename_is_not_carried_along(
     verdicts(FAIL)
     server.create_app(app)
     answer = Client(app).post(RENAME, json={"name": "scratch", "new_name": "guarded"})
-    assert "was taken back" in answer.json["message"]
+    assert "was reverted" in answer.json["message"]
     if taken:
         assert scratch.get_registered_model("guarded").aliases == {}
     else:
@@ -415,7 +417,7 @@ def test_a_removal_that_ends_after_the_promotion_takes_the_alias_away(
     monkeypatch.setitem(app.view_functions, "_delete_artifact_mlflow_artifacts", meanwhile)
     server.create_app(app)
     answer = Client(app).delete(f"{FILES}/{served}/MLmodel")
-    assert "was taken back" in answer.json["message"]
+    assert "was reverted" in answer.json["message"]
     assert aliases() == {}
 
 
@@ -429,7 +431,7 @@ def test_a_folder_is_removed_in_the_workspace_of_the_request(
     scratch.set_registered_model_alias("scratch", "champion", version)
     scoped = "_get_workspace_scoped_repo_path_if_enabled"
     monkeypatch.setattr(handlers, scoped, lambda path: f"workspaces/w2/{path}", raising=False)
-    assert "its files are kept" in call(f"{FILES}/7", None, "DELETE").json["message"]
+    assert "its files must not change" in call(f"{FILES}/7", None, "DELETE").json["message"]
     monkeypatch.setattr(handlers, scoped, lambda path: f"workspaces/w3/{path}")
     assert call(f"{FILES}/7", None, "DELETE").status_code != 403
 
@@ -439,7 +441,7 @@ def test_a_path_is_decoded_whatever_else_is_in_it(call, verdicts, served, trick)
     verdicts(PASS)
     call(ALIAS, promotion())
     path = trick.format(served.replace("/models/", "/%256Dodels/"))
-    assert "its files are kept" in call(f"{FILES}/{path}", {}, "PUT").json["message"]
+    assert "its files must not change" in call(f"{FILES}/{path}", {}, "PUT").json["message"]
 
 
 UPLOAD = "/ajax-api/2.0/mlflow/upload-artifact"
@@ -460,7 +462,7 @@ def test_a_run_does_not_write_to_a_guarded_version_by_any_spelling_of_its_locati
     run = client.create_run(made).info.run_id
     _move_run(run, f"{place}/{run}/artifacts")
     path = f"{UPLOAD}?run_uuid={run}&path=x.py"
-    assert "its files are kept" in call(path, {"a": 1}).json["message"]
+    assert "its files must not change" in call(path, {"a": 1}).json["message"]
 
 
 def _move_run(run_id, location):
@@ -480,8 +482,8 @@ def test_a_model_among_the_artifacts_of_a_run_is_guarded_too(scratch, call, serv
     version = scratch.create_model_version("scratch", f"{location}/model").version
     scratch.set_registered_model_alias("scratch", "champion", version)
     upload = f"{UPLOAD}?run_uuid={run.info.run_id}&path="
-    assert "its files are kept" in call(f"{upload}model/MLmodel", {"a": 1}).json["message"]
-    assert "its files are kept" in call(f"{upload}model/%2e/x", {"a": 1}).json["message"]
+    assert "its files must not change" in call(f"{upload}model/MLmodel", {"a": 1}).json["message"]
+    assert "its files must not change" in call(f"{upload}model/%2e/x", {"a": 1}).json["message"]
     assert call(f"{upload}other/x", {"a": 1}).status_code == 200
 
 
@@ -506,7 +508,7 @@ def test_what_another_process_promotes_is_guarded_at_once(call, served, store):
         names = "workspace, name, alias, version"
         other.execute(f"INSERT INTO registered_model_aliases ({names}) VALUES (?, ?, ?, ?)", row)
     other.close()
-    assert "its files are kept" in call(f"{FILES}/{served}/new", {}, "PUT").json["message"]
+    assert "its files must not change" in call(f"{FILES}/{served}/new", {}, "PUT").json["message"]
     MlflowClient().delete_registered_model_alias("clinic", "champion")
     assert call(f"{FILES}/{served}/new", {"a": 1}, "PUT").status_code == 200
     assert call(f"{FILES}/{served}/new", None, "DELETE").status_code == 200
@@ -616,7 +618,7 @@ def test_what_an_audits_run_says_of_itself_is_written_once(call, audit_run, key)
     if key.strip().lower() in before:
         answers.append(call(f"{RUNS}/delete-tag", {"run_id": audit_run, "key": key}))
     assert {answer.status_code for answer in answers} == {403}
-    said = "is written once" if key.islower() else "may take for the key of an audit"
+    said = "writes it once" if key.islower() else "as equal to a key that only audits may write"
     assert said in answers[0].json["message"]
     assert run_tags(audit_run) == before
 
@@ -648,7 +650,7 @@ def test_an_audit_that_has_begun_cannot_become_something_else(call, store, key):
     assert store
     begun = MlflowClient().create_run("0", tags={"b3.subject": "m-1"}).info.run_id
     asked = {"run_id": begun, "key": key, "value": "c"}
-    assert "is written once" in call(f"{RUNS}/set-tag", asked).json["message"]
+    assert "writes it once" in call(f"{RUNS}/set-tag", asked).json["message"]
 
 
 def test_records_and_experiments_with_records_are_not_deleted(call, audit_run):
@@ -657,7 +659,7 @@ def test_records_and_experiments_with_records_are_not_deleted(call, audit_run):
     begun = client.create_run(other, tags={"b3.subject": "m-1"}).info.run_id
     for run_id in (audit_run, begun):
         answer = call(f"{RUNS}/delete", {"run_id": run_id})
-        assert "is kept" in answer.json["message"]
+        assert "cannot be deleted" in answer.json["message"]
     experiments = "/api/2.0/mlflow/experiments"
     answer = call(f"{experiments}/delete", {"experiment_id": other})
     assert "is the record of an audit" in answer.json["message"]
@@ -707,7 +709,7 @@ def test_a_logged_model_of_a_champion_is_not_deleted(call, verdicts):
     call(ALIAS, promotion())
     model_id = MlflowClient().get_model_version("clinic", "1").source.removeprefix("models:/")
     answer = call(f"/api/2.0/mlflow/logged-models/{model_id}", None, "DELETE")
-    assert "is made of it" in answer.json["message"]
+    assert "it is the model of" in answer.json["message"]
 
 
 def test_files_of_a_complete_record_are_kept(call, served):
@@ -729,7 +731,7 @@ def test_files_of_a_complete_record_are_kept(call, served):
         ("POST", upload),
     ):
         answer = call(path, {"a": 1}, method)
-        assert "which are kept as they are" in answer.json["message"], path
+        assert "which must not change" in answer.json["message"], path
     assert call(f"{FILES}/{folder}/artifacts/other.png", {"a": 1}, "PUT").status_code == 200
 
 
@@ -762,7 +764,7 @@ def test_bodies_that_cannot_name_such_a_tag_are_not_parsed(call, audit_run, monk
 )
 def test_files_on_another_host_are_not_asked_for(uri, monkeypatch):
     monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "true")
-    with pytest.raises(EvidenceError, match="are not kept by this server"):
+    with pytest.raises(EvidenceError, match="are not on this server"):
         open_own(uri)
 
 
@@ -829,7 +831,7 @@ def test_the_server_opens_what_is_in_its_roots(roots, uri):
     ],
 )
 def test_the_server_does_not_open_what_is_elsewhere(roots, uri):
-    with pytest.raises(EvidenceError, match=r"outside of the artifact roots.*guard.artifact_roots"):
+    with pytest.raises(EvidenceError, match=r"outside the artifact roots.*guard.artifact_roots"):
         open_own(uri.format(roots))
 
 
@@ -838,14 +840,14 @@ def test_a_policy_allows_further_roots(roots):
     for uri in (f"{roots}/further/1", f"{roots}/artifacts/link/1", "s3://bucket/models/1"):
         check_root(uri, further)
     for uri in ("s3://bucket2/models/1", "s3://bucket/models2", "s3://bucket/models/../x", "s3://"):
-        with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+        with pytest.raises(EvidenceError, match="outside the artifact roots"):
             check_root(uri, further)
 
 
 def test_without_proxied_artifacts_the_served_folder_is_no_root(roots, monkeypatch):
     monkeypatch.setenv(constants.SERVE_ARTIFACTS_ENV_VAR, "false")
     check_root(f"{roots}/default/1")
-    with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+    with pytest.raises(EvidenceError, match="outside the artifact roots"):
         check_root(f"{roots}/artifacts/1")
 
 
@@ -866,7 +868,7 @@ def test_all_spellings_of_a_location_have_a_place_in_common(roots):
 
 def test_a_link_is_followed_before_the_folder_above_it(roots):
     assert f"{roots}/x" in places_of(f"{roots}/artifacts/link/../x")
-    with pytest.raises(EvidenceError, match="outside of the artifact roots"):
+    with pytest.raises(EvidenceError, match="outside the artifact roots"):
         check_root(f"{roots}/artifacts/link/../x")
 
 

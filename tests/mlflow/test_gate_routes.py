@@ -79,7 +79,9 @@ def test_the_enumeration_sees_routes_by_path_by_handler_and_by_what_they_use():
 
 
 def test_a_renamed_handler_keeps_the_server_from_starting():
-    with pytest.raises(InputError, match=r"has no .*_set_registered_model_alias.* would not hold"):
+    with pytest.raises(
+        InputError, match=r"has no .*_set_registered_model_alias.* would not be safe"
+    ):
         server.add_gate(Flask("other"), Flask("other"))
 
 
@@ -107,7 +109,7 @@ def test_a_native_route_that_is_not_known_is_refused_and_others_are_passed_on():
     app = NativeRoutes(passed_on, gate, frozenset({"PUT"}), unknown)
     path = "/pre/api/4.0/mlflow/registered-models/clinic/crown"
     assert _answer(app, "POST", path)[0]["status"] == 403
-    assert b"is not known to this version" in _answer(app, "POST", path)[1]["body"]
+    assert b"is unknown to this version" in _answer(app, "POST", path)[1]["body"]
     for method, other in (
         ("GET", path),
         ("POST", "/api/2.0/mlflow/registered-models/alias"),  # which is for Flask to answer

@@ -1,4 +1,4 @@
-"""The gate inside of MLflow's server: `mlflow server --app-name b3-gate`."""
+"""The gate inside MLflow's server: `mlflow server --app-name b3-gate`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,8 @@
 """MLflow's server with the gate: `mlflow server --app-name b3-gate`.
 
 The policy and the keys are read when this module is imported, which `mlflow server` does before it
-starts its workers: what is wrong with them stops the server once, instead of every worker for ever.
+starts its workers. An error in them therefore stops the server once, and not every worker again and
+again.
 """
 
 import os
@@ -42,7 +43,7 @@ CHECKS: dict[str, Check] = {
 
 
 def read_rules() -> Policy:
-    """Return the policy that MLFLOW_B3_POLICY names, with keys and log that can be used."""
+    """Return the policy that MLFLOW_B3_POLICY names, after checking its keys and the log file."""
     policy = load_policy(os.environ.get(POLICY) or None)
     trusted_keys(policy.trusted_keys)
     check_log_file()
@@ -67,7 +68,7 @@ def create_app(app: Flask = mlflow_app) -> Any:
 def create_app_with_auth(app: Flask = mlflow_app) -> Any:
     """Return MLflow's app with its users and the gate: `--app-name b3-gate-basic-auth`.
 
-    Users are asked for their password first; the gate holds for all of them, administrators too.
+    Users log in first. The gate applies to all of them, administrators included.
     """
     from mlflow.server import auth
 
@@ -80,11 +81,11 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
     Parameters
     ----------
     app : FastAPI or Flask
-        What the other app's factory has returned. Its own checks run before the gate's.
+        The app that the other factory returned. Its own checks run before the gate's.
     flask_app : Flask
-        MLflow's Flask app, which it contains or is.
+        MLflow's Flask app: `app` itself, or the one inside it.
     with_users : bool
-        The app checks names and passwords, so that the name in a request is its user's.
+        The app checks names and passwords, so the name in a request is that of the user.
 
     Returns
     -------
@@ -94,14 +95,14 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
     Raises
     ------
     InputError
-        For a policy or keys that cannot be read, and for a version of MLflow whose routes have
-        other names than those that are guarded.
+        If the policy or a key cannot be read, or if this version of MLflow has other names for the
+        guarded routes.
     """
     missing = routes.missing_handlers(flask_app)
     if missing:
         raise InputError(
-            f"this version of MLflow has no {', '.join(missing)}, so that the gate would not hold; "
-            "use a newer mlflow-b3, or an older MLflow."
+            f"this version of MLflow has no {', '.join(missing)}, so the gate would not be safe; "
+            "use a newer mlflow-b3 or an older MLflow."
         )
     policy = read_rules()
     archive = server_archive(policy.artifact_roots)
@@ -109,20 +110,20 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
     log_to_stderr()
     if gate.policy.signed and not trusted_keys(gate.policy.trusted_keys):
         LOGGER.warning(
-            "mlflow-b3 gate: the policy counts signed evidence only, but no key is trusted; name "
-            "one in evidence.trusted_keys or %s.",
+            "mlflow-b3 gate: the policy requires signed evidence, but no key is trusted; add one to "
+            "evidence.trusted_keys or %s.",
             TRUSTED_KEYS,
         )
     if NAME not in flask_app.extensions:
         flask_app.extensions[NAME] = gate
-        _hook(flask_app, gate)
+        _add_hooks(flask_app, gate)
     if app is not flask_app and hasattr(app, "user_middleware"):
-        _wrap(app, gate)
+        _add_middleware(app, gate)
     return app
 
 
-def _hook(app: Flask, gate: Gate) -> None:
-    """Check requests before MLflow's handlers, and once more after them."""
+def _add_hooks(app: Flask, gate: Gate) -> None:
+    """Check requests before MLflow's handlers, and again after them."""
     mutations = routes.unclassified_mutations()
     resolutions = file_checks.Resolutions(gate)
 
@@ -141,12 +142,12 @@ def _hook(app: Flask, gate: Gate) -> None:
         refused: Response | None = None
         if pending is not None:
             request, check = pending
-            refused = answered(closed)(gate, request, check)
+            refused = with_error_response(closed)(gate, request, check)
         elif asked.endpoint in routes.RESOLVING and response.status_code == 200:
-            refused = answered(resolved)(response)
+            refused = with_error_response(check_resolved)(response)
         return refused or response
 
-    def resolved(response: Response) -> None:
+    def check_resolved(response: Response) -> None:
         content = response.get_json(force=True)
         found = content.get("model_versions") or [content.get("model_version")]
         request = _request(gate)
@@ -154,14 +155,14 @@ def _hook(app: Flask, gate: Gate) -> None:
             name, number = version["name"], str(version["version"])
             closed(gate, request, resolutions.check, request, name, number)
 
-    answered = handlers.catch_mlflow_exception  # makes the responses of MLflow's errors
-    app.before_request(answered(before))
+    with_error_response = handlers.catch_mlflow_exception  # turns MLflow's errors into responses
+    app.before_request(with_error_response(before))
     app.after_request(after)
 
 
 def _is_unknown(mutations: list[str]) -> bool:
     """Whether a request may change the registry in a way that is not classified."""
-    if asked.endpoint == "_graphql":  # by GET too
+    if asked.endpoint == "_graphql":  # also with GET
         return any(name.encode() in asked.get_data() for name in mutations)
     changes = asked.method not in routes.SAFE_METHODS and asked.endpoint not in routes.KNOWN
     return changes and routes.is_registry_path(asked.path)
@@ -178,8 +179,8 @@ def _request(gate: Gate) -> Request:
     )
 
 
-def _wrap(app: Any, gate: Gate) -> None:
-    """Check what FastAPI serves itself, after everything else that looks at requests."""
+def _add_middleware(app: Any, gate: Gate) -> None:
+    """Check the routes that FastAPI serves itself, as the last of its middleware."""
     from starlette.middleware import Middleware
 
     methods = frozenset(

@@ -1,7 +1,7 @@
-"""The checks of routes that write, remove or resolve files: those of a guarded version are kept.
+"""Checks of the routes that write, remove or resolve files: a guarded version's files stay unchanged.
 
-A write is judged by the final path that MLflow writes, whatever run, model or route it is addressed
-to. A guarded alias or stage is resolved only while the files are those that were audited.
+A write is judged by the path that MLflow finally writes to, whichever run, model or route the request
+names. A guarded alias or stage is resolved only while the files are those that were audited.
 """
 
 import os
@@ -38,9 +38,9 @@ from mlflow_b3.gating.server.stores import (
 from mlflow_b3.refit.loading import ModelSource, resolve_source
 from mlflow_b3.tracking.audits import runs_of
 
-#: In the path of the routes by which clients write and remove files.
+#: Part of the path of the routes with which clients write and remove files.
 FILES = "/mlflow-artifacts/artifacts/"
-#: MLflow writes a file under such a name first, and lists none of them.
+#: MLflow first writes a file under a name with this prefix, and never lists such files.
 UPLOADING = ".artifact.uploading."
 #: A file that changed less than this many seconds ago may change again without a new timestamp.
 SETTLED = 2.0
@@ -59,7 +59,7 @@ def check_files_in_parts(gate: Gate, request: Request) -> After | None:
     completes = (asked.endpoint or "").startswith("_complete")
     message = CompleteMultipartUpload() if completes else CreateMultipartUpload()
     name, folder = handlers._get_request_message(message).path, _path_in_request()
-    # MLflow's stores take the last part of the name; others may take all of it.
+    # MLflow's stores use the last part of the name; other stores may use all of it.
     paths = [posixpath.join(folder, part) for part in (posixpath.basename(name), name.lstrip("/"))]
     return _check_write(gate, request, *_served(*paths))
 
@@ -70,7 +70,7 @@ def check_removal_of_files(gate: Gate, request: Request) -> After | None:
 
 
 def check_files_by_address(gate: Gate, request: Request) -> After | None:
-    """Give no address to write to where the files of a guarded version are."""
+    """Refuse upload addresses for the files of a guarded version."""
     from mlflow.protos.service_pb2 import CreatePresignedUploadUrl
 
     asked = handlers._get_request_message(CreatePresignedUploadUrl())
@@ -101,7 +101,7 @@ def check_files_of_run(gate: Gate, request: Request) -> After | None:
 
 
 def check_files_of_new_run(gate: Gate, request: Request) -> After | None:
-    """Keep the server from making a run, with files, in the folder of a guarded version."""
+    """Keep the server from creating a run, with files, in the folder of a guarded version."""
     experiment = handlers._get_request_json().get("experiment_id")
     found = exists(gate.stores.get_experiment, str(experiment)) if experiment else None
     if found is None:
@@ -121,13 +121,13 @@ def _path_in_request() -> str:
 
 
 def _served(path: str, *more: str) -> tuple[str, list[str]]:
-    """Return a path of the artifact routes, and the locations that MLflow may write for it."""
+    """Return a path of the artifact routes, and the locations that MLflow may write to for it."""
     found = [served_location(each) for each in (path, *more)]
     return path, [location for location in found if location is not None]
 
 
 def _locations(folder: str, path: str) -> list[str]:
-    """Return what MLflow may write for a path below a location of a run or model."""
+    """Return the locations that MLflow may write to for a path in the folder of a run or model."""
     try:
         return [below(folder, str(validate_path_is_safe(path))), below(folder, path)]
     except (MlflowException, ValueError):
@@ -141,29 +141,26 @@ def _places(locations: Iterable[str]) -> frozenset[str]:
 def _check_write(
     gate: Gate, request: Request, path: str, locations: list[str], *, removes: bool = False
 ) -> After | None:
-    """Refuse to change the files of a guarded version or of a record; look again afterwards."""
+    """Refuse to change the files of a guarded version or of a record; check again afterwards."""
     if not locations:
         return None  # MLflow refuses the path
     places = _places(locations)
     for guarded in gate.guards.overlapping(places):
-        raise _kept(gate, request, path, guarded)
+        raise _refuse_change(gate, request, path, guarded)
     check_record_files(gate, request, path, places, removes=removes)
     return lambda: _judge_again(gate, request, path, gate.guards.overlapping(places))
 
 
-def _kept(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowException:
+def _refuse_change(gate: Gate, request: Request, path: str, guarded: Guarded) -> MlflowException:
     text = (
-        f"{path!r} belongs to {guarded.name!r} version {guarded.number}, which is under "
-        f"{guarded.words}: its files are kept as they are. Log the model again, and audit that one."
+        f"{path!r} belongs to {guarded.name!r} version {guarded.number}, which has "
+        f"{guarded.words}, so its files must not change. Log the model again, and audit that one."
     )
     return gate.refuse(request, "files", path, text, model=guarded.name, version=guarded.number)
 
 
 def _judge_again(gate: Gate, request: Request, path: str, promoted: list[Guarded]) -> None:
-    """Take guarded aliases and stages from versions that were promoted while files were written.
-
-    Those that still pass keep them.
-    """
+    """Judge versions that were promoted while files were written, and demote those that fail."""
     refused = None
     for guarded in promoted:
         verdict = gate.judge(guarded.name, guarded.number)
@@ -177,17 +174,17 @@ def _judge_again(gate: Gate, request: Request, path: str, promoted: list[Guarded
         raise refused
 
 
-# --- resolving a guarded alias or stage -------------------------------------------------------------
+# --- Resolving a guarded alias or stage
 
 Fingerprint = frozenset[tuple[str, int, int, int, int]]
 
 
 @dataclass
 class Resolutions:
-    """Checks that what a guarded alias or stage leads to is what was audited.
+    """Checks that a guarded alias or stage leads to files that were audited.
 
-    The digests of a version's files are confirmed once in a process. After that a fingerprint of
-    the files, which takes no reading, says whether they have to be confirmed again.
+    Each process confirms the digests of a version's files once. After that, a fingerprint of the
+    files, which needs no reading, shows whether they must be confirmed again.
     """
 
     gate: Gate
@@ -207,16 +204,16 @@ class Resolutions:
         changes = self._changes(guarded)
         if changes:
             text = (
-                f"{guarded.name!r} version {guarded.number}, under {guarded.words}, is not given out: "
+                f"{guarded.name!r} version {guarded.number}, which has {guarded.words}, cannot be loaded: "
                 f"its files are not those that were audited ({'; '.join(changes[:5])}). Restore the "
-                "files, or take the alias or stage away and promote a version that passes."
+                "files, or remove the alias or stage and promote a version that passes."
             )
             raise self.gate.refuse(request, "resolution", folder, text, model=name, version=number)
         if before is not None and before == fingerprint(folder) and _is_settled(before):
             self._confirmed[key] = before
 
     def _changes(self, guarded: Guarded) -> list[str]:
-        """Return what has changed since the audit; nothing where no evidence can be read."""
+        """Return what has changed since the audit; nothing if no evidence can be read."""
         archive = self.gate.archive
         try:
             version = archive.client.get_model_version(guarded.name, guarded.number)
@@ -261,7 +258,7 @@ def audited_files(gate: Gate, version: Any, source: ModelSource) -> dict[str, st
 def fingerprint(folder: str) -> Fingerprint | None:
     """Return name, size, times and inode of all files in a folder; None if it cannot be read.
 
-    The time of the last change of an inode cannot be set by a program.
+    Unlike the time of modification, the time of an inode's last change cannot be set by a program.
     """
     found = set()
     waiting = [folder]
@@ -271,7 +268,7 @@ def fingerprint(folder: str) -> Fingerprint | None:
                 for entry in entries:
                     if entry.name.startswith(UPLOADING):
                         continue
-                    info = entry.stat()  # of what a link leads to, as it is read
+                    info = entry.stat()  # follows links, as readers do
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(entry.path)
                     else:
@@ -292,18 +289,18 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class NativeRoutes:
-    """Checks what FastAPI serves itself and Flask never sees: files, and what is not known.
+    """Checks the routes that FastAPI serves itself and Flask never sees: files and unknown routes.
 
-    It is plain ASGI, and for every other request two comparisons.
+    It is plain ASGI, and costs any other request only two comparisons.
 
     Parameters
     ----------
     app : ASGI application
     gate : Gate
     methods : frozenset of str
-        Those by which FastAPI itself takes files.
+        The methods with which FastAPI itself accepts files.
     unknown : tuple of str
-        Paths, with {parameters}, that FastAPI serves and that are not classified.
+        Paths, with {parameters}, that FastAPI serves and that `routes` does not list.
     """
 
     def __init__(
@@ -314,7 +311,7 @@ class NativeRoutes:
         self.unknown = re.compile("|".join(patterns)) if patterns else None
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
-        """Check a request if it must be, and pass it on."""
+        """Check a request if necessary, and pass it on."""
         if scope["type"] != "http" or scope["method"] in SAFE_METHODS:
             await self.app(scope, receive, send)
         elif scope["method"] in self.methods and FILES in scope["path"]:
@@ -329,7 +326,7 @@ class NativeRoutes:
         request, path = _request_of(scope), str(scope["path"]).partition(FILES)[2]
         check = _Upload(self.gate, request, path, removes=scope["method"] == "DELETE")
         try:
-            if not check.is_free_at_once():
+            if not check.is_known_to_pass():
                 await run_sync(closed, self.gate, request, check.before)
         except MlflowException as error:
             await _send(send, error)
@@ -337,9 +334,9 @@ class NativeRoutes:
         answer: list[Message] = []
         refused = None
         try:
-            await self.app(scope, receive, _collected(answer))
-        finally:  # who ends the connection at the right moment must not be spared
-            if not check.is_free_at_once(again=True):
+            await self.app(scope, receive, _collect_into(answer))
+        finally:  # also if the client closed the connection, or it could avoid the check that way
+            if not check.is_known_to_pass(again=True):
                 with CancelScope(shield=True):
                     refused = await run_sync(_refused, self.gate, request, check.after)
         if refused is not None:
@@ -350,34 +347,34 @@ class NativeRoutes:
 
 
 class _Upload:
-    """The check of one request that writes or removes files, before it and after it.
+    """The checks before and after one request that writes or removes files.
 
-    Most uploads meet nothing that is guarded, which is often known without waiting. Then the request
-    does not have to change to another thread, which would take longer than the check.
+    Most uploads touch nothing that is guarded, and often this is known without waiting. Such a request
+    need not move to another thread, which would take longer than the check.
     """
 
     def __init__(self, gate: Gate, request: Request, path: str, *, removes: bool) -> None:
         self.gate, self.request, self.path, self.removes = gate, request, path, removes
         self._places: frozenset[str] | None = None
 
-    def is_free_at_once(self, *, again: bool = False) -> bool:
-        """Whether it is known without waiting that nothing is in the way."""
+    def is_known_to_pass(self, *, again: bool = False) -> bool:
+        """Whether it is known without waiting that the request is allowed."""
         try:
             if self._places is None:
                 self._places = _places(_served(self.path)[1])
             if not again and (self.removes or names_record(self._places)):
                 return False
             return self.gate.guards.overlapping_at_once(self._places) == []
-        except Exception:  # is said by the check itself
+        except Exception:  # the check itself reports it
             return False
 
     def before(self) -> None:
-        """Raise for a request that is refused."""
+        """Raise if the request is refused."""
         path, locations = _served(self.path)
         _check_write(self.gate, self.request, path, locations, removes=self.removes)
 
     def after(self) -> None:
-        """Raise for a request that met a promotion."""
+        """Raise if a version was promoted meanwhile and no longer passes."""
         places = self._places or _places(_served(self.path)[1])
         found = self.gate.guards.overlapping(places) if places else []
         _judge_again(self.gate, self.request, self.path, found)
@@ -391,7 +388,7 @@ def _refused(gate: Gate, request: Request, after: After) -> MlflowException | No
     return None
 
 
-def _collected(answer: list[Message]) -> Send:
+def _collect_into(answer: list[Message]) -> Send:
     async def collect(message: Message) -> None:
         answer.append(message)
 

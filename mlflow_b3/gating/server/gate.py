@@ -1,4 +1,4 @@
-"""The gate inside of a server: its rules, how it refuses, and its log of decisions."""
+"""The gate inside a server: its rules, how it refuses, and its log of decisions."""
 
 import json
 import logging
@@ -25,9 +25,9 @@ from mlflow_b3.gating.gate import judge_version, make_verdict, next_steps
 from mlflow_b3.gating.server.stores import Guards, is_plain, registry_is_exact
 from mlflow_b3.tracking.showing import VERDICT
 
-# --- What the server gate has decided: one JSON object a line
+# --- The log of the gate's decisions: one JSON object per line
 
-#: The path of a file that every decision is appended to.
+#: The variable that names the file to which every decision is appended.
 GATE_LOG = "MLFLOW_B3_GATE_LOG"
 LOGGER = logging.getLogger("mlflow_b3.gate")
 
@@ -39,7 +39,7 @@ class Request:
     Attributes
     ----------
     actor : str or None
-        The user, where the server knows its users.
+        The user, if the server knows its users.
     remote : str or None
         The address that the request came from.
     route : str
@@ -63,7 +63,7 @@ class Decision:
     target : str or None
         The alias, stage, name, tag or file.
     outcome : str
-        The verdict, or REFUSED where none was needed.
+        The verdict, or REFUSED if none was needed.
     allowed : bool
     reasons : sequence of str
     policy_hash : str
@@ -82,7 +82,7 @@ class Decision:
 
 
 def log_to_stderr() -> None:
-    """Let decisions be seen where a server's other messages are, each as it is."""
+    """Write decisions to stderr, with the server's other messages, one JSON object per line."""
     if not LOGGER.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -92,7 +92,7 @@ def log_to_stderr() -> None:
 
 
 def check_log_file() -> None:
-    """Refuse a file for decisions that cannot be written."""
+    """Raise an `InputError` if the file for decisions cannot be written."""
     path = os.environ.get(GATE_LOG)
     try:
         if path:
@@ -102,7 +102,7 @@ def check_log_file() -> None:
 
 
 def write_decision(decision: Decision, request: Request) -> None:
-    """Log a decision; names in it cannot break out of their line."""
+    """Log a decision as one line, whatever characters the names in it contain."""
     content = {
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
         **asdict(request),
@@ -127,21 +127,21 @@ def _append(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-# --- The gate inside of a server: its rules, its view of MLflow, and how it refuses
+# --- The gate inside a server: its rules, its view of MLflow, and how it refuses
 
 LOG = logging.getLogger(__name__)
 REFUSED = "REFUSED"
-#: How the value of the tag is made that says what a gate decided.
+#: The form of the tag `b3.verdict`.
 _VERDICT = re.compile(r"(?P<outcome>[A-Z_]+), policy (?P<policy>[0-9a-f]{12}), (?P<time>\S+)")
-#: How long confirmed evidence is remembered for the tags of one audit, which come one by one.
-#: Promotions read everything anew.
+#: How many seconds confirmed evidence is remembered: the tags of an audit arrive one by one.
+#: Promotions read everything again.
 SECONDS = 60.0
 MOST_REMEMBERED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What holds on a server.
+    """The gate of one server: its policy, and MLflow as the server sees it.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class Gate:
     archive : Archive
         MLflow, read from the server's own stores.
     with_users : bool
-        The server knows who its users are.
+        Whether the server knows its users.
     """
 
     policy: Policy
@@ -159,7 +159,7 @@ class Gate:
 
     @property
     def stores(self) -> Any:
-        """The server's stores, by the names of a client's methods."""
+        """The server's stores, with the methods of a client."""
         return self.archive.client
 
     @cached_property
@@ -170,8 +170,8 @@ class Gate:
     def applies_to(self, name: str) -> bool:
         """Whether a registered model is guarded.
 
-        A database that compares by collation may take a name that is not ASCII, or that ends in
-        blanks, for another one. Such a name is guarded if any name is.
+        A database that compares by collation may treat a name that is not ASCII, or that ends in
+        spaces, as equal to another name. Such a name is guarded if any name is.
         """
         if self.policy.applies_to(name):
             return True
@@ -180,7 +180,7 @@ class Gate:
         return not is_plain(name) or self.policy.applies_to(name.strip())
 
     def judge(self, name: str, version: Any, new_name: str | None = None) -> Verdict:
-        """Judge a registered version, by the rules for a name that it does not have yet if given."""
+        """Judge a registered version; with `new_name`, as if its model already had that name."""
         rules = self.policy
         judged_as = name if new_name is None else new_name
         if self.applies_to(judged_as) and not rules.applies_to(name):
@@ -199,7 +199,7 @@ class Gate:
         return make_verdict(FAIL, False, reasons, name, version, self.policy, None, now)
 
     def admit(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
-        """Write down a verdict, and refuse where it does not allow what was asked for."""
+        """Log a verdict, and refuse the request if the verdict does not allow it."""
         self._write(request, event, target, verdict)
         if not verdict.allowed:
             raise refusal(
@@ -208,10 +208,10 @@ class Gate:
             )
 
     def take_back(self, request: Request, event: str, target: str, verdict: Verdict) -> None:
-        """Write down that something was taken back, and refuse it."""
-        self._write(request, event, target, verdict, "it was taken back")
+        """Log that a change was reverted, and refuse the request."""
+        self._write(request, event, target, verdict, "it was reverted")
         raise refusal(
-            f"{event} {target!r} was taken back from {verdict.model!r} version {verdict.version}, "
+            f"{event} {target!r} was reverted for {verdict.model!r} version {verdict.version}, "
             f"which changed meanwhile: {words_of(verdict)}"
         )
 
@@ -242,7 +242,7 @@ class Gate:
         model: str | None = None,
         version: Any = None,
     ) -> MlflowException:
-        """Write down a refusal that needs no verdict; return the error to raise."""
+        """Log a refusal that needs no verdict; return the error to raise."""
         decision = Decision(
             event=event,
             model=model,
@@ -257,49 +257,51 @@ class Gate:
         return refusal(reason)
 
     def check_tags(self, uri: str, tags: dict[str, str], shown: str | None) -> None:
-        """Raise an `EvidenceError` for tags that are not what confirmed evidence says.
+        """Raise an `EvidenceError` for tags that contradict the confirmed evidence.
 
         Parameters
         ----------
         uri : str
-            The version, or what it is made from.
+            The version, or its source.
         tags : dict of str to str
-            Tags of ours, among them the run of the audit that they are of.
+            Tags of an audit, including the one that names its run.
         shown : str or None
-            The run of the audit that was shown before.
+            The run of the audit that the version shows so far.
         """
         tags = {key: value for key, value in tags.items() if key != VERDICT}
         if not tags:
             return
         audit_run_id = tags.get("b3.audit_run_id")
         if audit_run_id is None:
-            raise EvidenceError("the tag 'b3.audit_run_id' must say which audit they are of")
+            raise EvidenceError("the tag 'b3.audit_run_id' must name the audit that they belong to")
         found = self._confirm(uri, audit_run_id)
         wrong = [key for key, value in tags.items() if found.evidence.tags.get(key) != value]
         if wrong:
-            raise EvidenceError(f"the audit's evidence does not say so: {', '.join(sorted(wrong))}")
+            raise EvidenceError(f"they contradict the audit's evidence: {', '.join(sorted(wrong))}")
         if shown not in (None, audit_run_id):
             try:
                 before = self._confirm(uri, str(shown))
             except EvidenceError:
                 return
             if issued(before.evidence) > issued(found.evidence):
-                raise EvidenceError(f"a later audit is shown already, that of run {shown}")
+                raise EvidenceError(f"the version already shows a later audit, of run {shown}")
 
     def check_verdict(self, value: str, verdict: Verdict) -> None:
-        """Raise an `EvidenceError` for a tag `b3.verdict` that is not what this gate says now.
+        """Raise an `EvidenceError` for a tag `b3.verdict` that is not this gate's current verdict.
 
         Parameters
         ----------
         value : str
             "PASS, policy 0123456789ab, 2026-03-02T09:14:07+00:00": outcome, policy, and time.
         verdict : Verdict
-            That of this gate.
+            The verdict of this gate.
         """
         form = "'OUTCOME, policy <first 12 digits of its hash>, <ISO time>'"
         match = _VERDICT.fullmatch(value)
         if match is None:
-            raise EvidenceError(f"the tag {VERDICT!r} has the form {form}, not {value[:80]!r}")
+            raise EvidenceError(
+                f"the tag {VERDICT!r} must have the form {form}, not {value[:80]!r}"
+            )
         if match["policy"] != self.policy.hash[:12]:
             raise EvidenceError(
                 f"the policy of this server is {self.policy.hash[:12]}, not {match['policy']}"
@@ -309,10 +311,10 @@ class Gate:
         try:
             when = datetime.fromisoformat(match["time"])
         except ValueError as error:
-            raise EvidenceError(f"the tag {VERDICT!r} has the form {form}") from error
+            raise EvidenceError(f"the tag {VERDICT!r} must have the form {form}") from error
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         if when > datetime.now(UTC) + SKEW:
-            raise EvidenceError(f"the time {match['time']} has not come yet")
+            raise EvidenceError(f"the time {match['time']} is in the future")
 
     def _confirm(self, uri: str, audit_run_id: str) -> SignedEvidence:
         now = time.monotonic()
@@ -331,7 +333,7 @@ class Gate:
 
 
 def words_of(verdict: Verdict) -> str:
-    """Return a verdict that refuses in one line: why, and what to do."""
+    """Return a refusing verdict on one line: why, and what to do."""
     reasons = "; ".join(reason.text for reason in verdict.decisive)
     return " ".join([f"{verdict.outcome}, {reasons}.", *next_steps(verdict)])
 
@@ -342,9 +344,9 @@ def refusal(text: str) -> MlflowException:
 
 
 def closed(gate: Gate, request: Request, check: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a check; whatever goes wrong in it is a refusal.
+    """Call a check; any error in it is a refusal.
 
-    MLflow's own errors are passed on: what does not exist is not promoted either.
+    MLflow's own errors are passed on, such as that for a version that does not exist.
     """
     try:
         return check(*arguments)
@@ -357,17 +359,15 @@ def closed(gate: Gate, request: Request, check: Callable[..., Any], *arguments: 
 
 
 def unknown_route(gate: Gate, request: Request) -> MlflowException:
-    """Return the refusal of a route that is not classified."""
-    text = (
-        f"{request.route} is not known to this version of mlflow-b3, and may change the registry."
-    )
+    """Return the refusal of a route that `routes` does not list."""
+    text = f"{request.route} is unknown to this version of mlflow-b3 and could change the registry."
     return gate.refuse(request, "route", None, text)
 
 
 def is_ours(key: str) -> bool:
-    """Whether a tag of a version or registered model is an audit's, by all that a database may see.
+    """Whether a database may treat a tag key of a version or registered model as an audit's.
 
-    Where texts are compared by collation, a key that is not ASCII may be any other one.
+    Where text is compared by collation, a key that is not ASCII may be equal to any other.
     """
     if folded(key).strip().startswith("b3."):
         return True
@@ -375,5 +375,5 @@ def is_ours(key: str) -> bool:
 
 
 def ours(tags: Sequence[Any]) -> dict[str, str]:
-    """Return the tags of a request that are an audit's; of two with one key MLflow keeps the last."""
+    """Return an audit's tags in a request; of two with the same key, MLflow keeps the last."""
     return {tag.key: tag.value for tag in tags if is_ours(tag.key)}

@@ -1,7 +1,7 @@
-"""The checks of routes that write to runs and LoggedModels: what a record says of itself is kept.
+"""Checks of the routes that write to runs and LoggedModels: complete records do not change.
 
-A record is the run of an audit, of a commitment or of an attestation. Gates find the records of a
-model by their tags, which MLflow lets everybody change, and read the files in their folder `b3`.
+A record is the run of an audit, a commitment or an attestation. Gates find the records of a model by
+tags, which MLflow lets everybody change, and read the files in their folder `b3`.
 """
 
 import re
@@ -34,30 +34,30 @@ from mlflow_b3.tracking.runs import REQUEST
 SUBJECT, AUDIT, EVIDENCE = "b3.subject", "b3.audit_run_id", "b3.evidence"
 COMMITMENT, ATTESTS, ATTESTATION = "b3.commitment", "b3.attests", "b3.attestation"
 ONCE = (SUBJECT, AUDIT, EVIDENCE, COMMITMENT, ATTESTS, ATTESTATION)
-#: Tags that make a run with a subject something else than an audit.
+#: Tags that make a run with a subject something other than an audit.
 OTHER_KINDS = (COMMITMENT, ATTESTS, ATTESTATION)
-#: Tags after which the files of a record are complete.
+#: Tags that are written once the files of a record are complete.
 COMPLETE = (EVIDENCE, COMMITMENT, ATTESTATION)
-#: What the names of an audit's metrics begin with.
+#: Prefixes of the names of an audit's metrics.
 METRICS = ("b3/", "b3_curve/")
-#: What a body must contain to name one of them: as it is, escaped, or in letters and encodings other
-#: than ASCII. All others are not even parsed.
+#: What a request's body must contain to name one of these tags or metrics: the name itself, an escaped
+#: one, or characters that are not ASCII. Other bodies are not even parsed.
 _MAY_NAME = re.compile(rb"[bB]3[./_\\]|\\u|[\x00\x80-\xff]")
-#: The folder of a record's files, in every artifact store, behind the id of its run.
+#: The folder of a record's files, which in every artifact store follows the id of its run.
 _RECORD_FILES = re.compile(rf"/([0-9a-f]{{32}})/artifacts/{FOLDER}(?:/|$)")
 
 
 def is_record(run_id: str, tags: Mapping[str, str]) -> bool:
-    """Whether a run is that of an audit, begun or complete, of a commitment or of an attestation.
+    """Whether a run is that of an audit, complete or not, of a commitment or of an attestation.
 
-    The run that trained a model shows the latest audit of it, by the same tags, and is none.
+    The run that trained a model shows its latest audit with the same tags, but is not a record.
     """
     if any(key in tags for key in OTHER_KINDS):
         return True
     return SUBJECT in tags and tags.get(AUDIT, run_id) == run_id
 
 
-# --- tags -----------------------------------------------------------------------------------------
+# --- Tags and metrics
 
 
 def check_run_tag(gate: Gate, request: Request) -> After | None:
@@ -78,7 +78,7 @@ def check_run_tag_removal(gate: Gate, request: Request) -> After | None:
 
 
 def check_run_batch(gate: Gate, request: Request) -> After | None:
-    """Keep tags and metrics of a record from being changed among others."""
+    """Keep the tags and metrics of a record from being changed by a batch."""
     if _may_name():
         asked = handlers._get_request_message(messages.LogBatch())
         _check_metrics(gate, request, asked.run_id, asked.metrics)
@@ -101,18 +101,18 @@ def _check_metrics(gate: Gate, request: Request, run_id: str, metrics: Iterable[
         return
     own, known = run.info.run_id, run.data.metrics
     for key, value in wanted.items():
-        # clients repeat what was not answered; NaN is repeated as NaN
+        # clients repeat requests that were not answered; NaN is then sent again as NaN
         same = key in known and (known[key] == value or (isnan(known[key]) and isnan(value)))
         if is_record(own, run.data.tags) and not same:
             text = (
-                f"the metric {key!r} of run {own} is a result of an audit that is complete, and is "
-                "kept. Audit again instead."
+                f"the metric {key!r} of run {own} is a result of a complete audit and must not change. "
+                "Audit again instead."
             )
             raise gate.refuse(request, "run metric", key, text)
 
 
 def check_new_run(gate: Gate, request: Request) -> After | None:
-    """Let a new run have tags of a record only under keys that mean the same to every database."""
+    """Refuse a new run with a tag key that a database may treat as that of a record."""
     if _may_name():
         asked = handlers._get_request_message(messages.CreateRun())
         for tag in asked.tags:
@@ -127,34 +127,38 @@ def _may_name() -> bool:
 
 
 def _check(gate: Gate, request: Request, run_id: str, asked: list[tuple[str, str | None]]) -> None:
-    wanted = [(key, value) for key, value in asked if _once(key)]
+    wanted = [(key, value) for key, value in asked if _identity_tag(key)]
     odd = [key for key, _ in asked if not is_plain(key) and not tracking_is_exact()]
     run: Any = exists(gate.stores.get_run, run_id) if wanted or odd else None
     if run is None:
         return
     own, tags = run.info.run_id, dict(run.data.tags)
     if odd and is_record(own, tags):
-        raise _refused_letters(gate, request, odd[0], f"run {own}")
+        raise _refuse_spelling(gate, request, odd[0], f"run {own}")
     for key, value in asked:
         if value is not None:
             _check_spelling(gate, request, f"run {own}", key)
-    tags = {_once(key) or key: value for key, value in tags.items()}
+    tags = {_identity_tag(key) or key: value for key, value in tags.items()}
     if tags.get(AUDIT, own) != own:
-        return  # it shows the audits of its model, one after the other, and is no record itself
+        return  # it shows its model's latest audit, and is not a record itself
     begun = SUBJECT in tags
-    for key, value in ((_once(key), value) for key, value in wanted):
+    for key, value in ((_identity_tag(key), value) for key, value in wanted):
         if value == tags.get(key):
-            continue  # clients repeat what was not answered
-        if key in tags or (begun and _changes_kind(key, value, own, tags)) or _both(key, tags):
-            raise _written_once(gate, request, key, own)
+            continue  # clients repeat requests that were not answered
+        if (
+            key in tags
+            or (begun and _changes_kind(key, value, own, tags))
+            or _has_two_kinds(key, tags)
+        ):
+            raise _refuse_identity_change(gate, request, key, own)
         if value is not None:
             tags[key] = value
 
 
 def _changes_kind(key: str, value: str | None, own: str, tags: Mapping[str, str]) -> bool:
-    """Whether a tag would make something else of a run that already has a subject.
+    """Whether a tag would change the kind of a run that already has a subject.
 
-    A commitment or an attestation says what it is before it has a subject, or together with it.
+    A commitment or an attestation is marked as such before it has a subject, or together with it.
     """
     if key == AUDIT:
         return value != own
@@ -163,7 +167,7 @@ def _changes_kind(key: str, value: str | None, own: str, tags: Mapping[str, str]
     return key in OTHER_KINDS
 
 
-def _both(key: str, tags: Mapping[str, str]) -> bool:
+def _has_two_kinds(key: str, tags: Mapping[str, str]) -> bool:
     """Whether a run would be an audit and something else at once."""
     if key in OTHER_KINDS:
         kinds = {COMMITMENT} if key == COMMITMENT else {ATTESTS, ATTESTATION}
@@ -171,46 +175,50 @@ def _both(key: str, tags: Mapping[str, str]) -> bool:
     return key == AUDIT and any(other in tags for other in OTHER_KINDS)
 
 
-def _once(key: str) -> str:
-    """Return which of the tags a key is, in any form that a database takes for the same; or ""."""
+def _identity_tag(key: str) -> str:
+    """Return the tag in `ONCE` that a database may treat as equal to a key, or ""."""
     plain = folded(key).strip()
     return plain if plain in ONCE else ""
 
 
 def _check_spelling(gate: Gate, request: Request, run: str, key: str) -> None:
-    """Refuse a key that a database may take for one of a record without being it."""
-    name = _once(key)
+    """Refuse a key that a database may treat as that of a record although it differs."""
+    name = _identity_tag(key)
     if not name and not is_plain(key) and not tracking_is_exact():
         name = equal_tag_key(key, ONCE) or ""
     if name and key != name:
-        raise _refused_letters(gate, request, key, run)
+        raise _refuse_spelling(gate, request, key, run)
 
 
-def _refused_letters(gate: Gate, request: Request, key: str, run: str) -> MlflowException:
+def _refuse_spelling(gate: Gate, request: Request, key: str, run: str) -> MlflowException:
     text = (
-        f"the tag key {key!r} of {run} is one that a database may take for the key of an audit, "
-        "which is written by audits only; write other keys in ASCII, and not like 'b3.subject'."
+        f"a database may treat the tag key {key!r} of {run} as equal to a key that only audits may "
+        "write; use another key, in ASCII and unlike 'b3.subject'."
     )
     return gate.refuse(request, "run tag", key, text)
 
 
-def _written_once(gate: Gate, request: Request, key: str, run_id: str) -> MlflowException:
+def _refuse_identity_change(gate: Gate, request: Request, key: str, run_id: str) -> MlflowException:
     text = (
-        f"the tag {key!r} of run {run_id} says which record it is: it is written once, by the audit, "
-        "commitment or attestation, and kept. Audit again instead."
+        f"the tag {key!r} of run {run_id} identifies a record: the audit, commitment or attestation "
+        "writes it once, and it must not change. Audit again instead."
     )
     return gate.refuse(request, "run tag", key, text)
 
 
-# --- removal ----------------------------------------------------------------------------------------
+# --- Removal
 
 
 def check_run_removal(gate: Gate, request: Request) -> After | None:
     """Keep records from being deleted."""
     asked = handlers._get_request_message(messages.DeleteRun())
     run = exists(gate.stores.get_run, asked.run_id)
-    if run is not None and is_record(run.info.run_id, run.data.tags) and not _is_twin(gate, run):
-        raise _record_is_kept(gate, request, run.info.run_id, f"run {run.info.run_id}")
+    if (
+        run is not None
+        and is_record(run.info.run_id, run.data.tags)
+        and not _is_duplicate(gate, run)
+    ):
+        raise _refuse_deletion(gate, request, run.info.run_id, f"run {run.info.run_id}")
     return None
 
 
@@ -223,10 +231,10 @@ def check_experiment_removal(gate: Gate, request: Request) -> After | None:
 
 
 def check_demo(gate: Gate, request: Request) -> After | None:
-    """Keep records and guarded aliases from MLflow's demo, which knows its own data by name only.
+    """Protect records and guarded aliases from MLflow's demo, which knows its own data only by name.
 
-    It deletes the experiment of its name, in which anybody may have put a record, and gives aliases
-    to versions of its prompts, among which anybody may have registered a model.
+    It deletes the experiment with its name, where anybody may have put a record, and gives aliases to
+    versions of its prompts, under whose names anybody may have registered a model.
     """
     from mlflow.demo.base import DEMO_EXPERIMENT_NAME
     from mlflow.demo.data import DEMO_PROMPTS
@@ -238,7 +246,7 @@ def check_demo(gate: Gate, request: Request) -> After | None:
     for name in _registered(gate, names):
         if not all(map(is_prompt_version, versions_of(gate.stores, name))):
             text = (
-                f"MLflow's demo would give aliases to versions of {name!r}, which is no prompt; "
+                f"MLflow's demo would give aliases to versions of {name!r}, which is not a prompt; "
                 "rename that model first."
             )
             raise gate.refuse(request, "demo", name, text, model=name)
@@ -248,7 +256,7 @@ def check_demo(gate: Gate, request: Request) -> After | None:
         for name in _registered(gate, names):
             for guarded in list(guarded_versions(gate.stores, gate.policy, name)):
                 verdict = gate.judge(name, guarded.number)
-                if not verdict.allowed:  # a model was registered while the demo was made
+                if not verdict.allowed:  # a model was registered while the demo ran
                     withdraw(gate, guarded)
                     refused = refused or verdict
         if refused is not None:
@@ -265,13 +273,13 @@ def _keep_experiment(gate: Gate, request: Request, experiment_id: str) -> None:
     for run in _tagged_runs(gate, [experiment_id], (SUBJECT, *OTHER_KINDS)):
         if is_record(run.info.run_id, run.data.tags):
             what = f"experiment {experiment_id}"
-            raise _record_is_kept(gate, request, run.info.run_id, what)
+            raise _refuse_deletion(gate, request, run.info.run_id, what)
 
 
-def _is_twin(gate: Gate, run: Any) -> bool:
-    """Whether a run was made by a request that MLflow's client has repeated, and is not used.
+def _is_duplicate(gate: Gate, run: Any) -> bool:
+    """Whether a run is an unused duplicate, made because MLflow's client repeated a request.
 
-    The run that is used has been recorded before its twins are removed.
+    The run that is used is recorded before its duplicates are removed.
     """
     tags = run.data.tags
     word = tags.get(REQUEST, "")
@@ -287,7 +295,7 @@ def _is_twin(gate: Gate, run: Any) -> bool:
 
 
 def _tagged_runs(gate: Gate, experiments: list[str], keys: Iterable[str]) -> Iterator[Any]:
-    """Give the runs of some experiments that have one of some tags, deleted ones too."""
+    """Yield the runs in the experiments that have one of the tags, deleted runs included."""
     from mlflow.entities import ViewType
 
     for key in keys:
@@ -302,26 +310,26 @@ def _tagged_runs(gate: Gate, experiments: list[str], keys: Iterable[str]) -> Ite
                 break
 
 
-def _record_is_kept(gate: Gate, request: Request, run_id: str, what: str) -> MlflowException:
+def _refuse_deletion(gate: Gate, request: Request, run_id: str, what: str) -> MlflowException:
     text = (
-        f"{what} is kept, because run {run_id} is the record of an audit, a commitment or an "
-        "attestation. Gates count these, also those that failed."
+        f"{what} cannot be deleted, because run {run_id} is the record of an audit, a commitment or an "
+        "attestation. Gates count these records, including those of failed audits."
     )
     return gate.refuse(request, "record", run_id, text)
 
 
-# --- files -------------------------------------------------------------------------------------------
+# --- Files
 
 
 def names_record(places: Iterable[str]) -> bool:
-    """Whether one of some places may be among the files of a record."""
+    """Whether one of the places may be among the files of a record."""
     return any(_RECORD_FILES.search(place.casefold()) for place in places)
 
 
 def check_record_files(
     gate: Gate, request: Request, path: str, places: frozenset[str], *, removes: bool
 ) -> None:
-    """Keep the files of complete records, also from being removed with a folder above them."""
+    """Keep the files of complete records from being changed, or removed with a folder above them."""
     places = frozenset(map(str.casefold, places))
     named = {found for place in places for found in _RECORD_FILES.findall(place)}
     runs = [exists(gate.stores.get_run, run_id) for run_id in sorted(named)]
@@ -335,7 +343,7 @@ def check_record_files(
         if any(is_within(p, k) or is_within(k, p) for k in kept for p in places):
             text = (
                 f"{path!r} holds files of run {run_id}, the record of an audit, a commitment or an "
-                "attestation, which are kept as they are. Audit again instead."
+                "attestation, which must not change. Audit again instead."
             )
             raise gate.refuse(request, "files", path, text)
 
@@ -363,57 +371,58 @@ def _complete_records(gate: Gate) -> list[tuple[str, str, dict[str, str]]]:
     return [(*run, tags) for run, tags in found_tags.items()]
 
 
-# --- LoggedModels ------------------------------------------------------------------------------------
+# --- LoggedModels
 
 
 def check_new_logged_model(gate: Gate, request: Request) -> After | None:
-    """Let no LoggedModel begin with the tag of an audit: there is none yet."""
+    """Refuse a new LoggedModel with the tag of an audit: it cannot have been audited yet."""
     if _may_name():
         asked = handlers._get_request_message(messages.CreateLoggedModel())
         for tag in asked.tags:
-            if _once(tag.key) == AUDIT:
-                raise _no_audit_of_model(gate, request, "a new LoggedModel", tag.value)
+            if _identity_tag(tag.key) == AUDIT:
+                raise _refuse_wrong_audit(gate, request, "a new LoggedModel", tag.value)
     return None
 
 
 def check_logged_model_tags(gate: Gate, request: Request) -> After | None:
-    """Let a LoggedModel name an audit of its own only."""
+    """Let a LoggedModel name only an audit of its own."""
     if not _may_name():
         return None
     asked = handlers._get_request_message(messages.SetLoggedModelTags())
     model_id = _model_in_request()
     for tag in asked.tags:
-        if _once(tag.key) == AUDIT and not (
+        if _identity_tag(tag.key) == AUDIT and not (
             tag.key == AUDIT and _is_audit_of(gate, tag.value, model_id)
         ):
-            raise _no_audit_of_model(gate, request, model_id, tag.value)
+            raise _refuse_wrong_audit(gate, request, model_id, tag.value)
     return None
 
 
 def check_logged_model_tag_removal(gate: Gate, request: Request) -> After | None:
-    """Keep the tag by which a LoggedModel names its audit."""
+    """Keep the tag with which a LoggedModel names its audit from being removed."""
     from flask import request as asked
 
     key, model_id = str((asked.view_args or {}).get("tag_key", "")), _model_in_request()
-    if _once(key) != AUDIT:
+    if _identity_tag(key) != AUDIT:
         return None
     model = exists(gate.stores.get_logged_model, model_id)
     named = None if model is None else model.tags.get(AUDIT)
     if named is not None and _is_audit_of(gate, named, model_id):
         text = (
-            f"the tag {key!r} of {model_id} names its audit, and is kept; a new audit replaces it."
+            f"the tag {key!r} of {model_id} names its audit and cannot be removed; a new audit "
+            "replaces it."
         )
         raise gate.refuse(request, "model tag", key, text)
     return None
 
 
 def check_logged_model_removal(gate: Gate, request: Request) -> After | None:
-    """Keep a LoggedModel that a guarded version is made of."""
+    """Keep the LoggedModel of a guarded version from being deleted."""
     model_id = _model_in_request()
     for guarded in gate.guards.made_of(model_id):
         text = (
-            f"{model_id} is kept: {guarded.name!r} version {guarded.number}, which is under "
-            f"{guarded.words}, is made of it. Take these away first."
+            f"{model_id} cannot be deleted: it is the model of {guarded.name!r} version "
+            f"{guarded.number}, which has {guarded.words}. Remove the alias or stage first."
         )
         raise gate.refuse(
             request, "model removal", model_id, text, model=guarded.name, version=guarded.number
@@ -436,8 +445,9 @@ def _is_audit_of(gate: Gate, run_id: str, model_id: str) -> bool:
     )
 
 
-def _no_audit_of_model(gate: Gate, request: Request, model: str, value: str) -> MlflowException:
+def _refuse_wrong_audit(gate: Gate, request: Request, model: str, value: str) -> MlflowException:
     text = (
-        f"the tag {AUDIT!r} of {model} must name the run of an audit of it, which {value!r} is not."
+        f"the tag {AUDIT!r} of {model} must name the run of an audit of this model; {value!r} is not "
+        "one."
     )
     return gate.refuse(request, "model tag", AUDIT, text)

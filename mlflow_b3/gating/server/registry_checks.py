@@ -1,7 +1,7 @@
-"""The checks of the registry's routes, by the names that `routes` gives them.
+"""Checks of the registry's routes, under the names that `routes` gives them.
 
-Each is called before MLflow's handler, with the gate and the request. It raises to refuse, and
-returns what must still be looked at once the handler has done its work, or nothing.
+Each is called before MLflow's handler, with the gate and the request. It raises to refuse the request,
+and returns a function to call after the handler, or None.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,21 +27,21 @@ from mlflow_b3.gating.server.stores import (
 )
 from mlflow_b3.tracking.showing import VERDICT
 
-#: What is done after MLflow's handler, which may have changed something before it failed; it raises
-#: to refuse after all.
+#: Called after MLflow's handler, also if that failed, because it may have changed something first. It
+#: raises to refuse the request after all.
 After = Callable[[], None]
 Check = Callable[[Gate, Request], After | None]
 
 
 def _parsed(message: Any) -> Any:
-    """Read the request exactly as MLflow's handler will: it takes more than one form of JSON."""
+    """Read the request exactly as MLflow's handler will, which accepts several forms of JSON."""
     return handlers._get_request_message(message)
 
 
 def check_alias(gate: Gate, request: Request) -> After | None:
-    """Let a guarded alias be given to a version that passes, and only while it does."""
+    """Let a version have a guarded alias only if it passes, also after the request."""
     asked = _parsed(messages.SetRegisteredModelAlias())
-    _check_alias_letters(gate, request, asked.name, asked.alias)
+    _check_alias_spelling(gate, request, asked.name, asked.alias)
     if not gate.policy.guards_alias(asked.alias):
         return None
     version = gate.stores.get_model_version(asked.name, asked.version)
@@ -60,21 +60,21 @@ def check_alias(gate: Gate, request: Request) -> After | None:
     return after
 
 
-def _check_alias_letters(gate: Gate, request: Request, name: str, alias: str) -> None:
-    """Refuse an alias that a database with a collation may take for a guarded one."""
+def _check_alias_spelling(gate: Gate, request: Request, name: str, alias: str) -> None:
+    """Refuse an alias that a database with a collation may treat as equal to a guarded one."""
     if is_plain(alias) or registry_is_exact() or not gate.applies_to(_name(gate, name)):
         return
     text = (
-        f"the alias {alias!r} of {name!r} has letters that this server's database may take for "
-        "others, and so for a guarded alias; write it in ASCII letters, digits, '-' and '_'."
+        f"this server's database may treat the alias {alias!r} of {name!r} as equal to a guarded one; "
+        "write it in ASCII letters, digits, '-' and '_'."
     )
     raise gate.refuse(request, "alias", alias, text, model=name)
 
 
 def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) -> None:
-    """Let an alias point where it did, unless somebody has moved it meanwhile.
+    """Point an alias back to its earlier version, unless somebody has moved it meanwhile.
 
-    Where it pointed at the version that does not pass any more, it is taken away.
+    If that is the version that no longer passes, delete the alias.
     """
     now = gate.stores.get_registered_model(name).aliases.get(alias)
     if now is not None and str(now) != ours:
@@ -86,7 +86,7 @@ def _restore_alias(gate: Gate, name: str, alias: str, ours: str, before: Any) ->
 
 
 def withdraw(gate: Gate, guarded: Guarded) -> None:
-    """Take guarded aliases and stages from a version."""
+    """Remove the guarded aliases and stage of a version."""
     name, number = guarded.name, guarded.number
     for alias in guarded.aliases:
         gate.stores.delete_registered_model_alias(name, alias)
@@ -95,7 +95,7 @@ def withdraw(gate: Gate, guarded: Guarded) -> None:
 
 
 def check_stage(gate: Gate, request: Request) -> After | None:
-    """Let a version come into a guarded stage if it passes, and only while it does."""
+    """Let a version enter a guarded stage only if it passes, also after the request."""
     asked = _parsed(messages.TransitionModelVersionStage())
     if not gate.policy.guards_stage(asked.stage):
         return None
@@ -113,7 +113,7 @@ def check_stage(gate: Gate, request: Request) -> After | None:
                 earlier = before.get(str(found.version), found.current_stage)
                 if str(found.version) == number and gate.policy.guards_stage(earlier):
                     earlier = "None"
-                if earlier != found.current_stage:  # those that were archived for it too
+                if earlier != found.current_stage:  # including versions that it replaced
                     gate.stores.transition_model_version_stage(name, found.version, earlier, False)
             gate.take_back(request, "stage", stage, verdict)
 
@@ -121,7 +121,7 @@ def check_stage(gate: Gate, request: Request) -> After | None:
 
 
 def check_rename(gate: Gate, request: Request) -> After | None:
-    """Let aliases, stages and tags come under a guarded name only if they hold there."""
+    """Let a model have a guarded name only if its aliases, stages and tags are allowed there."""
     asked = _parsed(messages.RenameRegisteredModel())
     model = gate.stores.get_registered_model(asked.name)
     old, new = model.name, asked.new_name
@@ -138,10 +138,10 @@ def check_rename(gate: Gate, request: Request) -> After | None:
     def after() -> None:
         found = exists(gate.stores.get_registered_model, new)
         if found is None or found.creation_timestamp != model.creation_timestamp:
-            return  # MLflow has refused: the name is another model's
+            return  # MLflow refused: another model has that name
         for guarded in list(guarded_versions(gate.stores, gate.policy, new)):
             verdict = gate.judge(new, guarded.number)
-            if not verdict.allowed:  # its alias may have been set while it was renamed
+            if not verdict.allowed:  # an alias may have been set during the renaming
                 _rename_back(gate, new, old)
                 gate.take_back(request, "rename", new, verdict)
 
@@ -149,7 +149,7 @@ def check_rename(gate: Gate, request: Request) -> After | None:
 
 
 def _rename_back(gate: Gate, new: str, old: str) -> None:
-    """Give a model its old name, or take what is guarded from it if that name is taken."""
+    """Give a model its old name again; if that is taken, remove its guarded aliases and stages."""
     try:
         gate.stores.rename_registered_model(new, old)
     except MlflowException:
@@ -177,7 +177,7 @@ def _check_carried_tags(gate: Gate, request: Request, model: Any, new: str) -> N
 
 
 def check_new_version(gate: Gate, request: Request) -> After | None:
-    """Let a version begin with an audit's tags if they are what its evidence says, as in a copy."""
+    """Let a new version, such as a copy, have an audit's tags only if they agree with its evidence."""
     asked = _parsed(messages.CreateModelVersion())
     tags = ours(asked.tags)
     if tags and gate.applies_to(_name(gate, asked.name)):
@@ -195,7 +195,7 @@ def check_new_version(gate: Gate, request: Request) -> After | None:
 
 
 def _copied_version(gate: Gate, source: str) -> Any:
-    """Return the version that is being copied; None if the source is no version."""
+    """Return the version that is being copied; None if the source is not a version."""
     from mlflow.store.artifact.utils.models import get_model_name_and_version
 
     if not source.startswith("models:/"):
@@ -205,7 +205,7 @@ def _copied_version(gate: Gate, source: str) -> Any:
 
 
 def check_version_tag(gate: Gate, request: Request) -> After | None:
-    """Let an audit's tag be set if it is what the audit's evidence says."""
+    """Let an audit's tag be set only if it agrees with the audit's evidence."""
     asked = _parsed(messages.SetModelVersionTag())
     if not is_ours(asked.key):
         return None
@@ -238,10 +238,10 @@ def _check_tags(
     *,
     judged: Callable[[], Verdict | None],
 ) -> None:
-    """Refuse tags that are not what an audit, or in `b3.verdict` this gate, has found."""
+    """Refuse tags that contradict the audit or, for `b3.verdict`, this gate's verdict."""
     if not tags:
         return
-    odd = _letters_of(tags)
+    odd = _explain_spelling(tags)
     if odd is not None:
         raise gate.refuse(request, event, target, odd, model=model, version=version)
     try:
@@ -249,32 +249,33 @@ def _check_tags(
         if VERDICT in tags:
             verdict = judged()
             if verdict is None:
-                raise EvidenceError(f"{VERDICT!r} is of a version, and this one is not judged yet")
+                raise EvidenceError(f"a version that has not been judged cannot have {VERDICT!r}")
             gate.check_verdict(tags[VERDICT], verdict)
     except EvidenceError as error:
         text = (
-            f"the tags {', '.join(sorted(tags))} of {model!r} are written by audits and gates, and "
-            f"are refused: {error}."
+            f"the tags {', '.join(sorted(tags))} of {model!r}, which audits and gates write, are "
+            f"refused: {error}."
         )
         raise gate.refuse(request, event, target, text, model=model, version=version) from error
 
 
 def check_version_tag_removal(gate: Gate, request: Request) -> After | None:
-    """Keep an audit's tags; what a gate said once may be removed."""
+    """Keep an audit's tags from being removed; a gate's verdict may be."""
     asked = _parsed(messages.DeleteModelVersionTag())
     if asked.key == VERDICT:
         return None
     if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
-        text = _letters_of([asked.key]) or (
-            f"the tag {asked.key!r} of {asked.name!r} version {asked.version} is an audit's, and is "
-            "kept; a new audit replaces it, and another registration of the model has none."
+        text = _explain_spelling([asked.key]) or (
+            f"the tag {asked.key!r} of {asked.name!r} version {asked.version} belongs to an audit and "
+            "cannot be removed; a new audit replaces it, and registering the model again gives a "
+            "version without it."
         )
         raise gate.refuse(request, "tag", asked.key, text, model=asked.name, version=asked.version)
     return None
 
 
 def check_model_tag(gate: Gate, request: Request) -> After | None:
-    """Keep tags that look like an audit's off registered models, of which there are no audits."""
+    """Refuse an audit's tag on a registered model: audits are of versions."""
     asked = _parsed(messages.SetRegisteredModelTag())
     if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
         raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
@@ -282,7 +283,7 @@ def check_model_tag(gate: Gate, request: Request) -> After | None:
 
 
 def check_model_tag_removal(gate: Gate, request: Request) -> After | None:
-    """Keep such tags as they are."""
+    """Keep such a tag from being removed."""
     asked = _parsed(messages.DeleteRegisteredModelTag())
     if is_ours(asked.key) and gate.applies_to(_name(gate, asked.name)):
         raise gate.refuse(request, "tag", asked.key, _model_tags([asked.key]), model=asked.name)
@@ -290,7 +291,7 @@ def check_model_tag_removal(gate: Gate, request: Request) -> After | None:
 
 
 def check_new_model(gate: Gate, request: Request) -> After | None:
-    """Keep such tags off new registered models too."""
+    """Refuse a new registered model with such tags."""
     asked = _parsed(messages.CreateRegisteredModel())
     wrong = sorted(ours(asked.tags))
     if wrong and gate.applies_to(asked.name):
@@ -299,40 +300,40 @@ def check_new_model(gate: Gate, request: Request) -> After | None:
 
 
 def _model_tags(keys: list[str]) -> str:
-    return _letters_of(keys) or (
-        f"the tags {', '.join(keys)} are those of audits, which are of versions and not of "
-        "registered models."
+    return _explain_spelling(keys) or (
+        f"the tags {', '.join(keys)} belong to audits, and audits are of versions, not of registered "
+        "models."
     )
 
 
-def _letters_of(keys: Iterable[str]) -> str | None:
-    """Return why keys are refused that the database may take for others; None if all are ASCII."""
+def _explain_spelling(keys: Iterable[str]) -> str | None:
+    """Return why a database's collation forbids some keys; None if all keys can be used."""
     odd = sorted(key for key in keys if not is_plain(key) and not registry_is_exact())
     if not odd:
         return None
     return (
-        f"the tag keys {', '.join(map(repr, odd))} have letters that this server's database may "
-        "take for others, and so for the key of an audit; write them in ASCII."
+        f"this server's database may treat the tag keys {', '.join(map(repr, odd))} as equal to those "
+        "of an audit; write them in ASCII."
     )
 
 
 def check_alias_removal(gate: Gate, request: Request) -> After | None:
-    """Keep the champion while new ones must be held against it."""
+    """Keep the champion while the policy compares new versions with it."""
     asked = _parsed(messages.DeleteRegisteredModelAlias())
-    _check_alias_letters(gate, request, asked.name, asked.alias)
+    _check_alias_spelling(gate, request, asked.name, asked.alias)
     _keep_champion(gate, request, asked.name, alias=asked.alias)
     return None
 
 
 def check_version_removal(gate: Gate, request: Request) -> After | None:
-    """Keep the champion while new ones must be held against it."""
+    """Keep the champion while the policy compares new versions with it."""
     asked = _parsed(messages.DeleteModelVersion())
     _keep_champion(gate, request, asked.name, version=asked.version)
     return None
 
 
 def check_model_removal(gate: Gate, request: Request) -> After | None:
-    """Keep the champion while new ones must be held against it."""
+    """Keep the champion while the policy compares new versions with it."""
     asked = _parsed(messages.DeleteRegisteredModel())
     _keep_champion(gate, request, asked.name)
     return None
@@ -347,7 +348,7 @@ def _keep_champion(
     *,
     renamed: bool = False,
 ) -> None:
-    """Refuse to take the champion away, after which any version could become one."""
+    """Refuse to remove the champion: without one, any version could become it."""
     policy = gate.policy
     if policy.champion is None or not gate.applies_to(_name(gate, name)):
         return
@@ -357,17 +358,17 @@ def _keep_champion(
     if champion is None or (version is not None and int(version) != int(champion.version)):
         return
     text = (
-        f"{name!r} version {champion.version} is its {policy.champion_alias!r}, which the policy holds new "
-        "ones against; give the alias to another version first."
+        f"{name!r} version {champion.version} has the alias {policy.champion_alias!r}, and the policy "
+        "compares new versions with it; give the alias to another version first."
     )
     if alias is not None:
         text = text.replace("give", "instead of removing it, give").replace(" first.", ".")
     if renamed:
-        text = text.partition(";")[0] + "; it keeps its name."
+        text = text.partition(";")[0] + "; the model cannot be renamed."
     raise gate.refuse(request, "champion", alias, text, model=name, version=champion.version)
 
 
 def _name(gate: Gate, name: str) -> str:
-    """Return a registered model's name as the database has it, which may compare loosely."""
+    """Return a registered model's name as the database has it, which may differ in case."""
     model = exists(gate.stores.get_registered_model, name)
     return name if model is None else str(model.name)

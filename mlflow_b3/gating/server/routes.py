@@ -1,14 +1,14 @@
-"""Which of MLflow's routes can change what a guarded alias or stage points at.
+"""The routes of MLflow that can change what a guarded alias or stage points to.
 
-Flask's endpoints are MLflow's handlers: one of them serves `/api`, `/ajax-api` and every prefix. A
-route of the registry that is not listed here is refused while it can change something.
+Flask's endpoints are MLflow's handlers: the same one serves `/api`, `/ajax-api` and every prefix. A
+route of the registry that is not listed here is refused if it can change anything.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-#: Handlers that are checked first, and by what.
+#: Handlers that are checked first, and the checks.
 GUARDED = {
     "_set_registered_model_alias": "alias",
     "_transition_stage": "stage",
@@ -46,7 +46,7 @@ GUARDED = {
 #: Of these, handlers that the oldest supported MLflow does not have.
 NEWER = frozenset({"_create_presigned_upload_url", "_generate_demo", "_delete_demo"})
 
-_WEBHOOK = "tells others what has happened, after it has"
+_WEBHOOK = "only reports changes after they were made"
 HARMLESS = {
     "_update_registered_model": "changes the description only",
     "_update_model_version": "changes the description only",
@@ -55,13 +55,13 @@ HARMLESS = {
     "_delete_webhook": _WEBHOOK,
     "_test_webhook": _WEBHOOK,
     "_abort_multipart_upload_artifact": "leaves the files as they are",
-    "_create_presigned_download_url": "gives an address to read from",
+    "_create_presigned_download_url": "returns an address to read from",
 }
 READING = frozenset(
     {
         "_get_registered_model",
         "_search_registered_models",
-        "_get_latest_versions",  # by POST too
+        "_get_latest_versions",  # also with POST
         "_get_model_version",
         "_get_model_version_by_alias",
         "_get_model_version_download_uri",
@@ -74,8 +74,8 @@ READING = frozenset(
         "_get_presigned_download_url",
     }
 )
-#: Of these, the ones by which clients find out what an alias or a stage leads to: what they answer is
-#: checked before it is sent.
+#: Of these, the ones with which clients resolve an alias or a stage: their response is checked before it
+#: is sent.
 RESOLVING = frozenset({"_get_latest_versions", "_get_model_version_by_alias"})
 KNOWN = GUARDED.keys() | HARMLESS.keys() | READING
 
@@ -85,8 +85,8 @@ NATIVE = {
 }
 #: GraphQL's mutations, none of which writes.
 MUTATIONS = {
-    "mlflowSearchRuns": "reads, by the name of a mutation",
-    "mlflowSearchDatasets": "reads, by the name of a mutation",
+    "mlflowSearchRuns": "only reads",
+    "mlflowSearchDatasets": "only reads",
     "testMutation": "returns its argument",
 }
 
@@ -94,7 +94,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What the paths of the registry's routes contain.
 WORDS = ("registered-models", "model-versions")
 _NAMED = re.compile(r"registered.?model|model.?version|transition.?stage|webhook", re.IGNORECASE)
-#: MLflow keeps other things with versions and aliases, which are no models.
+#: Other things in MLflow that have versions and aliases but are not models.
 _OTHERS = ("mcp-servers",)
 
 
@@ -104,10 +104,10 @@ def is_registry_path(path: str) -> bool:
 
 
 def registry_rules(app: Any) -> Iterator[tuple[str, str, frozenset[str]]]:
-    """Give the endpoint, path and methods of each of a Flask app's routes that touch the registry.
+    """Yield the endpoint, path and methods of each route of a Flask app that touches the registry.
 
-    These are known by their path, by the name of their handler, by its use of the registry's store,
-    or by their writing of files, which may be a model's.
+    These are routes whose path or handler is named after the registry, whose handler uses the
+    registry's store, or which write files, because these may belong to a model.
     """
     for rule in app.url_map.iter_rules():
         methods = frozenset(rule.methods or ())
@@ -130,19 +130,19 @@ def unclassified_rules(app: Any) -> list[str]:
 
 
 def missing_handlers(app: Any) -> list[str]:
-    """Return the guarded endpoints that a Flask app does not have: MLflow has renamed them."""
+    """Return the guarded endpoints that a Flask app does not have, because MLflow renamed them."""
     return sorted(GUARDED.keys() - NEWER - app.view_functions.keys())
 
 
 def native_routes(app: Any) -> Iterator[tuple[str, frozenset[str]]]:
-    """Give path and methods of the routes that a FastAPI app serves itself."""
+    """Yield path and methods of the routes that a FastAPI app serves itself."""
     yield from _walk(app.routes, "")
 
 
 def _walk(routes: Any, prefix: str) -> Iterator[tuple[str, frozenset[str]]]:
     for route in routes:
         included = getattr(route, "original_router", None)
-        if included is not None:  # FastAPI of today keeps routers apart
+        if included is not None:  # recent versions of FastAPI keep routers separate
             context = getattr(route, "include_context", None)
             yield from _walk(included.routes, prefix + str(getattr(context, "prefix", "")))
         elif getattr(route, "methods", None):
@@ -150,7 +150,7 @@ def _walk(routes: Any, prefix: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def unclassified_native(app: Any) -> list[str]:
-    """Return the paths that FastAPI serves itself, change the registry, and are not listed here."""
+    """Return the paths that FastAPI serves itself, that may change the registry and are not listed."""
     return sorted(
         {
             path

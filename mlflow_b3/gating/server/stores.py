@@ -1,4 +1,4 @@
-"""The server's own stores, and where the files of guarded versions lie."""
+"""The server's own stores, and where the files of guarded versions are."""
 
 import os
 import posixpath
@@ -24,9 +24,9 @@ from mlflow_b3.evidence.policy import Policy
 from mlflow_b3.gating.archive import Archive
 from mlflow_b3.refit.loading import resolve_source
 
-# --- Where files really are: one canonical form for every way to write an artifact location
+# --- Where files really are: a canonical form of artifact locations
 #
-# Two locations are compared by the path that MLflow reads or writes in the end. Proxied paths are
+# Two locations are compared by the path that MLflow finally reads or writes. Proxied paths are
 # mapped to the server's artifacts destination, local paths are made absolute and real, and
 # percent-encoding is removed as often as it was applied.
 
@@ -34,23 +34,23 @@ PROXIED = ("http", "https", "mlflow-artifacts")
 LOCAL = ("", "file")
 #: MLflow decodes a path up to ten times, and local stores once more.
 MOST_DECODED = 11
-#: A relative path of which decoding and checking make nothing else.
+#: A relative path that decoding and checking leave as it is.
 _PLAIN = re.compile(r"[\w.-][\w./-]*", re.ASCII)
 
 Item = TypeVar("Item")
 
 
 def places_of(location: str) -> frozenset[str]:
-    """Return every canonical place that a location may stand for.
+    """Return every canonical place that a location may refer to.
 
-    Readers differ in how often they decode, so each decoded form is a place of its own. A local
-    path also has its real form, without symbolic links. Most locations have one or two places.
+    Readers differ in how often they decode, so each decoded form is a separate place. A local path
+    also has a form with symbolic links resolved. Most locations have one or two places.
     """
     return frozenset(place for form in _decoded(location) for place in _places(form))
 
 
 def kept_places_of(location: str) -> frozenset[str]:
-    """Return `places_of` a location that stays in use, from memory."""
+    """Return `places_of` a location, cached because the location stays in use."""
     return _remembered(location, _destination(), handlers._is_serving_proxied_artifacts())
 
 
@@ -65,8 +65,8 @@ def real_places_of(location: str) -> frozenset[str]:
 
 
 def served_location(path: str) -> str | None:
-    """Return the location that MLflow writes for a path in a request; None if it refuses the path."""
-    if _PLAIN.fullmatch(path) is None or ".." in path:  # MLflow's own check takes a while
+    """Return where MLflow writes the path of a request; None if it refuses the path."""
+    if _PLAIN.fullmatch(path) is None or ".." in path:  # MLflow's own check is slow
         try:
             path = str(validate_path_is_safe(path))
         except (MlflowException, ValueError):
@@ -102,21 +102,21 @@ def _places(location: str) -> Iterator[str]:
             yield from _places(below(_destination(), path))
             return
     if scheme in LOCAL:
-        # A host in a file: URI is ignored, as MLflow does when it opens the folder.
+        # The host of a file: URI is ignored, as it is when MLflow opens the folder.
         given = local_file_uri_to_path(location)
         path = os.path.abspath(given)
         yield path
         if ".." in given or _has_link(path):  # `link/..` is not where it seems to be
             yield os.path.realpath(given)
         return
-    # Object stores take `a/../b` for a name of its own, gateways in front of them may not.
+    # To object stores `a/../b` is a name like any other, but gateways in front of them may resolve it.
     host, _, path = location[len(scheme) + 1 :].lstrip("/").partition("/")
     yield f"{scheme}://{host}/{path}".rstrip("/")
     yield f"{scheme}://{host}{posixpath.normpath(f'/{path}')}".rstrip("/")
 
 
 def _has_link(path: str) -> bool:
-    """Whether a part of an absolute path is a symbolic link; faster than to resolve it."""
+    """Whether a part of an absolute path is a symbolic link; faster than resolving the path."""
     end = 0
     while end != len(path):
         end = path.find("/", end + 1)
@@ -126,7 +126,7 @@ def _has_link(path: str) -> bool:
                 return True
         except FileNotFoundError:
             return False  # and neither is anything below it
-        except OSError:  # such as a file in the place of a folder
+        except OSError:  # such as a file where a folder should be
             return True
     return False
 
@@ -134,7 +134,7 @@ def _has_link(path: str) -> bool:
 def _served_path(location: str) -> str | None:
     try:
         return str(handlers._get_proxied_run_artifact_destination_path(location))
-    except (AssertionError, IndexError):  # an address of something else than artifacts
+    except (AssertionError, IndexError):  # not the address of artifacts
         return None
 
 
@@ -145,7 +145,7 @@ def _destination() -> str:
 class PlaceIndex(Generic[Item]):
     """Finds the items that have files in, above or below a place.
 
-    Upper and lower case are not told apart: some file systems do not.
+    Case is ignored, because some file systems ignore it.
     """
 
     def __init__(self, items: Iterable[tuple[str, Item]]) -> None:
@@ -156,7 +156,7 @@ class PlaceIndex(Generic[Item]):
         self._sorted = sorted(self._items)
 
     def overlapping(self, places: Iterable[str]) -> list[Item]:
-        """Return the items whose folder contains one of some places, or is in one of them."""
+        """Return the items whose folder contains one of the places or is in one of them."""
         if not self._items:
             return []
         found: list[Item] = []
@@ -180,7 +180,7 @@ def _and_parents(place: str) -> Iterator[str]:
         place = parent
 
 
-# --- the roots that a server may read -------------------------------------------------------------
+# --- The roots that a server may read
 
 
 def allowed_roots(further: Sequence[str] = ()) -> list[str]:
@@ -197,7 +197,7 @@ def allowed_roots(further: Sequence[str] = ()) -> list[str]:
 
 
 def check_root(uri: str, further: Sequence[str] = ()) -> None:
-    """Refuse a location outside of the allowed roots, before anything there is opened."""
+    """Refuse a location outside the allowed roots before anything there is opened."""
     parts = urlsplit(uri)
     roots = allowed_roots(further)
     allowed = {place for root in roots for place in real_places_of(root)}
@@ -205,29 +205,29 @@ def check_root(uri: str, further: Sequence[str] = ()) -> None:
     inside = all(any(is_within(place, root) for root in allowed) for place in real_places_of(uri))
     if foreign_host or not inside:
         raise EvidenceError(
-            f"the files at {uri!r} are outside of the artifact roots of this server "
-            f"({', '.join(map(repr, roots)) or 'it has none'}), and are not opened; log the model "
-            "and its audit to an experiment with the server's own artifact location, or let the "
-            "server's administrator add the root to guard.artifact_roots in the policy"
+            f"the files at {uri!r} are outside the artifact roots of this server "
+            f"({', '.join(map(repr, roots)) or 'it has none'}) and are not opened; log the model "
+            "and its audit to an experiment with the server's own artifact location, or ask the "
+            "server's administrator to add the root to guard.artifact_roots in the policy"
         )
 
 
 def open_own(uri: str, further: Sequence[str] = ()) -> tuple[Any, str]:
     """Return the repository of an artifact location, and the path in it.
 
-    Artifacts that the server serves are read from where it keeps them. Another host could show the
-    gate other files than it shows everybody else, and is not asked.
+    Artifacts that the server serves are read from where it keeps them. Another host is not asked: it
+    could show the gate other files than everybody else.
 
     Parameters
     ----------
     uri : str
     further : sequence of str
-        Roots that the policy allows beside the server's own.
+        Roots that the policy allows in addition to the server's own.
     """
     parts = urlsplit(uri)
     if parts.scheme in PROXIED:
         if parts.netloc not in _own_hosts() or not handlers._is_serving_proxied_artifacts():
-            raise EvidenceError(f"the files at {uri!r} are not kept by this server")
+            raise EvidenceError(f"the files at {uri!r} are not on this server")
         check_root(uri, further)
         path = handlers._get_proxied_run_artifact_destination_path(uri)
         scoped = getattr(
@@ -254,7 +254,7 @@ def _folder(location: str, *_settings: object) -> str | None:
 
 
 def _own_hosts() -> set[str]:
-    """Return the hosts that mean this server: none at all, or the one that it was started with."""
+    """Return the host names of this server: the empty one, and the one that it was started with."""
     return {"", urlsplit(os.environ.get(constants.ARTIFACT_ROOT_ENV_VAR, "")).netloc}
 
 
@@ -267,7 +267,7 @@ def _direct_repository(uri: str) -> Any:
 
 # --- What the server gate reads: the server's own stores, never the server itself over HTTP
 
-#: Databases that compare texts exactly. All others go by a collation, to which `champıon` may be
+#: Databases that compare text exactly. All others use a collation, for which `champıon` may equal
 #: `champion`.
 EXACT = ("sqlite", "postgresql")
 
@@ -275,8 +275,8 @@ EXACT = ("sqlite", "postgresql")
 class Stores:
     """The server's stores of runs and of models, with the methods of `MlflowClient`.
 
-    They have them under the same names. A client of its own would open the databases a second time,
-    and make folders where the server was started.
+    The stores have methods with the same names. A separate client would open the databases a second
+    time, and create folders in the server's working directory.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -293,29 +293,29 @@ class Stores:
         run_view_type: int = 1,
         **more: Any,
     ) -> Any:
-        """Search runs, active ones by default as the client does; the store has no default."""
+        """Search runs, by default active ones as the client does; the store has no default."""
         store = handlers._get_tracking_store()
         return store.search_runs(experiment_ids, filter_string, run_view_type, **more)
 
 
 def server_archive(roots: Sequence[str] = ()) -> Archive:
-    """Return MLflow as a gate reads it, from inside of the server.
+    """Return MLflow as a gate reads it from inside the server.
 
     Parameters
     ----------
     roots : sequence of str
-        Artifact roots that may be opened beside the server's own.
+        Artifact roots that may be opened in addition to the server's own.
     """
     return Archive(client=Stores(), opener=partial(open_own, further=tuple(roots)))
 
 
 def registry_is_exact() -> bool:
-    """Whether the registry's database takes two texts for the same only if they are."""
+    """Whether the registry's database compares text exactly."""
     return _is_exact(handlers._get_model_registry_store())
 
 
 def tracking_is_exact() -> bool:
-    """Whether the database of runs takes two texts for the same only if they are."""
+    """Whether the database of runs compares text exactly."""
     return _is_exact(handlers._get_tracking_store())
 
 
@@ -325,16 +325,16 @@ def _is_exact(store: Any) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is printable ASCII, which every collation tells apart but for case and blanks."""
+    """Whether text is printable ASCII, in which collations ignore only case and spaces."""
     return text.isascii() and text.isprintable()
 
 
 def equal_tag_key(key: str, names: Sequence[str]) -> str | None:
-    """Return which of some tag keys the database of runs takes a key for, by its collation."""
+    """Return which of the names the database of runs treats as equal to a tag key, if any."""
     from mlflow.store.tracking.dbmodels.models import SqlTag
     from sqlalchemy import false, literal, select, union_all
 
-    # The empty part gives the others the collation of the column.
+    # The empty part gives the other parts the collation of the column.
     column = select(SqlTag.key.label("name")).where(false())
     known = union_all(column, *(select(literal(name)) for name in names)).subquery()
     query = select(known.c.name).where(known.c.name == key)
@@ -344,9 +344,9 @@ def equal_tag_key(key: str, names: Sequence[str]) -> str | None:
 
 
 def is_prompt_version(version: Any) -> bool:
-    """Whether a version is a prompt, of which there are no files to load.
+    """Whether a version is a prompt, which has no files to load.
 
-    Its source says so, which nobody can change; tags can be set by anybody.
+    This is read from its source, which nobody can change. Anybody can set tags.
     """
     return version.source in _prompt_sources()
 
@@ -361,7 +361,7 @@ def _prompt_sources() -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """A version under guarded aliases or stages.
+    """A version that has a guarded alias or stage.
 
     Attributes
     ----------
@@ -371,7 +371,7 @@ class Guarded:
     location : str
         Where MLflow loads it from.
     source : str
-        What it was made from.
+        What it was registered from.
     workspace : str
     """
 
@@ -385,27 +385,28 @@ class Guarded:
 
     @property
     def words(self) -> str:
-        """What points at it."""
-        stages = [] if self.stage is None else [self.stage]
-        return ", ".join(map(repr, [*self.aliases, *stages]))
+        """The guarded aliases and stage, in words."""
+        aliases = [f"the alias {alias!r}" for alias in self.aliases]
+        stages = [] if self.stage is None else [f"the stage {self.stage!r}"]
+        return ", ".join([*aliases, *stages])
 
 
 def is_only_prompts(stores: Stores, version: Any) -> bool:
-    """Whether a version is a prompt among prompts; in a model it would be loaded as one."""
+    """Whether all versions of a version's model are prompts; otherwise it could be loaded as a model."""
     return is_prompt_version(version) and all(
         is_prompt_version(other) for other in versions_of(stores, version.name)
     )
 
 
 def guarded_versions(stores: Stores, policy: Policy, name: str) -> Iterator[Guarded]:
-    """Give the versions of a registered model under guarded aliases or stages; prompts are none."""
+    """Yield the versions of a registered model that have a guarded alias or stage; prompts never do."""
     aliases = stores.get_registered_model(name).aliases
     versions = versions_of(stores, name)
     if all(is_prompt_version(version) for version in versions):
         return
     for version in versions:
         named = [alias for alias, number in aliases.items() if str(number) == str(version.version)]
-        under = _under(policy, named, version.current_stage)
+        under = _guarded_among(policy, named, version.current_stage)
         if under is not None:
             location = stores.get_model_version_download_uri(name, version.version)
             yield Guarded(
@@ -417,10 +418,10 @@ def guarded_versions(stores: Stores, policy: Policy, name: str) -> Iterator[Guar
             )
 
 
-def _under(
+def _guarded_among(
     policy: Policy, aliases: list[str], stage: str | None
 ) -> tuple[tuple[str, ...], str | None] | None:
-    """Return those of a version's aliases and stage that are guarded; None if none is."""
+    """Return the guarded ones among a version's aliases and stage; None if none is guarded."""
     named = tuple(sorted(filter(policy.guards_alias, aliases)))
     staged = stage if stage and policy.guards_stage(stage) else None
     return (named, staged) if named or staged else None
@@ -429,8 +430,8 @@ def _under(
 def versions_of(_: Stores, name: str) -> list[Any]:
     """Return all versions of a registered model: name, version, current_stage and source.
 
-    MLflow's search leaves out what anybody has tagged as a prompt, and takes names apart that have
-    quotation marks in them.
+    MLflow's search omits versions that are tagged as prompts, which anybody can do, and misreads names
+    with quotation marks.
     """
     store = handlers._get_model_registry_store()
     engine = getattr(store, "engine", None)
@@ -448,7 +449,7 @@ def versions_of(_: Stores, name: str) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Snapshot:
-    """The guarded versions at one moment, to be found by place and by name."""
+    """The guarded versions at one moment, indexed by place and by name."""
 
     rows: Sequence[Any]
     index: PlaceIndex[Guarded]
@@ -456,11 +457,11 @@ class _Snapshot:
 
 
 class Guards:
-    """The versions under guarded aliases or stages, of all workspaces, as the database has them now.
+    """The versions with a guarded alias or stage, in all workspaces, as the database has them now.
 
-    What was read is used again while SQLite says that nothing has been committed since. Other
-    databases have no such mark, and are asked each time. Several processes may share the database,
-    so nothing is used again without asking it.
+    Several processes may share the database, so nothing is reused without asking it. SQLite says
+    whether anything has been committed since the last read; if not, that result is reused. Other
+    databases cannot say so and are read each time.
 
     Parameters
     ----------
@@ -475,14 +476,14 @@ class Guards:
         self._sqlite: tuple[Any, sqlite3.Connection] | None = None
         self._version: int | None = None
         self._last = _Snapshot(rows=(), index=PlaceIndex([]), by_name={})
-        self._confirmed = self._last  # of that version of a SQLite file
+        self._confirmed = self._last  # belongs to `_version` of a SQLite file
 
     def overlapping(self, places: frozenset[str]) -> list[Guarded]:
-        """Return the versions with files in, above or below some places; see `places_of`."""
+        """Return the versions with files in, above or below the places; see `places_of`."""
         return self._read().index.overlapping(places)
 
     def overlapping_at_once(self, places: frozenset[str]) -> list[Guarded] | None:
-        """Return the same if that is known without waiting for a database, else None."""
+        """Return `overlapping` if it is known without waiting for a database, else None."""
         found = self._read_sqlite()
         return None if found is None else found.index.overlapping(places)
 
@@ -495,7 +496,7 @@ class Guards:
         return found[0] if found else None
 
     def made_of(self, model_id: str) -> list[Guarded]:
-        """Return the versions that are made of a LoggedModel, copies among them."""
+        """Return the versions of a LoggedModel, copies included."""
         model = exists(handlers._get_tracking_store().get_logged_model, model_id)
         if model is None:
             return []
@@ -513,7 +514,7 @@ class Guards:
             return self._snapshot(connection.exec_driver_sql(self._query(engine)).all())
 
     def _read_sqlite(self) -> _Snapshot | None:
-        """Read a SQLite file if it changed; return None if that is not possible at once."""
+        """Read a SQLite file if it changed; return None if that would have to wait."""
         engine = getattr(handlers._get_model_registry_store(), "engine", None)
         if engine is None or engine.dialect.name != "sqlite":
             return None
@@ -527,13 +528,13 @@ class Guards:
                     rows = connection.execute(self._query(engine)).fetchall()
                     self._version, self._confirmed = version, self._snapshot(rows)
             except sqlite3.Error as error:
-                if "locked" not in str(error):  # by somebody who writes, for a moment
+                if "locked" not in str(error):  # locked: another process is writing
                     self._close()
                 return None
             return self._confirmed
 
     def _connection(self, engine: Any) -> sqlite3.Connection | None:
-        """Return a connection of our own: `data_version` is about commits of all others."""
+        """Return a separate connection: `data_version` reports commits of other connections only."""
         owner = engine, os.getpid()
         if self._sqlite is not None and self._sqlite[0] == owner:
             return self._sqlite[1]
@@ -580,7 +581,7 @@ class Guards:
 
     def _guarded(self, rows: Sequence[Any]) -> Iterator[Guarded]:
         for (workspace, name, number, stage, location, source), aliases in _grouped(rows).items():
-            under = _under(self._policy, aliases, stage) if self._applies_to(name) else None
+            under = _guarded_among(self._policy, aliases, stage) if self._applies_to(name) else None
             if under is not None and source not in _prompt_sources():
                 yield Guarded(
                     name=name,
@@ -594,7 +595,7 @@ class Guards:
 
 
 def _location(location: str) -> str:
-    """Return where a location leads that names a run or another version instead of files."""
+    """Return the location of the files if a location names a run or another version instead."""
     if location.startswith(("runs:/", "models:/")):
         with suppress(MlflowException, EvidenceError):  # what cannot be found cannot be loaded
             return resolve_source(Stores(), location).location
@@ -632,10 +633,10 @@ def _versions(*columns: Any) -> Any:
 
 @cache
 def _guarded_query(dialect: Any, stages: tuple[str, ...]) -> str:
-    """Return SQL for the versions with aliases, an alias a row, and for those in some stages.
+    """Return SQL for the versions with aliases, one row per alias, and for those in the stages.
 
-    It is plain text because it runs with every upload: SQLAlchemy would take longer to prepare it
-    than the database to answer.
+    It is plain text because it runs for every upload: SQLAlchemy would need longer to prepare it than
+    the database to answer.
     """
     from sqlalchemy import literal, null, union_all
 
@@ -662,7 +663,7 @@ def _grouped(rows: Sequence[Any]) -> dict[tuple[Any, ...], list[str]]:
 
 
 def exists(lookup: Any, *arguments: Any) -> Any:
-    """Return what is looked up, or None where MLflow does not have it."""
+    """Return the result of a lookup, or None if MLflow does not have it."""
     from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
     try:

@@ -264,16 +264,18 @@ def test_tags_of_another_models_audit_are_forged_too(gate, audited, unaudited):
     _, _, run = audited
     asked = {"name": unaudited[0], "version": "1", "key": "b3.audit_run_id", "value": run}
     assert (
-        "the evidence is of the model" in gate.call("POST", "model-versions/set-tag", asked).message
+        "the evidence belongs to the model"
+        in gate.call("POST", "model-versions/set-tag", asked).message
     )
 
 
 def test_an_audits_tags_cannot_be_changed_or_removed(gate, audited):
     name, _, _ = audited
     asked = {"name": name, "version": "1", "key": "b3.e0", "value": "0.001"}
-    assert "does not say so: b3.e0" in gate.call("POST", "model-versions/set-tag", asked).message
+    answer = gate.call("POST", "model-versions/set-tag", asked)
+    assert "contradict the audit's evidence: b3.e0" in answer.message
     del asked["value"]
-    assert "is kept" in gate.call("DELETE", "model-versions/delete-tag", asked).message
+    assert "cannot be removed" in gate.call("DELETE", "model-versions/delete-tag", asked).message
     tags = gate.client.get_model_version(name, "1").tags
     key, shown = next((k, v) for k, v in tags.items() if k.startswith("b3.") and k != "b3.verdict")
     gate.client.set_model_version_tag(name, "1", key, shown)  # what it says may be said again
@@ -285,7 +287,9 @@ def test_an_older_audit_does_not_replace_a_later_one(gate):
     second = gate.audited(logged, e0=0.5)
     assert gate.client.get_model_version(name, "1").tags["b3.audit_run_id"] == second
     asked = {"name": name, "version": "1", "key": "b3.audit_run_id", "value": first}
-    assert "a later audit is shown" in gate.call("POST", "model-versions/set-tag", asked).message
+    assert (
+        "already shows a later audit" in gate.call("POST", "model-versions/set-tag", asked).message
+    )
     assert gate.promote(name).status == 200
 
 
@@ -305,7 +309,7 @@ def test_a_logged_model_cannot_name_another_models_audit(gate, audited, unaudite
     _, _, run = audited
     name, logged = unaudited
     for made_up in (run, "nobody"):
-        with pytest.raises(MlflowException, match="must name the run of an audit of it"):
+        with pytest.raises(MlflowException, match="must name the run of an audit of this model"):
             gate.client.set_logged_model_tags(logged.model_id, {"b3.audit_run_id": made_up})
     assert "there is no audit of it" in gate.promote(name).message
 
@@ -357,7 +361,7 @@ def test_the_envelope_of_a_signed_audit_is_kept(gate, audited):
     name, _, run = audited
     location = gate.envelope_file(run).relative_to(gate.folder / "artifacts")
     answer = gate.send("PUT", f"{FILES}/{location.as_posix()}", b"{}")
-    assert "are kept as they are" in answer.message
+    assert "must not change" in answer.message
     assert gate.promote(name).status == 200
 
 
@@ -390,7 +394,7 @@ def test_an_edited_report_is_noticed(gate, audited):
     location = gate.client.get_run(run).info.artifact_uri.removeprefix("mlflow-artifacts:/")
     edited = before.replace(b'"e0": 0.', b'"e0": 0.0', 1)
     answer = gate.send("PUT", f"{FILES}/{location}/b3/audit.json", edited)
-    assert "are kept as they are" in answer.message
+    assert "must not change" in answer.message
     file.write_bytes(edited)
     assert "was changed after it was written" in gate.promote(name).message
     file.write_bytes(before)
@@ -400,9 +404,9 @@ def test_a_metric_of_an_audit_is_kept(gate, audited):
     name, _, run = audited
     value = gate.client.get_run(run).data.metrics["b3/e0"]
     for key in ("b3/e0", "b3_curve/new", "b3/new"):
-        with pytest.raises(MlflowException, match="is a result of an audit"):
+        with pytest.raises(MlflowException, match="is a result of a complete audit"):
             gate.client.log_metric(run, key, 0.001)
-        with pytest.raises(MlflowException, match="is a result of an audit"):
+        with pytest.raises(MlflowException, match="is a result of a complete audit"):
             gate.client.log_batch(run, metrics=[Metric(key, 0.001, 1, 0)])
     gate.client.log_metric(run, "b3/e0", value)  # as clients do whose request was not answered
     gate.client.log_metric(run, "other", 1.0)
@@ -452,12 +456,12 @@ def test_files_of_a_champion_are_kept_as_they_are(gate, audited):
         ("DELETE", f"{FILES}/{experiment}"),
     ]
     for method, path in attempts:
-        assert "its files are kept" in gate.send(method, path, b"x").message, path
+        assert "its files must not change" in gate.send(method, path, b"x").message, path
     path = f"/api/2.0/mlflow-artifacts/mpu/create/{model}"
-    assert "its files are kept" in gate.send("POST", path, {"path": file}).message
+    assert "its files must not change" in gate.send("POST", path, {"path": file}).message
     presigned = {"model_id": logged.model_id, "path": file}
     answer = gate.call("POST", "artifacts/presigned-upload-url", presigned)
-    assert "its files are kept" in answer.message
+    assert "its files must not change" in answer.message
     assert (gate.folder_of(logged) / file).read_bytes() == before
 
 
@@ -483,7 +487,7 @@ def test_a_run_cannot_write_to_a_champion_whose_folder_is_inside_its_own(gate):
         assert answer.status in (400, 403), path
         assert file.read_bytes() == before
     answer = gate.send("POST", f"{UPLOAD}?run_uuid={own.info.run_id}&path={inner}", b"evil")
-    assert "its files are kept" in answer.message
+    assert "its files must not change" in answer.message
     assert gate.send("DELETE", f"{FILES}/{place.partition(':/')[2]}").status == 403
     free = gate.send("POST", f"{UPLOAD}?run_uuid={own.info.run_id}&path=plot.txt", b"mine")
     assert free.status == 200
@@ -501,8 +505,8 @@ def test_a_champion_among_the_artifacts_of_a_run_is_kept_too(gate):
     path = f"{FILES}/{source.partition(':/')[2]}/MLmodel"
     assert gate.send("PUT", path, b"not guarded").status == 200
     with _guarding(gate, name):
-        assert "its files are kept" in gate.send("PUT", path, b"x").message
-        assert "its files are kept" in gate.send("DELETE", path).message
+        assert "its files must not change" in gate.send("PUT", path, b"x").message
+        assert "its files must not change" in gate.send("DELETE", path).message
 
 
 @contextmanager
@@ -527,11 +531,11 @@ def test_a_champion_whose_files_have_changed_is_not_given_out(gate, audited):
     before = file.read_bytes()
     assert gate.client.get_model_version_by_alias(name, "champion").version == "1"
     file.write_bytes(before + b"\n")
-    with pytest.raises(MlflowException, match=r"is not given out.*'MLmodel' was changed"):
+    with pytest.raises(MlflowException, match=r"cannot be loaded.*'MLmodel' was changed"):
         gate.client.get_model_version_by_alias(name, "champion")
     latest = {"name": name, "stages": ["Production"]}
     answer = gate.call("POST", "registered-models/get-latest-versions", latest)
-    assert "is not given out" in answer.message
+    assert "cannot be loaded" in answer.message
     assert gate.decisions()[-1]["event"] == "resolution"
     file.write_bytes(before)
     assert gate.client.get_model_version_by_alias(name, "champion").version == "1"
@@ -546,7 +550,7 @@ def test_files_outside_of_the_servers_roots_are_not_promoted(gate, tmp_path):
     name = new_name()
     gate.register(name, logged)
     gate.audited(logged)
-    assert "outside of the artifact roots" in gate.promote(name).message
+    assert "outside the artifact roots" in gate.promote(name).message
 
 
 def test_the_tag_of_a_verdict_is_what_this_gate_says(gate, audited):
@@ -572,14 +576,14 @@ def test_the_tag_of_a_verdict_is_what_this_gate_says(gate, audited):
 
 def test_records_of_audits_are_not_deleted(gate, audited):
     _, logged, run = audited
-    assert "is kept" in gate.call("POST", "runs/delete", {"run_id": run}).message
+    assert "cannot be deleted" in gate.call("POST", "runs/delete", {"run_id": run}).message
     experiment = gate.client.get_run(run).info.experiment_id
     answer = gate.call("POST", "experiments/delete", {"experiment_id": experiment})
     assert "is the record of an audit" in answer.message
     name = audited[0]
     gate.client.set_registered_model_alias(name, "champion", "1")
     answer = gate.call("DELETE", f"logged-models/{logged.model_id}")
-    assert "is made of it" in answer.message
+    assert "it is the model of" in answer.message
 
 
 def test_records_of_audits_are_not_deleted_as_the_demo(gate, audited):
@@ -619,7 +623,7 @@ def test_the_demo_touches_no_model_that_has_the_name_of_its_prompts(tmp_path, re
         )  # the client shows no prompts
         assert "production" not in found.body
         assert logged.model_id in found.body
-        assert "is no prompt" in answer.message
+        assert "is not a prompt" in answer.message
 
 
 def test_a_champion_whose_logged_model_is_called_failed_is_loaded_all_the_same(gate, audited):
@@ -677,7 +681,7 @@ def test_an_upload_that_ends_after_the_promotion_takes_the_alias_away(gate, audi
         answer = slow.getresponse()
         said = json.loads(answer.read())
     assert (answer.status, said["error_code"]) == (403, "PERMISSION_DENIED")
-    assert "was taken back" in said["message"]
+    assert "was reverted" in said["message"]
     assert gate.aliases(name) == {}
 
 

@@ -47,7 +47,7 @@ def test_an_audited_version_is_promoted_kept_and_given_out(gate, audited):
     model_id = gate.client.get_model_version(name, "1").source.removeprefix("models:/")
     path = gate.client.get_logged_model(model_id).artifact_location.partition(":/")[2]
     upload = f"/api/2.0/mlflow-artifacts/artifacts/{path}/MLmodel"
-    assert "its files are kept" in gate.send("PUT", upload, b"x").message
+    assert "its files must not change" in gate.send("PUT", upload, b"x").message
     gate.client.delete_registered_model_alias(name, "champion")
 
 

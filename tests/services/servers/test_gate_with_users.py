@@ -69,7 +69,7 @@ def test_administrators_are_refused_like_everybody_and_the_log_names_them(gate, 
         NAME, "champion", "1"
     )
     path = f"/api/2.0/mlflow-artifacts/artifacts/{gate.model_path(logged)}/MLmodel"
-    assert "its files are kept" in ask(gate, "PUT", path, b"x", PASSWORD).message
+    assert "its files must not change" in ask(gate, "PUT", path, b"x", PASSWORD).message
     assert gate.decisions()[-1]["actor"] == "admin"
 
 

@@ -155,7 +155,7 @@ CODES: dict[str, str] = {
     "B343": "a feature gives away the target",
     "B344": "rows that are copies of rows of other clusters",
     "B350": "features act differently in different groups",
-    "B351": "a constant answer meets the threshold",
+    "B351": "a constant prediction meets the threshold",
     "B352": "the time was over before all planned refits",
     "B353": "scores of smaller models",
     "B354": "slopes that matter could pass unseen",

@@ -34,7 +34,7 @@ from mlflow_b3.results import CODES, Result, number, percent
 # --- The policy
 
 CONSTANT = "constant"
-OF_CONSTANT = " of the best constant answer"
+OF_CONSTANT = " of the best constant prediction"
 #: The value of a pin's `data` that requires a table logged by the training run.
 TRAINING = "training"
 PINNED = ("target", "cluster", "loss", "data")
@@ -64,7 +64,7 @@ class Pin(Result):
 def folded(text: str) -> str:
     """Return text without case, accents and look-alike letters.
 
-    The databases of some MLflow servers take `Chámpion` for the alias `champion`.
+    The databases of some MLflow servers treat `Chámpion` as equal to the alias `champion`.
     """
     parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
@@ -77,7 +77,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(Result):
-    """What a version must show before a guarded alias or stage may point at it.
+    """What a version must show before a guarded alias or stage may point to it.
 
     Attributes
     ----------
@@ -90,8 +90,8 @@ class Policy(Result):
         Artifact locations that a server may open and promote from, in addition to its own.
     e0_high : float, "constant" or None
         Limit on the upper end of the interval of e0, and of CV_c if the audit has it. "constant" is
-        the loss of the best constant answer. With a number, the model must also beat that
-        constant.
+        the loss of the best constant prediction. With a number, the model must also beat that
+        prediction.
     inflation : float or None
         Limit on e0 - LOCO.
     tipping_cluster_error, tipping_split_rate : float or None
@@ -723,10 +723,10 @@ def limit_of(policy: Policy, report: AuditReport) -> float | None:
 
 
 def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float | None, str]]:
-    """Yield the limits on e0 and CV_c: whether it is the extra constant limit, its value, its text.
+    """Yield each limit on e0 and CV_c: whether it is the second one, its value, and its text.
 
-    With a numeric limit the best constant is a second limit. Otherwise a generous number would let a
-    model pass that is no better than a constant answer.
+    With a numeric limit, the loss of the best constant prediction is a second limit. Otherwise a
+    generous number would let a model pass that is no better than a constant prediction.
     """
     if policy.e0_high is None:
         return

@@ -115,7 +115,7 @@ class Verdict(Result):
     ----------
     outcome : {"PASS", "FAIL", "INCONCLUSIVE", "NOT_APPLICABLE"}
     allowed : bool
-        Whether a guarded alias or stage may point at the version.
+        Whether a guarded alias or stage may point to the version.
     reasons : tuple of Reason
         All reasons, not only the decisive ones.
     model, version : str
@@ -454,8 +454,8 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
 def _check_extensions(results: Results) -> Iterator[Reason]:
     """Judge the scores of extensions, such as CV_c, by the limit on e0.
 
-    They measure different leaks: e0 wrong ids, CV_c the correlations that the user named. So each must
-    respect the limit.
+    They measure different leaks: e0 that of wrong ids, CV_c that of the correlations that the user
+    named. So each must respect the limit.
     """
     policy, report = results.policy, results.report
     for part in report.extensions:

@@ -309,7 +309,7 @@ def test_the_default_policy_in_words():
         "It does not say what must be audited, so nothing passes: add target, cluster and loss of each "
         "model to pins. 'mlflow-b3 policy init models:/name/1' writes a draft.",
         "The upper end of the 95% interval of e0 must be at most the loss of the best constant "
-        "answer. The same limit applies to CV_c if the audit has it.",
+        "prediction. The same limit applies to CV_c if the audit has it.",
         "The table must have at least 10 clusters and at least 10 clusters with at least two rows.",
         "A version with one of these findings is refused: B311, single-row clusters; B323, features "
         "that identify clusters; B329, not the table that the model was trained on; B343, a feature "
@@ -340,7 +340,7 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
         ("limits: {e0_high: 0.35}", "must be at most 0.350."),
         (
             "limits: {e0_high: 0.35}",
-            "Both must also be at most the loss of the best constant answer.",
+            "Both must also be at most the loss of the best constant prediction.",
         ),
         ("pins: {'*': {}}", "Nothing is pinned for the models '*'"),
         (

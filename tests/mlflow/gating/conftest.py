@@ -26,7 +26,7 @@ def clinic():
 
 @pytest.fixture(scope="session")
 def complete(clinic):
-    """Return a real audit, of a bare estimator, that beats the constant prediction.
+    """Return a real audit, of a bare estimator, that beats the best constant prediction.
 
     The wide interval of so small a table does not, so that the loss of the constant is changed.
     """

@@ -103,7 +103,7 @@ def test_the_worse_of_e0_and_cvc_decides():
 
 
 @pytest.mark.parametrize("constant", [None, math.nan])
-def test_a_loss_without_a_known_constant_answer_leaves_cvc_open_too(constant):
+def test_a_loss_without_a_known_constant_prediction_leaves_cvc_open_too(constant):
     seen = found(policy(), changed(report(), constant_loss=constant))
     assert (seen.outcome, seen.waivable) == ("INCONCLUSIVE", False)
 

@@ -142,8 +142,8 @@ def test_e0_itself_must_be_a_number_too():
 
 
 @pytest.mark.parametrize("constant", NOTHING)
-def test_a_loss_without_a_known_constant_answer_is_open_and_not_waivable(constant):
-    """As for losses that the user brings: nobody knows their best constant answer."""
+def test_a_loss_without_a_known_constant_prediction_is_open_and_not_waivable(constant):
+    """As for losses that the user brings: nobody knows their best constant prediction."""
     seen = found(policy(), report(constant_loss=constant), "e0_high")
     assert (seen.outcome, seen.waivable) == ("INCONCLUSIVE", False)
     assert "zero_one" in seen.text

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MixedLogistic", "WorkingModel"]
 
-# imported when first used: what an audit reads of this package must not cost it scikit-learn
+# imported on first use, so that an audit that needs only part of this package does not import scikit-learn
 _HOMES = {"MixedLogistic": "learner", "WorkingModel": "structure"}
 
 

@@ -78,7 +78,7 @@ class Correlation:
 def read_correlation(
     given: Mapping[str, Any], frame: pd.DataFrame, cluster: str | None = None
 ) -> ExtraColumns:
-    """Read groups and coordinates from a table, by options as users give them."""
+    """Read the groups and coordinates that a user's options name from a table."""
     options: CvcOptions = CvcOptions.from_mapping(given, cluster)
     for name in options.groups:
         frame, _ = label_clusters(frame, name)
@@ -88,12 +88,12 @@ def read_correlation(
 
 
 def correlation_of(subject: Subject) -> Correlation:
-    """Return what correlates the rows of a subject that was loaded with `read_correlation`."""
+    """Return the correlation of a subject that was loaded with `read_correlation`."""
     assert isinstance(subject.extra, Correlation)
     return subject.extra
 
 
-# --- How uncertain the bias is, by what is not known of the variance between groups
+# --- The uncertainty of the bias, from that of the variance between groups
 
 #: The multiples of the standard deviations at which a report shows CV_c.
 MULTIPLIERS = tuple(np.linspace(0, 2, 9).tolist())
@@ -106,17 +106,17 @@ def bias_interval(bias: Bias, model: WorkingModel, bias_at: BiasAt) -> tuple[flo
     """Return a 95% interval of the bias.
 
     Each standard deviation is moved to the ends of its profile interval with the others at their
-    estimates, and the changes are put together by the MOVER method (doi:10.1002/sim.3095):
+    estimates, and the changes are combined by the MOVER method (doi:10.1002/sim.3095):
 
         w_lo = w - √(Σ_l (w - w(sd_l = lo))² + (1.96 s)²),
 
-    and likewise w_hi, where s is the error of the simulation, the largest of those at these points: where
-    little variance was found, w has hardly an error, and its upper end has all of it.
+    and likewise w_hi, where s is the error of the simulation: the largest one at these points, because
+    if little variance was found, the error is small at w and large at its upper end.
 
     Notes
     -----
-    For ten and five groups intervals made like this hold the bias in 86 to 88% of samples rather than
-    95%: profile intervals of so few groups are too short.
+    For ten and five groups, such intervals contain the bias in 86 to 88% of samples instead of 95%:
+    profile intervals of so few groups are too short.
     """
     ends = []
     for sds, sign in ((model.sd_low, -1.0), (model.sd_high, 1.0)):
@@ -131,7 +131,7 @@ def bias_interval(bias: Bias, model: WorkingModel, bias_at: BiasAt) -> tuple[flo
 
 
 def trace_multipliers(model: WorkingModel, bias_at: BiasAt) -> tuple[float, ...]:
-    """Return the bias if all standard deviations were `MULTIPLIERS` of their estimates."""
+    """Return the bias if all standard deviations were `MULTIPLIERS` times their estimates."""
     return tuple(
         bias_at(replace(model, sd=tuple(multiple * sd for sd in model.sd))).value
         for multiple in MULTIPLIERS
@@ -140,25 +140,25 @@ def trace_multipliers(model: WorkingModel, bias_at: BiasAt) -> tuple[float, ...]
 
 # --- Refits for corrected cross-validation: on the table's target, and on simulated ones
 
-#: Log odds beyond these say no more than that a model is sure.
+#: Log odds are clipped here: beyond, they only say that a model is certain.
 LARGEST_SCORE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class CvcRefitter(Refitter):
-    """Trains on whole folds; returns what the correction needs of the rows left out.
+    """Trains on whole folds; returns what the correction needs to know about the rows left out.
 
-    Refits of the purpose "cv" return losses. Those of "grouped" return losses, and the scores of the
-    rows in the place of losses held back. Those of "simulated" are trained on a simulated target, and
-    return by how much each row's loss falls when its target goes from the lower class to the higher
-    one, or from 0 to 1: L₂ = L(0, s) - L(1, s), all that the bias needs of a score.
+    Refits for the purpose "cv" return losses. Those for "grouped" return losses, and scores in place
+    of held-back losses. Those for "simulated" are trained on a simulated target, and return by how
+    much each row's loss falls when its target goes from the lower class to the higher one, or from 0
+    to 1: L₂ = L(0, s) - L(1, s), which is all that the bias needs from a score.
 
     Attributes
     ----------
     classes : array or None
         The two classes, the higher one last; None for numbers.
     draws : Draws or None
-        The simulated targets, by the number of the replicate.
+        The simulated targets; a replicate's number selects its target.
     """
 
     classes: NDArray[Any] | None = None
@@ -176,22 +176,22 @@ class CvcRefitter(Refitter):
             if one_class and self.classes is not None
             else self.learner.fit(rows, self.resampler.fit_seed(task))
         )
-        remembered = _Remembered(predictor)
-        del rows, predictor  # others take the place of the training rows when it is scored
+        predictor_cache = _CachedPredictor(predictor)
+        del rows, predictor  # free the memory of the training rows before scoring
         X = self.data.take(draw.validation)
         scores = np.zeros(0)
         if task.purpose == "simulated":
-            losses = self._fall(remembered, X, len(draw.validation))
+            losses = self._loss_decrease(predictor_cache, X, len(draw.validation))
         else:
-            losses = self.loss.evaluate(remembered, X, self.data.target[draw.validation])
+            losses = self.loss.evaluate(predictor_cache, X, self.data.target[draw.validation])
         if task.purpose == "grouped":
-            scores = score_of(remembered, X, self.classes)
+            scores = score_of(predictor_cache, X, self.classes)
         return {"validation": losses, "held_back": scores, "one_class": one_class}
 
     def _labelled(self, target: Array) -> NDArray[Any]:
         return target if self.classes is None else self.classes[target.astype(np.intp)]
 
-    def _fall(self, predictor: Any, X: Any, count: int) -> Array:
+    def _loss_decrease(self, predictor: Any, X: Any, count: int) -> Array:
         low, high = (0.0, 1.0) if self.classes is None else self.classes
         kind = self.data.target.dtype if self.classes is not None else np.dtype(float)
         first = self.loss.evaluate(predictor, X, np.full(count, low, dtype=kind))
@@ -199,10 +199,10 @@ class CvcRefitter(Refitter):
 
 
 def score_of(predictor: Any, X: Any, classes: NDArray[Any] | None) -> Array:
-    """Return one number per row that grows with what the model expects of its target.
+    """Return one number per row that grows with the target that the model expects.
 
-    The prediction of a regressor; of a classifier the log odds of the higher class, else the decision
-    value, else the label as -1 or 1. Whoever uses it recalibrates it.
+    For a regressor, this is the prediction. For a classifier, it is the log odds of the higher class,
+    or else the decision value, or else the label as -1 or 1. The caller recalibrates it.
     """
     if classes is None:
         return np.asarray(predictor.predict("value", X), dtype=float).reshape(-1)
@@ -229,8 +229,8 @@ def _finite(scores: Array) -> Array:
     return scores
 
 
-class _Remembered:
-    """Asks a predictor once for each kind of prediction."""
+class _CachedPredictor:
+    """Calls a predictor only once for each kind of prediction."""
 
     def __init__(self, predictor: Any) -> None:
         self._predictor = predictor
@@ -238,14 +238,14 @@ class _Remembered:
         self.classes = predictor.classes
 
     def predict(self, kind: str, X: Any) -> Any:
-        """Return the prediction for the rows that the first call of its kind was given."""
+        """Return the prediction of this kind for the rows of its first call."""
         if kind not in self._known:
             self._known[kind] = self._predictor.predict(kind, X)
         return self._known[kind]
 
 
 class _Shares:
-    """What rows of one class teach: log odds of (n₁ + ½) to (n₀ + ½), whatever the features are."""
+    """A predictor for training rows of one class: constant odds of (n₁ + ½) to (n₀ + ½)."""
 
     def __init__(self, rows: Rows, classes: NDArray[Any]) -> None:
         self.classes = classes
@@ -253,7 +253,7 @@ class _Shares:
         self._share = (ones + 0.5) / (len(rows.target) + 1)
 
     def predict(self, kind: str, X: Any) -> NDArray[Any]:
-        """Return the same for every row."""
+        """Return the same prediction for every row."""
         if kind == "label":
             return np.repeat(self.classes[[int(self._share > 0.5)]], len(X))
         if kind == "probability":
@@ -266,16 +266,16 @@ class _Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class RealRefits:
-    """What refits on the table's own target say.
+    """The results of refits on the table's own target.
 
     Attributes
     ----------
     losses : array (n,)
         Cross-validated loss of each row.
     grouped : array (n,)
-        Its loss by the model that was trained without its group.
+        Loss of each row from a model trained without its group.
     scores : array (n,)
-        Its score by the model that was trained without its group in the score's folds.
+        Score of each row from a model trained without its group in the folds for scores.
     one_class : int
         Refits of cross-validation whose training rows had a single class.
     """
@@ -296,9 +296,9 @@ def run_real_refits(
     session : Session
     refitter : CvcRefitter
     grouped_folds : int
-        How many of the resampler's folds, from the first, give the score by whole groups.
+        The number of the resampler's first folds that give the loss by whole groups.
     score_folds : range
-        Those that give the scores.
+        The folds that give the scores.
     """
     resampler, n_rows = refitter.resampler, refitter.data.n_rows
     needed = sorted({*range(grouped_folds), *score_folds})
@@ -327,14 +327,14 @@ def run_real_refits(
     return RealRefits(losses=losses, grouped=grouped, scores=scores, one_class=sum(single))
 
 
-# --- Folds by which rows get a score that their groups have not taught
+# --- Folds that score rows by models trained without their groups
 
-#: Folds of each level, where groups of several levels are left out together.
+#: Number of folds of each level if groups of several levels are left out together.
 FOLDS_OF_SEVERAL = 4
 
 
 def known_by_name(subject: Subject, structure: Structure) -> list[tuple[str, str]]:
-    """Return the problem of a model to which new groups have names that it has never met."""
+    """Return the problem, if any, that the model has a new group's column as a feature."""
     unused = unused_groups(subject.learner)
     names = [
         level.name
@@ -345,9 +345,9 @@ def known_by_name(subject: Subject, structure: Structure) -> list[tuple[str, str
         return []
     listed = ", ".join(map(repr, names))
     message = (
-        f"the model has {listed} as a feature, and will meet values of it that it has never seen. The "
-        "simulated world gives new groups the names of old ones, so that no correction can be given; "
-        "leaving out whole groups shows what new names do."
+        f"the model has {listed} as a feature and will meet values of it that it has never seen. The "
+        "simulated world has no new values, so no correction can be given; leaving out whole groups "
+        "shows the effect of new values."
     )
     return [("B342", message)]
 
@@ -360,10 +360,10 @@ def folds_by(
 
 
 def folds_for_scores(subject: Subject, target: Array, seed: int) -> tuple[Fold, ...]:
-    """Return folds that leave out what must not teach a row its score.
+    """Return folds for scores, each from a model trained without certain groups of the row.
 
-    That is its group of the level with most of the variance, and its group of every level that the
-    model has as a feature.
+    These are the row's group at the level with the most variance, and at every level that the model has
+    as a feature.
     """
     structure, table = correlation_of(subject).structure, subject.table
     if len(structure.grouping) == 1:
@@ -379,7 +379,7 @@ def folds_for_scores(subject: Subject, target: Array, seed: int) -> tuple[Fold, 
 
 
 def joined(folds: Sequence[Fold], others: Sequence[Fold]) -> tuple[tuple[Fold, ...], range]:
-    """Return two sets of folds as one, and where the second stands in it."""
+    """Return two sets of folds as one, and the range of the second in it."""
     same = len(folds) == len(others) and all(
         np.array_equal(a.validation, b.validation) for a, b in zip(folds, others, strict=True)
     )
@@ -389,10 +389,10 @@ def joined(folds: Sequence[Fold], others: Sequence[Fold]) -> tuple[tuple[Fold, .
 
 
 def crossed(sets: Sequence[Sequence[Fold]]) -> tuple[Fold, ...]:
-    """Return folds that leave out what all of some sets of folds leave out.
+    """Return one fold for each combination of folds from several sets.
 
-    One for each combination: it validates the rows that one fold of every set validates, and trains on
-    those that all of these train on.
+    It validates the rows that all folds of the combination validate, and trains on those that all of
+    them train on.
     """
     folds = []
     for combination in product(*sets):
@@ -403,28 +403,29 @@ def crossed(sets: Sequence[Sequence[Fold]]) -> tuple[Fold, ...]:
     return tuple(folds)
 
 
-# --- The bias by refits on simulated targets, for whatever can be refitted
+# --- The bias from refits on simulated targets, for any learner that can be refitted
 
 #: Simulated samples are added until their error is below this share of the bias, ...
 SMALL_ERROR = 0.15
 #: ... or of the uncertainty of cross-validation itself, ...
 SMALL_BESIDE = 0.1
-#: ... but not more than so many times what was asked for.
+#: ... but to at most this multiple of the requested number.
 MOST_BLOCKS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """The bias by simulated samples.
+    """The bias from simulated samples.
 
     Attributes
     ----------
     bias : Bias
-        Of the working model.
+        The bias under the working model.
     as_simulated : Bias
-        Of the world that was simulated, which is another one where hardly anything varies.
+        The bias in the simulated world, which differs from the working model if that has almost no
+        variance.
     one_class : float
-        Share of the simulated training sets that had one class only.
+        Share of the simulated training sets that had only one class.
     """
 
     bias: Bias
@@ -433,7 +434,7 @@ class Simulated:
 
     @classmethod
     def without_refits(cls, bias: Bias) -> "Simulated":
-        """Return a bias for which nothing was refitted."""
+        """Return a bias that was computed without refits."""
         return cls(bias=bias, as_simulated=bias)
 
 
@@ -448,20 +449,20 @@ def run_simulation(
     refitter : CvcRefitter
         With the simulated samples.
     draws : int
-        How many samples.
+        Number of samples.
     reach : float
-        Half of the width of the interval of cross-validation.
+        Half the width of the interval of cross-validation.
     extend : bool
-        Add samples where those leave too much noise.
+        Whether to add samples if these leave too much noise.
 
     Raises
     ------
     InterruptedAudit
-        Where the user stopped it before every fold had two samples.
+        If the user stopped it before every fold had two samples.
     """
     folds = refitter.resampler.iid_folds
     n_folds = len(folds)
-    block = n_folds * max(2, draws // n_folds)  # as many in each fold, and not more than asked for
+    block = n_folds * max(2, draws // n_folds)  # equally many in each fold, at most `draws`
     sums, single = BiasSums(n_folds), []
     assert refitter.draws is not None
     made = refitter.draws
@@ -472,7 +473,7 @@ def run_simulation(
         rows, drawn = folds[task.fold].validation, made.draw(task.replicate)
         sums.add(task.fold, outcome.validation, drawn.expected[rows], drawn.deployed[rows])
         single.append(outcome.one_class)
-        session.counts.one_class -= outcome.one_class  # no resamples of the table's own target
+        session.counts.one_class -= outcome.one_class  # count only the table's own target
 
     def look() -> str | None:
         return f"bias {number(sums.bias().value)}" if sums.ready else None
@@ -492,17 +493,17 @@ def run_simulation(
 
 
 def is_small(bias: Bias, reach: float) -> bool:
-    """Whether the error by the number of samples does not matter beside what else is uncertain."""
+    """Whether the simulation error is negligible compared with the bias or other uncertainty."""
     return bias.error <= max(SMALL_ERROR * abs(bias.value), SMALL_BESIDE * reach)
 
 
-# --- What follows from refits, working model and bias: the numbers and findings of a `CvcReport`
+# --- The numbers and findings of a `CvcReport`, from refits, working model and bias
 
 #: Share of the field's spectrum that may be dropped without a remark.
 CLIPPED = 0.05
-#: Slopes that could pass unseen matter if they would add more than this share of the correction, ...
+#: Undetected slopes matter if they would add more than this share of the correction, ...
 UNSEEN_SHARE = 1 / 3
-#: ... and of half of the width of the interval of cross-validation.
+#: ... and of half the width of the interval of cross-validation.
 UNSEEN_BESIDE = 0.02
 
 
@@ -524,10 +525,10 @@ def summarize(
     slopes: tuple[SlopeLimit, ...],
     counts: FitCounts,
 ) -> CvcReport:
-    """Return the report; the correction is withheld where anything speaks against it."""
-    told = [*problems, *_one_class(real, len(folds), simulated)]
+    """Return the report; the correction is withheld if a finding in `WITHHELD` applies."""
+    messages = [*problems, *_one_class(real, len(folds), simulated)]
     if model is not None:
-        told += [*model.problems, *model.warnings]
+        messages += [*model.problems, *model.warnings]
     floor = subject.loss.floor
     cv = float(np.mean(real.losses))
     if grouped is None:
@@ -564,16 +565,16 @@ def summarize(
         row_losses=real.losses,
     )
     if counts.interrupted:
-        told.append(("B330", "it was stopped early; the correction rests on fewer samples."))
-    withheld = simulated is None or any(code in WITHHELD for code, _ in told)
+        messages.append(("B330", "it was stopped early; the correction rests on fewer samples."))
+    withheld = simulated is None or any(code in WITHHELD for code, _ in messages)
     if not withheld:
         assert simulated is not None
         assert model is not None
         assert bias_at is not None
         report = _corrected(report, simulated, model, bias_at, reach, floor)
-        told += _remarks(report, simulated, reach, structure, model)
-        told += _unseen_slopes(report, reach)
-    findings = tuple(Finding(code=code, message=message) for code, message in told)
+        messages += _remarks(report, simulated, reach, structure, model)
+        messages += _unseen_slopes(report, reach)
+    findings = tuple(Finding(code=code, message=message) for code, message in messages)
     return replace(report, findings=findings)
 
 
@@ -659,10 +660,10 @@ def _settings(
 
 
 def digest_working_model(model: WorkingModel | None) -> str | None:
-    """Return 16 digits by which two candidates know that they share a simulated world."""
+    """Return 16 digits that are equal if two candidates share a simulated world."""
     if model is None:
         return None
-    # in the order of names, so that candidates whose groups are listed otherwise have the same
+    # sorted by name, so that candidates with another order of groups have the same digits
     order = sorted(range(len(model.sd)), key=lambda place: model.levels[place : place + 1])
     ends = [(model.sd[at], model.sd_low[at], model.sd_high[at]) for at in order]
     numbers = np.array([*np.ravel(ends), model.noise or 0.0, model.reach or 0.0], dtype="<f8")
@@ -676,8 +677,8 @@ def _one_class(
 ) -> list[tuple[str, str]]:
     if real.one_class:
         message = (
-            f"in {real.one_class} of {n_folds} folds of the cross-validation all training rows have the "
-            "same class; its loss means little there, and no correction is given. Use fewer or "
+            f"in {real.one_class} of {n_folds} folds of the cross-validation, all training rows have "
+            "the same class; their loss means little, and no correction is given. Use fewer or "
             "stratified folds."
         )
         return [("B334", message)]
@@ -697,21 +698,21 @@ def _remarks(
     structure: Structure,
     model: WorkingModel,
 ) -> list[tuple[str, str]]:
-    """Return what the reader of a corrected loss must know."""
+    """Return what the reader must know about a corrected loss."""
     assert report.cvc is not None
     assert report.grouped is not None
     assert report.bias is not None
     assert report.grouped_interval is not None
-    told = []
+    messages = []
     if not is_small(simulated.as_simulated, reach):
         error = number(simulated.as_simulated.error)
         message = (
-            f"the correction, {number(report.bias)}, has an error of up to {error} by the number of "
-            f"simulated samples, {simulated.bias.draws}; ask for more draws, or give a larger budget."
+            f"the correction, {number(report.bias)}, has an error of up to {error}, because it rests on "
+            f"{simulated.bias.draws} simulated samples; give more draws or a larger budget."
         )
-        told.append(("B339", message))
+        messages.append(("B339", message))
     if report.lower_quality:
-        told.append(("B337", _approximation(report)))
+        messages.append(("B337", _approximation(report)))
     apart = report.grouped - report.cvc
     if apart > report.grouped_interval[1] - report.grouped:
         message = (
@@ -719,23 +720,23 @@ def _remarks(
             f"{number(apart)} more than corrected cross-validation. The features themselves may differ "
             "between groups, which the correction does not see: trust the larger number."
         )
-        told.append(("B338", message))
+        messages.append(("B338", message))
     if structure.field is not None and model.reach is not None:
         clipped = regional_field(structure.field, model.sd[0], model.reach).clipped
         if clipped > CLIPPED:
             message = (
-                f"{percent(clipped)} of the covariance within regions had to be dropped: regions lie "
-                "so close together that they share more than their rows do among themselves."
+                f"{percent(clipped)} of the covariance within regions had to be dropped: regions are so "
+                "close together that rows of different regions share more than some rows of one region."
             )
-            told.append(("B341", message))
-    return told
+            messages.append(("B341", message))
+    return messages
 
 
 def _unseen_slopes(report: CvcReport, reach: float) -> list[tuple[str, str]]:
-    """Return which slopes could matter and pass unseen, for each level that has any."""
+    """Return, for each level, the slopes that matter and could remain undetected."""
     assert report.bias is not None
     assert report.bias_error is not None
-    told = []
+    messages = []
     for level in dict.fromkeys(limit.level for limit in report.slopes):
         limits = [limit for limit in report.slopes if limit.level == level]
         blind = [limit for limit in limits if limit.bias is None]
@@ -759,17 +760,17 @@ def _unseen_slopes(report: CvcReport, reach: float) -> list[tuple[str, str]]:
             f"{seen} That none were found is no evidence of equal slopes. Compare with the score by "
             f"whole groups left out, {number(report.grouped)}."
         )
-        told.append(("B354", message))
-    return told
+        messages.append(("B354", message))
+    return messages
 
 
 def _matters(limit: SlopeLimit, report: CvcReport, reach: float) -> bool:
-    """Whether slopes that could pass unseen would change what the report says."""
+    """Whether undetected slopes would change what the report says."""
     if limit.bias is None:
         return True
     assert report.bias is not None
     assert report.bias_error is not None
-    # where the correction is small, what slopes add has a multiple of its error
+    # if the correction is small, the error of what slopes add is a multiple of it
     times = abs(limit.bias / report.bias) if report.bias else 0.0
     most = limit.bias + NORMAL * times * report.bias_error
     return most > max(UNSEEN_SHARE * report.bias, UNSEEN_BESIDE * reach)
@@ -778,49 +779,49 @@ def _matters(limit: SlopeLimit, report: CvcReport, reach: float) -> bool:
 def _approximation(report: CvcReport) -> str:
     if report.engine == "last_layer":
         return (
-            "only the last layer was trained on simulated targets. In simulations that found 45 to "
-            "137% of the correction of log loss, and 21 to 31% of that of the error rate. Promote no "
-            "model by it."
+            "only the last layer was trained on simulated targets. In simulations, that found 45 to "
+            "137% of the correction of log loss, and 21 to 31% of that of the error rate. Do not "
+            "promote a model because of it."
         )
     if report.engine == "hot":
         return (
-            "networks were trained on simulated targets from the weights of the logged one. In "
-            "simulations that found 18 to 93% of the correction, the more the longer and the faster "
-            "they learned: it is too small."
+            "networks were trained on simulated targets, starting at the weights of the logged one. In "
+            "simulations, that found 18 to 93% of the correction, more if they learned longer or "
+            "faster: it is too small."
         )
     return (
-        "refits keep part of what the model learned from all rows, so that cross-validation is too good "
-        "in a way that the correction does not see."
+        "refits keep part of what the model learned from all rows, which makes cross-validation "
+        "optimistic in a way that the correction does not cover."
     )
 
 
 # --- From a subject and its folds to a `CvcReport`: refits, working model, bias, interval
 
-#: What a correction by refits needs; formulas do with fewer.
+#: Fewest groups for a correction by refits; formulas need fewer.
 LEAST_REFITTED_GROUPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """What is corrected, and with which means.
+    """A correction to be computed: the subject, its folds, and how refits are run.
 
     Attributes
     ----------
     subject : Subject
         Loaded with `read_correlation`.
     folds : sequence of Fold
-        Those of the cross-validation.
+        The folds of the cross-validation.
     seed : int
     means : Means
     refits : int or None
-        How many refits there may be; by default what the options ask for, and up to three times as
-        many samples where they leave too much noise.
+        The most refits; by default those that the options request, and up to three times as many
+        samples if these leave too much noise.
     seconds : float or None
-        The time after which no sample is simulated that may be left out.
+        The time after which no optional sample is simulated.
     shortcut : Learner or None
-        What is trained on simulated targets instead of the model itself.
+        The learner that is trained on simulated targets instead of the model itself.
     given : WorkingModel or None
-        The simulated world, where it is that of another model.
+        The simulated world, if it is that of another model.
     """
 
     subject: Subject
@@ -839,20 +840,20 @@ class Correction:
         counts: FitCounts | None = None,
         grouped: tuple[float, tuple[float, float]] | None = None,
     ) -> CvcReport:
-        """Run the refits, and draw the conclusions.
+        """Run the refits and return the report.
 
         Parameters
         ----------
         journal : Journal, optional
         counts : FitCounts, optional
-            Of refits that were made before.
+            Counts of earlier refits.
         grouped : (float, (float, float)), optional
-            The loss by folds of whole groups with its interval, where it is known already.
+            The loss by folds of whole groups with its interval, if it is already known.
 
         Raises
         ------
         InterruptedAudit
-            When the user stops it before there is anything to conclude from.
+            If the user stops it before there is anything to report.
         """
         subject, structure = self.subject, self._structure
         counts = counts or FitCounts()
@@ -916,7 +917,7 @@ class Correction:
         )
 
     def _slope_tests(self, real: RealRefits) -> list[SlopeTest]:
-        """Test whether features act differently in groups, which random intercepts do not show."""
+        """Test whether features act differently in groups, which random intercepts do not model."""
         features, structure = self.subject.table.features, self._structure
         if structure.field is not None or not isinstance(features, pd.DataFrame):
             return []
@@ -962,9 +963,9 @@ class Correction:
         return [
             (
                 "B331",
-                f"{level.name!r} has {level.n_groups} groups; for a learner without formulas, such "
-                "as nearest neighbours or trees, the correction found a third of the bias with "
-                f"eight. It needs {LEAST_REFITTED_GROUPS} groups.",
+                f"{level.name!r} has {level.n_groups} groups; for a learner without formulas, such as "
+                "nearest neighbours or trees, the correction found only a third of the bias with eight "
+                f"groups. At least {LEAST_REFITTED_GROUPS} are needed.",
             )
         ]
 
@@ -1041,7 +1042,7 @@ class Correction:
         )
 
     def _draws(self, done: int, engine: Engine | None) -> int:
-        """Return how many samples are refitted, after so many other refits."""
+        """Return how many samples to refit, given the number of refits already done."""
         if self.refits is None:
             return 0 if engine is not None else self._options.draws
         left, least = self.refits - done, 0 if engine is not None else 2 * len(self.folds)
@@ -1085,7 +1086,7 @@ class Correction:
 
 
 def _continued(session: Session, counts: FitCounts) -> Session:
-    """Return a session that goes on counting where another one has stopped."""
+    """Return a session that continues the counts of another one."""
     session.progress.advance(counts.done, counts.replayed)
     return replace(session, counts=counts)
 

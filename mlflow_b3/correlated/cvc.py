@@ -1,4 +1,4 @@
-"""`cvc`: bias-corrected cross-validation, where what correlates the rows is known."""
+"""`cvc`: bias-corrected cross-validation for rows with a known correlation structure."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ from mlflow_b3.refit.learner import AuditedModel, Learner
 from mlflow_b3.refit.loading import load_model, without_autologging
 
 DEFAULT_FOLDS = 10
-#: More folds of rows than this change little but the time.
+#: More folds of rows than this take longer and change little else.
 MOST_FOLDS = 100
 ROUTES = {"hot": "hot-start", "last_layer": "last-layer"}
 
@@ -60,7 +60,7 @@ def cvc(
     journal: Any = None,
     progress: bool | None = None,
 ) -> CvcReport:
-    """Cross-validate a model, and add back what correlated rows hide of its loss.
+    """Cross-validate a model, and add the part of its loss that correlated rows hide.
 
     CV_c = CV + w, with w = (1/n) Σ_i E[L₂(s_i) (μ_i - m_i)] in a simulated world: s_i is the score of
     row i by the learner trained without its fold, L₂(s) = L(0, s) - L(1, s), μ_i the mean of its
@@ -73,54 +73,54 @@ def cvc(
             address, fit_timeout, journal, progress
         As in `mlflow_b3.audit`. The target has two classes, or is a number.
     groups : list of str
-        Columns by whose values rows are correlated, such as ["patient", "day"]; they are features
-        only where the model names them.
+        Columns whose groups correlate the rows, such as ["patient", "day"]; they are features only if
+        the model names them.
     new : list of str, optional
-        Those of which the model will meet new values; all by default. Of the others it will meet the
-        same values again.
+        The groups of which the model will meet new values; all by default. It will meet the same
+        values of the others again.
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge" or `(target, prediction) → losses`
         for two classes; "squared" for numbers.
     coordinates : list of str, optional
-        Columns with the places of rows. Then `groups` names the region, rows are correlated by a
+        Columns with the locations of rows. Then `groups` names the region, rows are correlated by a
         random field, and the model will be used in new regions.
     folds : int, splitter, list of splits or of the fold of each row, optional
-        The folds of the cross-validation to be corrected; ten of rows at random by default.
+        The folds of the cross-validation to be corrected; by default ten folds of random rows.
     engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
         How the learner's part in the simulated world is computed. "fast": formulas, for linear and
         logistic regression. "joint": for `MixedLogistic`. "full": refits, for everything else. "hot"
-        and "last_layer" train neural networks for a short while, or in part; they are lower in
+        and "last_layer" train neural networks only briefly, or only in part; they are of lower
         quality and never chosen by "auto".
     working : {"auto", "score", "glmm"}, WorkingModel or CvcReport
         Where the fixed part of the simulated world comes from: the model's own score by folds of
         whole groups, recalibrated; or a regression on all numeric features, as in the paper. "auto"
-        is the first, but for linear regression, whose own features are the better choice. To
+        is the first, except for linear regression, whose own features are the better choice. To
         compare models, give all of them the report of the richest one: they then share one world
         and its random numbers.
     draws : int
-        Simulated samples; "full" refits one fold in each, and takes up to three times as many where
-        the error is large.
+        Number of simulated samples; "full" refits one fold in each, and takes up to three times as
+        many if the error is large.
     epochs : int, optional
-        For the engine "hot": how often a network sees the rows of a simulated sample; networks of
-        scikit-learn by default half as often as in their own training.
+        For the engine "hot": number of epochs of a network on a simulated sample; for networks of
+        scikit-learn, by default half as many as in their own training.
     budget : int or str, optional
         Number of refits, or a time such as "10m".
 
     Returns
     -------
     CvcReport
-        With `cv`, `cvc`, `bias` and `interval`; the last three are None where no correction can be
-        given, for reasons that `findings` name.
+        With `cv`, `cvc`, `bias` and `interval`; the last three are None if no correction can be given,
+        for reasons that `findings` name.
 
     Notes
     -----
-    The features of a new group must look like those of the groups in the table: what they betray of
-    their group is seen by folds of whole groups (`grouped`), not by CV_c. Wrong group ids make the
+    The features of a new group must look like those of the groups in the table. If features identify
+    their group, folds of whole groups (`grouped`) show it and CV_c does not. Wrong group ids make the
     correction too small.
 
-    The paper centres simulated targets by their mean over samples, in two nested loops where some
-    groups are observed again. Here m_i is computed, which needs one loop and has less noise. Each
-    sample refits one fold instead of all, which has 2 to 6 times less variance for as many refits.
+    The paper centres simulated targets by their mean over samples, in two nested loops if some groups
+    are observed again. Here m_i is computed, which needs one loop and has less noise. Each sample
+    refits one fold instead of all, which has 2 to 6 times less variance for the same number of refits.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def cvc(
 
 
 def given_world(working: Any) -> WorkingModel:
-    """Return the simulated world that another report, or the user, gives."""
+    """Return the simulated world from another report or from the user."""
     if isinstance(working, WorkingModel):
         return working
     if not isinstance(working, CvcReport):
@@ -221,11 +221,11 @@ def require_correctable(subject: Subject, given: WorkingModel | None = None) -> 
         )
     if given is not None and len(given.mean) != subject.table.n_rows:
         problems.append(
-            f"working is of {len(given.mean)} rows, the table has {subject.table.n_rows}; give a report "
-            "of the same rows."
+            f"working has {len(given.mean)} rows and the table {subject.table.n_rows}; give a report of "
+            "the same rows."
         )
     if given is not None and given.task != subject.task:
-        problems.append(f"working is of a {given.task} model, this one is of {subject.task}.")
+        problems.append(f"working is for {given.task}, but this model is for {subject.task}.")
     if problems:
         raise InputError.from_problems("cvc", problems)
 
@@ -248,7 +248,7 @@ def cv_folds(subject: Subject, folds: Any, seed: int) -> Sequence[Fold]:
 def find_shortcut(
     model: Any, subject: Subject, refit_options: Mapping[str, Any] | None
 ) -> Learner | None:
-    """Return what is trained on simulated targets where the engine does not train the whole model."""
+    """Return the learner to train on simulated targets if the engine does not train the whole model."""
     options = correlation_of(subject).options
     engine, epochs = options.engine, options.epochs
     if engine not in ROUTES:
@@ -261,14 +261,14 @@ def find_shortcut(
     try:
         learner = load_model(source, refit=ROUTES[engine], options=recipe).learner
     except B3Error as error:
-        raise InputError(f"engine={engine!r} is not for this model: {error}") from error
+        raise InputError(f"engine={engine!r} does not support this model: {error}") from error
     if learner.task is None:
         learner = learner.with_task(subject.task)
     return learner.with_target(subject.table.target)
 
 
 def identify_correction(correction: Correction) -> dict[str, str]:
-    """Return everything that the outcome of a refit follows from, beside its task."""
+    """Return everything except its task that determines the outcome of a refit."""
     subject = correction.subject
     folds = digest_folds(list(correction.folds))
     shared = {"seed": str(correction.seed), "cross-validation": folds}
@@ -276,7 +276,7 @@ def identify_correction(correction: Correction) -> dict[str, str]:
 
 
 def describe_correction(correction: Correction) -> str:
-    """Return by what one correction of the same rows and model differs from another."""
+    """Return what distinguishes this correction from others of the same rows and model."""
     options = correlation_of(correction.subject).options.to_dict()
     del options["draws"]
     return str(options | {"world": digest_working_model(correction.given)})

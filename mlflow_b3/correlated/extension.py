@@ -1,4 +1,4 @@
-"""The method "cvc" of an audit: corrected cross-validation beside the loss on new clusters."""
+"""The method "cvc" of an audit: corrected cross-validation in addition to the loss on new clusters."""
 
 import math
 import re
@@ -38,14 +38,14 @@ from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.results import Finding
 
 METHOD = "cvc"
-#: Refits on the table's own target that a correction makes at the most: folds of rows, and twice of groups.
+#: Most refits of a correction on the table's own target: folds of rows, and two sets of folds of groups.
 REAL_REFITS = 30
-#: Share of a budget that goes to simulated targets, where these need refits.
+#: Share of a budget that goes to simulated targets if these need refits.
 SHARE = 0.4
 TAKEN_AS_RIGHT = (
-    "method='cvc' takes the cluster ids as right, since nothing else was said: e0 is then the loss by "
-    "folds of whole clusters, up to the noise of the fitted curve. Wrong ids make both numbers too small; "
-    "give cluster_error or other evidence if the ids come from record linkage."
+    "method='cvc' assumes that the cluster ids are correct, because no evidence about them was given: e0 "
+    "is then the loss by folds of whole clusters, up to the noise of the fitted curve. Wrong ids make "
+    "both numbers too small; give cluster_error or other evidence if the ids come from record linkage."
 )
 
 
@@ -55,8 +55,8 @@ class CvcMethod:
     Parameters
     ----------
     options : mapping or None
-        As users give them. `working` may be a simulated world, or the report of another model's audit.
-        `e0_method` is the method by which e0 is estimated.
+        The user's options. `working` may be a simulated world, or the report of another model's audit.
+        `e0_method` is the method that estimates e0.
     """
 
     takes_ids_as_right: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class CvcMethod:
         return as_method("auto" if self.e0_method == DOSE else self.e0_method)
 
     def describe(self, cluster: str) -> dict[str, Any]:
-        """Return the name of the method and its options, a simulated world by its digest."""
+        """Return the name of the method and its options, with the digest of a simulated world."""
         chosen = CvcOptions.from_mapping(self._options, cluster).to_dict()
         world = digest_working_model(self._world)
         if self.e0_method != "auto":
@@ -83,7 +83,7 @@ class CvcMethod:
         return {"name": METHOD, **chosen, **({} if world is None else {"working": world})}
 
     def check(self, *, n_train: Any) -> None:
-        """Refuse training sets of another size than those of the cross-validation."""
+        """Refuse training sets that differ in size from those of the cross-validation."""
         if n_train is not None:
             raise InputError(
                 f"n_train={n_train} cannot be combined with method='cvc', which corrects the score of "
@@ -108,7 +108,7 @@ class CvcMethod:
         budget: Budget,
         refit_options: Mapping[str, Any] | None,
     ) -> "PlannedCorrection":
-        """Plan the correction of the score that ignores clusters, on the very same folds."""
+        """Plan the correction of the score that ignores clusters, on the same folds."""
         fits, seconds = parse_budget(budget)
         correction = Correction(
             subject=subject,
@@ -125,7 +125,7 @@ class CvcMethod:
         )
 
     def findings(self, report: AuditReport, *, taken_as_right: bool) -> list[Finding]:
-        """Return what the reader must know of the correction."""
+        """Return what the reader must know about the correction."""
         found = [Finding(code="B340", message=TAKEN_AS_RIGHT)] if taken_as_right else []
         # that the audit was stopped early is a finding of its own
         own = [f for part in report.extensions for f in part.findings if f.code != "B330"]
@@ -140,7 +140,7 @@ class BudgetShare:
     ----------
     subject : Subject
     budget : int, str or None
-        Of the whole audit.
+        The budget of the whole audit.
     """
 
     subject: Subject
@@ -148,19 +148,19 @@ class BudgetShare:
 
     @property
     def rest(self) -> Budget:
-        """What is left for the audit's own measurement."""
+        """The budget that is left for the audit's own measurement."""
         fits, seconds = parse_budget(self.budget)
         if fits is not None:
             return fits - max(round(self._share * fits), REAL_REFITS)
         return None if seconds is None else f"{(1 - self._share) * seconds:.3f}s"
 
     def enough(self, least: int) -> int:
-        """Return the budget that leaves at least so many refits."""
+        """Return the budget that leaves at least `least` refits."""
         return max(least + REAL_REFITS, math.ceil(least / (1 - self._share)))
 
     @cached_property
     def _share(self) -> float:
-        """The share that goes to simulated targets: none where there are formulas."""
+        """The share that goes to simulated targets; 0 if there are formulas."""
         subject, correlation = self.subject, correlation_of(self.subject)
         formulas = find_engine(
             correlation.options.engine,
@@ -184,12 +184,12 @@ class PlannedCorrection:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What the journal of the audit must know of it."""
+        """What identifies it in the journal of the audit."""
         return {METHOD: describe_correction(self.correction)}
 
     @contextmanager
     def budget_explained(self) -> Iterator[None]:
-        """Say in errors about the budget that a part of it was put aside."""
+        """Add to errors about the budget that part of it was set aside."""
         try:
             yield
         except InputError as error:
@@ -199,12 +199,12 @@ class PlannedCorrection:
             found = re.search(r"at least (\d+)", str(error))
             enough = "" if found is None else f"; give {share.enough(int(found.group(1)))} or more"
             raise InputError(
-                f"budget={share.budget} is too little, because a part of it goes to refits for method "
-                f"'cvc'{enough}. Of the rest: {error}"
+                f"budget={share.budget} is too small, because part of it goes to refits for method "
+                f"'cvc'{enough}. About the rest: {error}"
             ) from error
 
     def run(self, report: AuditReport, journal: Journal | None, counts: FitCounts) -> AuditReport:
-        """Return the report with the correction; without one where the user stops it."""
+        """Return the report with the correction, or without one if the user stops it."""
         if counts.interrupted:
             return report
         grouped = report.loco, report.loco_interval
@@ -216,7 +216,7 @@ class PlannedCorrection:
         return replace(report, cvc=found, influence=self._with_cv(report.influence, found))
 
     def _with_cv(self, influence: Influence | None, found: CvcReport) -> Influence | None:
-        """Add what each cluster, or row, adds to the error of cross-validation."""
+        """Add the contribution of each cluster, or row, to the error of cross-validation."""
         if influence is None:
             return None
         losses = found.row_losses

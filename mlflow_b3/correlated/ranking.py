@@ -40,15 +40,15 @@ class CvcScore:
             )
 
     def decides(self, report: AuditReport) -> bool:
-        """Whether CV_c is known and the ids are taken as right.
+        """Whether CV_c is known and the ids are assumed to be correct.
 
-        Where ids may be wrong, e0 sees that and CV_c does not.
+        If ids may be wrong, e0 accounts for that and CV_c does not.
         """
         claim = report.claim.range
         return self.known(report) is not None and claim is not None and not any(claim)
 
     def known(self, report: AuditReport) -> float | None:
-        """Return CV_c where it can be ranked: what may miss part of the bias cannot."""
+        """Return CV_c, or None if it may miss part of the bias and so cannot be ranked."""
         cvc = report.cvc
         if cvc is None or cvc.interval is None or _is_approximate(report):
             return None
@@ -63,12 +63,12 @@ class CvcScore:
         return {"cvc": known, "cvc_interval": interval, "grouped": report.cvc.grouped}
 
     def of_comparison(self, reports: Sequence[AuditReport]) -> dict[str, Any]:
-        """Return the levels of which models will meet new groups, in all audits."""
+        """Return the levels of which models will meet new groups in all audits."""
         first, *others = (_cvc(report).new for report in reports)
         return {"new": tuple(name for name in first if all(name in other for other in others))}
 
     def aspects(self) -> dict[str, Aspect]:
-        """Return groups, which of them are new, places, and rows."""
+        """Return the aspects that must agree: groups, new groups, coordinates and rows."""
         return {
             "groups": lambda report: frozenset(group.name for group in _cvc(report).groups),
             "new groups": lambda report: frozenset(_cvc(report).new),
@@ -77,7 +77,7 @@ class CvcScore:
         }
 
     def shown(self, aspect: str, report: AuditReport) -> str:
-        """Return what an audit has for an aspect, in words."""
+        """Return the value of an aspect in an audit, in words."""
         value = self.aspects()[aspect](report)
         if isinstance(value, str):
             return f"{report.subject.n_rows} of digest {value[:8]}"
@@ -85,7 +85,7 @@ class CvcScore:
         return ", ".join(sorted(value)) or "none"
 
     def says_noise(self, report: AuditReport) -> bool:
-        """Whether an audit says what each cluster adds to the cross-validated loss."""
+        """Whether an audit has the contribution of each cluster to the cross-validated loss."""
         return report.influence is not None and report.influence.cv is not None
 
     def same_splits(self, a: AuditReport, b: AuditReport) -> bool:
@@ -93,43 +93,43 @@ class CvcScore:
         return _split(a) == _split(b)
 
     def left_out(self, reports: Reports) -> list[str]:
-        """Return why some models have no place by CV_c."""
+        """Return why some models are not ranked by CV_c."""
         notes = []
         unknown = [n for n, r in reports.items() if _cvc(r).cvc is None or _cvc(r).interval is None]
         approximate = [n for n, r in reports.items() if n not in unknown and _is_approximate(r)]
         for name in unknown:
             codes = ", ".join(dict.fromkeys(f.code for f in _cvc(reports[name]).findings))
             notes.append(
-                f"CV_c of {name!r} is withheld, so it has no place and no differences"
+                f"CV_c of {name!r} is withheld, so it is not ranked and has no differences"
                 + (f"; the findings of its audit say why ({codes})." if codes else ".")
             )
         if approximate:
             listed = ", ".join(f"{name!r}: {_cvc(reports[name]).engine}" for name in approximate)
             notes.append(
-                "Corrections that may miss a part of the bias have no place and no differences "
+                "Models whose corrections may miss part of the bias are not ranked and have no differences "
                 f"({listed}). Audit these models with the engine 'full'."
             )
         return notes
 
     def basis(self, compared: Reports) -> list[str]:
-        """Return whether the corrections have something in common."""
+        """Return a remark if the corrections do not share a simulated world."""
         first, *others = compared.values()
         if all(_same_world(first, other) for other in others):
             return []
         listed = "; ".join(f"{name!r}: {_world_words(report)}" for name, report in compared.items())
         return [
-            f"The corrections do not all come from one simulated world ({listed}). Where they do not, they "
-            "are not on common draws, and the uncertainty of each counts in full."
+            f"The corrections do not all come from one simulated world ({listed}). Those that do not share "
+            "one have no common draws, and the uncertainty of each counts in full."
         ]
 
     def values(
         self, a: AuditReport, b: AuditReport, paired: bool
     ) -> tuple[list[Uncertain], list[Uncertain]]:
-        """Return CV_c of two audits, at standard deviations that both share where they do.
+        """Return CV_c of two audits, at the same standard deviations if they share a simulated world.
 
-        In one simulated world both corrections rise and fall with the same standard deviations, so
-        that the difference is taken at the ends of what these may be, and at their estimates.
-        Elsewhere each correction has its uncertainty for itself.
+        In one simulated world, both corrections rise and fall with the same standard deviations. So the
+        difference is taken at the ends of their interval and at their estimates. Otherwise each
+        correction has its own uncertainty.
         """
         ends = _multiples(_cvc(a)) if paired and _same_world(a, b) else None
         if ends is None:
@@ -137,7 +137,7 @@ class CvcScore:
         return _at_multiples(a, ends), _at_multiples(b, ends)
 
     def axis(self, reports: Sequence[AuditReport]) -> str:  # noqa: ARG002
-        """Return how many times their estimates the standard deviations would be."""
+        """Return the name of the axis: multiples of the estimated standard deviations."""
         return SD_MULTIPLIER
 
     def crossing(self, a: AuditReport, b: AuditReport, axis: str) -> Crossing:  # noqa: ARG002
@@ -163,7 +163,7 @@ def _is_approximate(report: AuditReport) -> bool:
 
 
 def _coordinates(report: AuditReport) -> tuple[str, ...]:
-    """Return the columns of places; none without a field."""
+    """Return the columns of coordinates; none without a field."""
     field = _cvc(report).field
     return () if field is None else field.coordinates
 
@@ -175,7 +175,7 @@ def _split(report: AuditReport) -> object:
 
 
 def _same_world(a: AuditReport, b: AuditReport) -> bool:
-    """Whether two audits simulated by the same working model, from the same draws."""
+    """Whether two audits used the same working model and the same draws."""
     ours, theirs = _world(a), _world(b)
     return ours == theirs and ours[0] is not None
 
@@ -201,9 +201,9 @@ def _correction(report: AuditReport) -> Uncertain:
 
 
 def _multiples(cvc: CvcReport) -> tuple[float, ...] | None:
-    """Return how many times their estimates the standard deviations may be, with 1 in between.
+    """Return the range of the standard deviations as multiples of their estimates, with 1 in between.
 
-    None where one is 0, or may be larger than what was simulated.
+    None if an estimate is 0, or if the range exceeds what was simulated.
     """
     parts = [cvc.field] if cvc.field is not None else cvc.groups
     ends = [end / part.sd for part in parts if part.sd and part.interval for end in part.interval]

@@ -19,7 +19,7 @@ from mlflow_b3.results import KEPT_APART, Finding, Result
 Interval = tuple[float, float]
 #: Findings with which no correction is given.
 WITHHELD = ("B331", "B332", "B333", "B334", "B342", "B350")
-#: Fewer groups than this tell the variance between them badly.
+#: The variance between fewer groups than this is estimated badly.
 FEW_GROUPS = 20
 
 
@@ -32,17 +32,17 @@ class GroupLevel(Result):
     name : str
         The column.
     groups : int
-        How many there are.
+        Number of groups.
     new : bool
-        The model will be used on new ones; else on those that it has seen.
+        Whether the model will be used on new groups; otherwise on groups that it has seen.
     sd : float or None
-        Standard deviation of its random intercept, on the scale of log odds for classes; None where
-        it could not be estimated, or for regions of a field.
+        Standard deviation of its random intercept, on the log odds scale for classes; None if it
+        could not be estimated, or for regions of a field.
     interval : tuple of float or None
-        95%, by the profile likelihood.
+        95% interval of `sd` by the profile likelihood.
     nested : bool
-        Each of its groups lies within one group of the level that grouped cross-validation leaves
-        out, so that folds of those keep it whole too.
+        Whether each of its groups lies within one group of the level that grouped cross-validation
+        leaves out, so that those folds keep it whole too.
     """
 
     name: str
@@ -64,7 +64,7 @@ class SpatialField(Result):
     sd, reach : float
         σ and r of the kernel σ² exp(-d/r).
     interval : tuple of float
-        95% of σ.
+        95% interval of σ.
     across : float
         Mean covariance of rows in different regions, which new regions share.
     """
@@ -91,7 +91,7 @@ class SlopeLimit(Result):
         found so often, or if groups or their rows are too few for the check.
     bias : float or None
         By how much the correction would be too small with slopes of this standard deviation, to first
-        order; None where `sd` is None, or where the correction is withheld.
+        order; None if `sd` is None or the correction is withheld.
     """
 
     level: str
@@ -111,11 +111,11 @@ class CvcReport(Result):
     Attributes
     ----------
     cv : float
-        Mean loss of all rows, each by a model that was trained without its fold.
+        Mean loss of all rows, each from a model that was trained without its fold.
     cv_interval : tuple of float
-        95% over groups, of the loss that cross-validation estimates, bias included.
+        95% interval, over groups, of the loss that cross-validation estimates, bias included.
     cvc : float or None
-        CV + w; None where it is withheld, for a reason that the findings name.
+        CV + w; None if it is withheld, for a reason that the findings name.
     bias : float or None
         w: by how much the cross-validated loss is too small.
     bias_interval : tuple of float or None
@@ -127,7 +127,7 @@ class CvcReport(Result):
     grouped : float or None
         Loss by folds of whole groups of the first of the new levels.
     grouped_interval : tuple of float or None
-        95 % over groups.
+        95% interval over groups.
     grouped_by : str or None
         The level whose groups stay whole.
     groups : tuple of GroupLevel
@@ -136,26 +136,25 @@ class CvcReport(Result):
     engine : {"fast", "joint", "full", "hot", "last_layer"}
         How the learner's part in the simulated world was computed.
     lower_quality : bool
-        The engine is an approximation that is known to miss part of the bias, or to exceed it.
+        Whether the engine is an approximation that is known to miss part of the bias, or to exceed it.
     working : {"score", "glmm", "given"}
         Where the fixed part of the simulated world comes from.
     slope : float or None
-        Slope of the recalibrated score in it; 1 would be a score whose confidence is right.
+        Slope of the recalibrated score in it; 1 for a well-calibrated score.
     folds : int
-        Folds of the cross-validation.
+        Number of folds of the cross-validation.
     draws : int
-        Simulated samples.
+        Number of simulated samples.
     n_rows : int
     seed : int
     multipliers, sensitivity : tuple of float
         CV_c if all standard deviations were these multiples of their estimates.
     slopes : tuple of SlopeLimit
-        Which random slopes the check for them would have found; empty where they were found, or not
-        checked.
+        The random slopes that the check would have found; empty if slopes were found, or not checked.
     refits : Refits or None
     findings : tuple of Finding
     settings : dict
-        What it was made of: model, target, digests of rows and folds.
+        Its inputs: model, target, digests of rows and folds.
     model : WorkingModel or None
         The simulated world, to be given to `cvc` of another candidate as `working`.
     row_losses : array or None
@@ -209,7 +208,7 @@ class CvcReport(Result):
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values; without `slopes` where it is empty, as in old records."""
+        """Return the report as plain values; without `slopes` if it is empty, as in old records."""
         values = super().to_dict()
         if not self.slopes:
             del values["slopes"]
@@ -226,17 +225,17 @@ class CvcReport(Result):
 
         return cvc_text(self)
 
-    # --- as a part of an audit's report: an `ExtensionReport`
+    # --- As a part of an audit's report: an `ExtensionReport`
 
     def is_approximate(self, strength: str) -> bool:
-        """Whether CV_c may miss part of the bias, by its engine or by how the model is refitted."""
+        """Whether CV_c may miss part of the bias, because of its engine or of how the model is refitted."""
         return self.lower_quality or strength != "full"
 
     def metrics(self, strength: str) -> dict[str, float | None]:
         """Return the metrics to record, in the order of `METRICS`."""
         scores = (self.cvc, *(self.interval or (None, None)))
         if self.is_approximate(strength):
-            # what misses part of the bias must not pass for CV_c where a threshold is set on it
+            # a value that misses part of the bias must not meet a threshold on CV_c
             scores = (None, None, None)
         return dict(zip(self.METRICS, (*scores, self.bias, self.grouped), strict=True))
 
@@ -256,7 +255,7 @@ class CvcReport(Result):
         return NamedCurve(name="cvc", axis="sd_multiplier", x=self.multipliers, y=self.sensitivity)
 
     def limited(self, strength: str) -> LimitedScore:
-        """Return CV_c for the limit of a gate: it sees other leaks than e0."""
+        """Return CV_c for the limit of a gate: it covers other leaks than e0."""
         codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
         why = f"; the findings say why: {codes}" if codes else ""
         approximate = (
@@ -272,28 +271,28 @@ class CvcReport(Result):
         )
 
     def sums(self) -> dict[str, tuple[float | None, float | None]]:
-        """Return CV_c beside the sum that it is."""
+        """Return CV_c, and the sum that it must equal."""
         return {"cvc": (self.cvc, None if self.cvc is None else self.cv + (self.bias or 0))}
 
     def options_to_share(self, report: Any) -> dict[str, Any]:
-        """Return the option by which another audit shares the simulated world of this one."""
+        """Return the option that lets another audit share the simulated world of this one."""
         return {} if self.cvc is None else {"working": report}
 
 
-# --- How uncertain a mean loss is, when rows of one group rise and fall together
+# --- The uncertainty of a mean loss if rows of one group are correlated
 
 
 def group_influence(losses: Array, codes: Codes) -> Array:
-    """Return what each group adds to the error of the mean loss: Σ_i∈g (l_i - l̄)/n."""
+    """Return the contribution of each group to the error of the mean loss: Σ_i∈g (l_i - l̄)/n."""
     deviations = (losses - losses.mean()) / len(losses)
     return by_unit(deviations[:, None], codes, int(codes.max()) + 1)[:, 0]
 
 
 def group_reach(losses: Array, levels: tuple[Level, ...]) -> float:
-    """Return half of the width of a 95% interval of a mean loss.
+    """Return half the width of a 95% interval of a mean loss.
 
-    The widest of those by each level, with a variance that is robust to correlation within its groups
-    and Student's t with as many degrees of freedom as groups, less one.
+    It is the widest interval over all levels, with a variance that is robust to correlation within
+    groups and Student's t with one degree of freedom less than groups.
     """
     reaches = []
     for level in levels:

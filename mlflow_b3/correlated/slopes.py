@@ -71,9 +71,9 @@ class SlopeTest:
         """The message of the finding."""
         return (
             f"the feature {self.feature!r} acts differently in different groups of {self.level!r} (p = "
-            f"{self.pvalue:.2g} in a test at {percent(LEVEL)}). The correction knows groups "
-            "that differ by a constant only, and would miss most of the bias; none is given. Trust the "
-            "score by whole groups left out."
+            f"{self.pvalue:.2g} in a test at {percent(LEVEL)}). The correction assumes groups that "
+            "differ only by a constant and would miss most of the bias; none is given. Trust the score "
+            "with whole groups left out."
         )
 
 

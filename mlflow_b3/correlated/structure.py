@@ -223,7 +223,7 @@ class CvcOptions(Result):
         """
         values, known = dict(given or {}), [field.name for field in fields(cls)]
         problems = [
-            f"{name!r} is no option of method 'cvc'; use {', '.join(known)}.{closest(name, known)}"
+            f"{name!r} is not an option of method 'cvc'; use {', '.join(known)}.{closest(name, known)}"
             for name in values
             if name not in known
         ]

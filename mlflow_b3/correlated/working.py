@@ -239,7 +239,7 @@ def structure_problems(structure: Structure) -> list[tuple[str, str]]:
     return [
         (
             "B331",
-            f"{level.name!r} has {level.n_groups} groups; their variance cannot be told from so few. "
+            f"{level.name!r} has {level.n_groups} groups; their variance cannot be estimated from so few. "
             f"Corrected cross-validation needs {LEAST_GROUPS} at least, and says little below "
             f"{FEW_GROUPS}.",
         )
@@ -364,18 +364,17 @@ def _problems(fit: Any) -> CodedMessages:
         return (
             (
                 "B332",
-                "the classes separate: by the score, or because groups have rows of one class only, so "
-                "that the variance between groups has no upper end. No correction can be computed; "
-                "leaving out whole groups is the score to trust.",
+                "the classes separate: by the score, or because groups have rows of only one class, so "
+                "the variance between groups has no upper end. No correction can be computed; trust the "
+                "score with whole groups left out.",
             ),
         )
     if not fit.converged:
         return (
             (
                 "B333",
-                "the variance between groups could not be estimated: the likelihood has no maximum that "
-                "the optimiser could find. No correction is given; leaving out whole groups is the "
-                "score to trust.",
+                "the variance between groups could not be estimated: the optimiser found no maximum of "
+                "the likelihood. No correction is given; trust the score with whole groups left out.",
             ),
         )
     return ()
@@ -409,7 +408,7 @@ def _missing_variance(
         (
             "B336",
             f"no variance between the groups of {name!r} was found (standard deviation {value:.2g}); "
-            "their part of the correction is none. The upper end of the interval allows for variance "
+            "their part of the correction is 0. The upper end of the interval allows for variance "
             "that was missed.",
         )
         for name, value in zip(names, sd, strict=True)
@@ -429,8 +428,8 @@ def _capped_field(fit: Any) -> CodedMessages:
     if not getattr(fit, "capped", False):
         return ()
     message = (
-        f"the variance of the field ran away and was held at a standard deviation of {fit.sd:.3g}; the "
-        "rows do not tell it. Trust the score by whole regions left out."
+        f"the rows do not determine the variance of the field, which was limited to a standard deviation "
+        f"of {fit.sd:.3g}. Trust the score with whole regions left out."
     )
     return (("B341", message),)
 
@@ -455,13 +454,13 @@ def matched_world(given: WorkingModel, target: Any, structure: Structure) -> Wor
     field = given.reach is not None
     if set(given.levels) != set(names) or field != (structure.field is not None):
         raise InputError(
-            f"working is of the groups {list(given.levels)}{' and coordinates' * field}; here are "
+            f"working has the groups {list(given.levels)}{' and coordinates' * field}; these rows have "
             f"{list(names)}{' and coordinates' * (structure.field is not None)}. Give a report of the "
             "same groups."
         )
     if given.rows and given.rows != digest_rows(target, structure):
         raise InputError(
-            "working is of other rows, or of these rows in another order; give a report of the same "
+            "working belongs to other rows, or to these rows in another order; give a report of the same "
             "table."
         )
     order = [given.levels.index(name) for name in names]

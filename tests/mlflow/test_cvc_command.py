@@ -180,5 +180,5 @@ def test_how_a_list_is_written_does_not_count():
 
 
 def test_an_option_that_the_method_does_not_have_is_refused():
-    with pytest.raises(b3.InputError, match="'gruops' is no option of method 'cvc'"):
+    with pytest.raises(b3.InputError, match="'gruops' is not an option of method 'cvc'"):
         committed(gruops=["g"])

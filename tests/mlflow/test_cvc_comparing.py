@@ -13,7 +13,7 @@ from example_reports import COMPARED_CVC, changed, influence, with_cvc
 from scipy import stats
 
 import mlflow_b3 as b3
-from mlflow_b3.auditing.comparison import Comparison, compare_reports
+from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.cli import main
 from mlflow_b3.correlated.report import SpatialField
 from mlflow_b3.estimation.influence import Reading
@@ -25,7 +25,6 @@ from mlflow_b3.reporting.comparison import (
     comparison_tables,
     explain_comparison,
 )
-from mlflow_b3.results import Finding
 
 pytestmark = pytest.mark.newest
 
@@ -165,7 +164,7 @@ def test_models_are_not_audited_for_a_score_that_they_will_not_have():
 
 
 def test_a_withheld_correction_has_no_place():
-    finding = Finding(code="B331", message="there are 3 groups.")
+    finding = b3.Finding(code="B331", message="there are 3 groups.")
     withheld = audit(cv=0.5, bias=0.1, cvc=None, interval=None, findings=(finding,))
     comparison = compared({**FLIPPED, "C": withheld})
     last = comparison.contenders[-1]
@@ -188,7 +187,7 @@ def test_what_may_miss_a_part_of_the_bias_has_no_place(approximate):
     comparison = compared({**FLIPPED, "C": approximate})
     assert (comparison.contenders[-1].cvc, comparison.contenders[-1].rank_cvc) == (None, None)
     assert {d.worse for d in comparison.differences} == {"A"}
-    assert "Corrections that may miss a part of the bias" in comparison.notes[0]
+    assert "Models whose corrections may miss part of the bias" in comparison.notes[0]
 
 
 def test_with_fewer_than_two_corrections_nothing_is_compared():
@@ -363,7 +362,7 @@ def test_models_change_places_at_a_multiple_of_the_standard_deviations():
 
 def test_a_comparison_by_cvc_survives_json():
     comparison = compared(FLIPPED)
-    assert Comparison.from_json(comparison.to_json()) == comparison
+    assert b3.Comparison.from_json(comparison.to_json()) == comparison
 
 
 def test_a_comparison_of_an_earlier_version_still_reads():
@@ -372,7 +371,7 @@ def test_a_comparison_of_an_earlier_version_still_reads():
     for contender in values["contenders"]:
         for name in ("cvc", "cvc_interval", "grouped", "rank_cvc"):
             del contender[name]
-    assert Comparison.from_dict(values).contenders[0].cvc is None
+    assert b3.Comparison.from_dict(values).contenders[0].cvc is None
 
 
 def test_the_table_has_cvc_grouped_cv_and_cv():

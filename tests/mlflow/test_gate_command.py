@@ -24,7 +24,6 @@ from mlflow_b3.cli import main
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.document import SIGNING_KEY, TRUSTED_KEYS, make_keys, read_public_key
 from mlflow_b3.evidence.policy import default_policy_text, load_policy
-from mlflow_b3.gating.gate import Verification
 from mlflow_b3.tracking.metrics_and_files import POLICY
 from mlflow_b3.tracking.recording import audit_and_record
 
@@ -350,13 +349,13 @@ def verify(*options):
 
 
 def outcomes(*options) -> dict[str, str]:
-    found = Verification.from_json(verify("--format", "json", *options).stdout)
+    found = b3.Verification.from_json(verify("--format", "json", *options).stdout)
     assert found.holds == ("FAIL" not in {check.outcome for check in found.checks})
     return {check.check: check.outcome for check in found.checks}
 
 
 def failures(*options) -> dict[str, str]:
-    found = Verification.from_json(verify("--format", "json", *options).stdout)
+    found = b3.Verification.from_json(verify("--format", "json", *options).stdout)
     return {check.check: check.text for check in found.checks if check.outcome == "FAIL"}
 
 
@@ -475,9 +474,7 @@ def test_old_evidence_is_broken(shop):
 
 
 def test_a_verification_prints_itself():
-    from mlflow_b3.gating.gate import verify
-
-    assert str(verify("models:/clinic/1")).startswith("HOLDS: ")
+    assert str(b3.verify("models:/clinic/1")).startswith("HOLDS: ")
 
 
 # --- metrics: kept to the end of the file, because MLflow keeps what was logged once ---------------

@@ -129,7 +129,7 @@ def test_candidates_can_share_the_world_of_one_audit(table, report):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"group": ["week"]}, "'group' is no option of method 'cvc'.*Did you mean 'groups'"),
+        ({"group": ["week"]}, "'group' is not an option of method 'cvc'.*Did you mean 'groups'"),
         ({"groups": ["week"], "new": ["week"]}, "must contain the audited cluster 'ward'"),
         ({"groups": ["weeks"]}, "'weeks' is not a column. Did you mean 'week'"),
         ({"working": 3}, "working=int is not usable"),
@@ -146,7 +146,7 @@ def test_a_target_of_three_classes_is_refused_before_the_first_refit(table):
 
 
 def test_a_budget_that_is_too_small_says_where_the_rest_of_it_goes(table):
-    with pytest.raises(InputError, match=r"budget=100 is too little, because .*; give 167 or more"):
+    with pytest.raises(InputError, match=r"budget=100 is too small, because .*; give 167 or more"):
         audit(GaussianNB(), table, **WARD, method_options=CURVE, budget=100)
 
 

@@ -438,9 +438,17 @@ def test_groups_of_a_given_world_may_be_listed_in_another_order(table, trees):
 @pytest.mark.parametrize(
     ("changed", "groups", "told"),
     [
-        (lambda table: table, ["ward"], r"of the groups \['ward', 'week'\]; here are \['ward'\]"),
-        (lambda table: table.sample(frac=1, random_state=0), ["ward", "week"], "of other rows"),
-        (lambda table: table[:-12], ["ward", "week"], "of 144 rows, the table has 132"),
+        (
+            lambda table: table,
+            ["ward"],
+            r"the groups \['ward', 'week'\]; these rows have \['ward'\]",
+        ),
+        (
+            lambda table: table.sample(frac=1, random_state=0),
+            ["ward", "week"],
+            "belongs to other rows",
+        ),
+        (lambda table: table[:-12], ["ward", "week"], "144 rows and the table 132"),
     ],
 )
 def test_a_world_of_other_groups_or_rows_is_refused(table, trees, changed, groups, told):

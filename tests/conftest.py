@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # read when mlflow is imported
 # workers share the cores; threads of their own would only wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# many tests start Python, which takes seconds longer where no bytecode of libraries may be kept
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish():

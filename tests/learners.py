@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -63,25 +64,46 @@ class Sleepy(Moody):
         return Patient.fit(self, X, y)
 
 
-class Stubborn(Moody):
+class Noting(Patient):
+    """Notes the `chance` of its training sets, in this process."""
+
+    noted: ClassVar[list[float]] = []
+
+    def fit(self, X, y):
+        Noting.noted.append(chance(X))
+        return super().fit(X, y)
+
+
+class Choosy(Patient):
+    """Has bad manners with one training set, the one with this `chance`."""
+
+    def __init__(self, which=-1.0, seconds=0.0):
+        super().__init__(seconds)
+        self.which = which
+
+    def chosen(self, X):
+        return abs(chance(X) - self.which) < 1e-6
+
+
+class Stubborn(Choosy):
     """Does not come back, and swallows everything that is thrown at it."""
 
     def fit(self, X, y):
-        while chance(X) < self.share:
+        while self.chosen(X):
             try:
                 time.sleep(3600)
             except BaseException:
                 continue
-        return Patient.fit(self, X, y)
+        return super().fit(X, y)
 
 
-class Deadly(Moody):
-    """Kills its own process on a share of the training sets."""
+class Deadly(Choosy):
+    """Kills its own process."""
 
     def fit(self, X, y):
-        if chance(X) < self.share:
+        if self.chosen(X):
             os.kill(os.getpid(), signal.SIGKILL)
-        return Patient.fit(self, X, y)
+        return super().fit(X, y)
 
 
 class DeadlyOnce(Patient):

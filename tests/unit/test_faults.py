@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 from example_reports import flattened
-from learners import Deadly, DeadlyOnce, Moody, Patient, Sleepy, Stubborn, Vague
+from learners import Deadly, DeadlyOnce, Moody, Noting, Patient, Sleepy, Stubborn, Vague
 from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3 import AuditReport, FitError, InputError, audit, make_clinic
@@ -25,6 +25,16 @@ def clinic():
 @pytest.fixture(scope="module")
 def sound(clinic):
     return audit(Patient(), clinic, **SUBJECT, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def last(clinic):
+    """Return the `chance` of the last refit: others are done before a learner does harm in it."""
+    Noting.noted.clear()
+    audit(Noting(), clinic, **SUBJECT, **SMALL, n_jobs=1)
+    *others, last = Noting.noted
+    assert min(abs(chance - last) for chance in others) > 1e-5
+    return last
 
 
 def numbers(report):
@@ -143,10 +153,10 @@ class Busy(Patient):
         return super().fit(X, y)
 
 
-def test_a_refit_that_cannot_be_stopped_loses_its_process_and_nothing_else(clinic, sound):
-    report = audit(Stubborn(0.02), clinic, **SUBJECT, **SMALL, n_jobs=2, fit_timeout=0.3)
+def test_a_refit_that_cannot_be_stopped_loses_its_process_and_nothing_else(clinic, sound, last):
+    report = audit(Stubborn(last), clinic, **SUBJECT, **SMALL, n_jobs=2, fit_timeout=0.3)
     assert report.refits.workers_lost
-    assert 0 < report.refits.failed < 4
+    assert report.refits.failed == 1
     assert report.loco == sound.loco
 
 
@@ -159,10 +169,10 @@ def test_a_worker_that_dies_costs_its_refits_only(clinic, sound, tmp_path):
     assert numbers(report) == numbers(sound)
 
 
-def test_a_refit_that_kills_every_worker_is_counted_as_failed(clinic, sound):
-    report = audit(Deadly(0.025), clinic, **SUBJECT, **SMALL, n_jobs=2, backend="loky")
+def test_a_refit_that_kills_every_worker_is_counted_as_failed(clinic, sound, last):
+    report = audit(Deadly(last), clinic, **SUBJECT, **SMALL, n_jobs=2, backend="loky")
     refits = report.refits
-    assert refits.failed
+    assert refits.failed == 1
     assert "the worker process died each time it ran this refit" in refits.causes[0][0]
     assert report.loco == sound.loco
 

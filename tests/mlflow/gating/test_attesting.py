@@ -16,6 +16,7 @@ from example_reports import changed
 from gate_examples import audit_files
 from mlflow import MlflowClient
 from sklearn.naive_bayes import GaussianNB
+from stores import kept_store
 
 import mlflow_b3 as b3
 from mlflow_b3.demo import FEATURES
@@ -37,18 +38,35 @@ def log_and_register(clinic, name: str, model=None):
     return f"models:/{name}/{version.version}"
 
 
-@pytest.fixture
-def audited(shared_store, clinic, tmp_path, request):
-    """Return a registered version with a real audit, which nobody has signed."""
-    assert shared_store
+def audit_version(clinic, data, **changes):
+    """Audit a version of its own; nobody signs that."""
     uri = log_and_register(clinic, "attested")
-    data = tmp_path / "visits.csv"
     clinic.frame.to_csv(data, index=False)
-    options = {"cluster_error": 0.1, "budget": 100, **getattr(request, "param", {})}
+    options = {"cluster_error": 0.1, "budget": 100, **changes}
     report, run_id = audit_and_record(
         uri, str(data), **COLUMNS, **options, n_jobs=1, progress=False
     )
     return SimpleNamespace(uri=uri, data=data, report=report, run_id=run_id)
+
+
+@pytest.fixture(scope="module")
+def recorded(empty_database, clinic, tmp_path_factory):
+    """Audit once; tests get the store back as it was."""
+    with kept_store(empty_database, tmp_path_factory.mktemp("attested")) as store:
+        audited = audit_version(clinic, store.folder / "visits.csv")
+        store.keep("audited")
+    return store, audited
+
+
+@pytest.fixture
+def audited(recorded, clinic, monkeypatch, request):
+    """Return a registered version with a real audit, which nobody has signed."""
+    store, audited = recorded
+    with store.restored("audited", monkeypatch):
+        clinic.frame.to_csv(audited.data, index=False)
+        if hasattr(request, "param"):
+            audited = audit_version(clinic, audited.data, **request.param)
+        yield audited
 
 
 def trusting(key: str, **changes):

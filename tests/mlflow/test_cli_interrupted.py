@@ -39,7 +39,7 @@ def shop(mlflow_store, tmp_path, monkeypatch):
             code_paths=[os.path.join(here, "learners.py")],
             pip_requirements=["scikit-learn"],
         )
-    monkeypatch.setenv("PYTHONPATH", here)
+    monkeypatch.setenv("PYTHONPATH", here, prepend=os.pathsep)
     journals = tmp_path / "journals"
     monkeypatch.setenv("MLFLOW_B3_JOURNALS", str(journals))
     command = [sys.executable, "-m", "mlflow_b3", "audit", "--model-uri", info.model_uri]
@@ -76,19 +76,21 @@ def numbers(path):
     return report
 
 
-def test_killed_and_started_again_it_gives_the_numbers_of_one_go(shop, tmp_path):
+def test_killed_and_started_again_it_gives_the_numbers_of_one_go(shop, tmp_path, monkeypatch):
     command, journals, info = shop
     whole, resumed = tmp_path / "whole.json", tmp_path / "resumed.json"
     _, _, _, *options = command
     in_one_go = ["--n-jobs", "1", "--journal", "none", "--output", str(whole)]
-    assert CliRunner().invoke(main, [*options, *in_one_go]).exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("learners.time.sleep", lambda _: None)
+        assert CliRunner().invoke(main, [*options, *in_one_go]).exit_code == 0
     assert not journals.exists()
     killed = start(command)
-    wait_for_refits(journals, 60, killed)
+    wait_for_refits(journals, 40, killed)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     (journal,) = journals.glob("*.sqlite")
-    assert 60 <= count_refits(journal) < BUDGET
+    assert 40 <= count_refits(journal) < BUDGET
     again = subprocess.run([*command, "--output", resumed], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert numbers(resumed) == numbers(whole)

@@ -494,6 +494,7 @@ def no_server(monkeypatch):
         where = f"127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
+    monkeypatch.setattr("urllib3.Retry.get_backoff_time", lambda _: 0.3)  # instead of up to 4 s
     monkeypatch.setattr(loading, "PATIENCE", 0.1)
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"http://anna:secret@{where}")

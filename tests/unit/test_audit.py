@@ -474,7 +474,7 @@ def test_a_method_that_cannot_work_shows_before_the_first_refit(clinic):
 
 def test_a_time_is_a_budget(clinic):
     options = {**COLUMNS, "cluster_error": 0.1, "folds": 2}
-    report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget="20s", **options)
+    report = b3.audit(KNeighborsClassifier(3), clinic.frame, budget="3s", **options)
     assert report.settings.fits >= 40
 
 

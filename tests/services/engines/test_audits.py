@@ -13,7 +13,7 @@ from mlflow_b3 import audit
 
 pytestmark = pytest.mark.engines
 SUBJECT = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1, "loss": "log"}
-SMALL = {"folds": 3, "repeats": 1, "budget": 100}
+SMALL = {"folds": 3, "budget": 100}
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from mlflow_b3.measurement.journal import Journal, JournalFolder, open_journal
 from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running, flat_options
-from mlflow_b3.refit.loading import without_autologging
+from mlflow_b3.refit.loading import without_autologging, without_bytecode
 from mlflow_b3.version import __version__
 
 # --- `audit`: the whole flow, from a model and a table to a report
@@ -284,6 +284,7 @@ def _measure(plan: Plan) -> Iterator[Measured]:
     campaign = _campaign(plan)
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
+        stack.enter_context(without_bytecode())
         request = plan.request
         extension = request.extension.plan(
             request.model,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import socket
 import sys
 import tempfile
@@ -399,7 +400,7 @@ def load_model(
         source = Source(options=options or {}, route=None if refit == "auto" else refit)
         learner = _object_learner(model, source, trainer)
         return AuditedModel(learner=learner, inputs=learner.inputs, name=learner.name)
-    with announced_waiting():
+    with announced_waiting(), without_bytecode():
         return _load(model, trainer, refit, options)
 
 
@@ -662,6 +663,26 @@ def raise_if_unreachable(error: BaseException) -> None:
             f"MLflow at {where} does not answer ({reason}). Start the server, or set "
             "MLFLOW_TRACKING_URI to a running one."
         ) from error
+
+
+@contextmanager
+def without_bytecode() -> Iterator[None]:
+    """Keep Python from writing bytecode, here and in processes started meanwhile.
+
+    A model can bring modules of its own. From a local store they are imported where they are, and a
+    `__pycache__` beside them would change the files that evidence is bound to.
+    """
+    name, written = "PYTHONDONTWRITEBYTECODE", sys.dont_write_bytecode
+    inherited = os.environ.get(name)
+    sys.dont_write_bytecode, os.environ[name] = True, "1"
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = written
+        if inherited is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = inherited
 
 
 @contextmanager

@@ -1,11 +1,17 @@
 """Held-out study of e0: is it better than no correction, in worlds that nothing was chosen on?
 
 Every cell is a world, a learner, a loss and a kind of damage to the cluster ids. In every replicate a table
-is drawn, its ids are damaged, and the public `audit` is run with the rate that was applied. The truth is the
-loss on fresh clusters of models that were trained on four fifths of the true clusters of the same table.
+is drawn, its ids are damaged, and the public `audit` is run with the rate that was applied. There are two
+truths: the loss on fresh clusters of models that were trained on four fifths of the true clusters of the same
+table, and grouped cross-validation of the table by its true ids, over three assignments to folds.
 
     python benchmarks/heldout_study.py --replicates 12 --methods dose power --out results.jsonl
     python benchmarks/heldout_study.py --summary results.jsonl
+
+How much refits matter, and a wrong rate, on eleven of the cells:
+
+    python benchmarks/heldout_study.py --some --first 500 --replicates 4 --budgets 10 30 60 100 480 --out budgets.jsonl
+    python benchmarks/heldout_study.py --some --first 500 --replicates 4 --told right half double range --out told.jsonl
 """
 
 import argparse
@@ -16,6 +22,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +49,22 @@ import mlflow_b3 as b3
 Rng = np.random.Generator
 #: Clusters of the fresh sample that the truth is measured on.
 FRESH = 400
+#: Assignments of the true clusters to folds that the truth by true ids is averaged over.
+ASSIGNMENTS = 3
+#: Cells of the studies of budgets and of wrong rates: one of each kind but `ranges`, two that are balanced.
+SOME = (
+    "wards 150x8 knn9 q0.1",
+    "voices 90x12 tree q0.2",
+    "wards 150x8 logistic q0.1",
+    "copies 400x1-4 knn1 q0.1",
+    "voices lognormal knn3 q0.1",
+    "voices 24x26 knn5 q0.1",
+    "shops 140x7 near q0.05",
+    "rare 160x8 knn7 brier q0.1",
+    "votes 130x9 knn5 q0.1",
+    "wards 150x8 knn9 split0.2",
+    "voices 90x12 tree both",
+)
 
 
 # --- Worlds: cluster sizes, and rows of given clusters
@@ -212,6 +235,15 @@ class Cell:
             return self.told
         given = {"cluster_error": self.error, "split_rate": self.split}
         return {name: value for name, value in given.items() if value}
+
+    def told_as(self, how: str) -> dict[str, Any]:
+        """Return what the audit is told: the right rates, half or double of them, or the range between."""
+        if how == "right":
+            return self.known
+        if how == "range":
+            return {name: (rate / 2, 2 * rate) for name, rate in self.known.items()}
+        factor = {"half": 0.5, "double": 2.0}[how]
+        return {name: factor * rate for name, rate in self.known.items()}
 
 
 def knn(k: int) -> Any:
@@ -424,8 +456,23 @@ def losses_of(name: str, model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray
     return (1 - chance) ** 2
 
 
+def grouped(cell: Cell, X: np.ndarray, y: np.ndarray, clusters: np.ndarray) -> float:
+    """Cross-validate on folds by the true clusters, over several assignments to folds."""
+    total = 0.0
+    for assignment in range(ASSIGNMENTS):
+        folds = GroupKFold(5, shuffle=True, random_state=assignment)
+        for training, validation in folds.split(X, y, clusters):
+            model = clone(cell.learner).fit(X[training], y[training])
+            total += losses_of(cell.loss, model, X[validation], y[validation]).sum()
+    return float(total / ASSIGNMENTS / len(y))
+
+
 def replicate(
-    cell: Cell, number: int, methods: list[str], budgets: list[int | None]
+    cell: Cell,
+    number: int,
+    methods: list[str],
+    budgets: list[int | None],
+    told: list[str],
 ) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     X, y, clusters, X_new, y_new, rng = draw(cell, number)
@@ -433,6 +480,7 @@ def replicate(
     for training, _ in GroupKFold(5).split(X, y, clusters):
         model = clone(cell.learner).fit(X[training], y[training])
         values.append(losses_of(cell.loss, model, X_new, y_new).mean())
+    by_true_ids = grouped(cell, X, y, clusters)
     ids = split(clusters, cell.split, rng) if cell.split else clusters
     ids = misplace(ids, cell.error, rng) if cell.error else ids
     order = rng.permutation(len(y))
@@ -440,46 +488,47 @@ def replicate(
     table["y"], table["id"] = y, ids
     table = table.iloc[order].reset_index(drop=True)
     found = []
-    for method in methods:
-        for budget in budgets:
-            given = dict(cell.known)
-            if method == "power" and len(given) > 1:
-                given.pop("cluster_error")  # one pattern only
-            started = time.process_time()
-            report = b3.audit(
-                cell.learner,
-                table,
-                target="y",
-                cluster="id",
-                loss=cell.loss,
-                method=method,
-                budget=budget,
-                seed=number,
-                progress=False,
-                **given,
-            )
-            low, high = report.e0_interval
-            found.append(
-                {
-                    "cell": cell.name,
-                    "kind": cell.kind,
-                    "replicate": number,
-                    "method": method,
-                    "budget": budget,
-                    "truth": float(np.mean(values)),
-                    "loco": report.loco,
-                    "iid": report.iid,
-                    "loco_low": report.loco_interval[0],
-                    "loco_high": report.loco_interval[1],
-                    "e0": report.e0,
-                    "low": low,
-                    "high": high,
-                    "error": cell.error,
-                    "split": cell.split,
-                    "refits": report.refits.done,
-                    "seconds": time.process_time() - started,
-                }
-            )
+    for method, budget, how in product(methods, budgets, told):
+        given = dict(cell.told_as(how))
+        if method == "power" and len(given) > 1:
+            given.pop("cluster_error")  # one pattern only
+        started = time.process_time()
+        report = b3.audit(
+            cell.learner,
+            table,
+            target="y",
+            cluster="id",
+            loss=cell.loss,
+            method=method,
+            budget=budget,
+            seed=number,
+            progress=False,
+            **given,
+        )
+        low, high = report.e0_interval
+        found.append(
+            {
+                "cell": cell.name,
+                "kind": cell.kind,
+                "replicate": number,
+                "method": method,
+                "budget": budget,
+                "told": how,
+                "truth": float(np.mean(values)),
+                "grouped": by_true_ids,
+                "loco": report.loco,
+                "iid": report.iid,
+                "loco_low": report.loco_interval[0],
+                "loco_high": report.loco_interval[1],
+                "e0": report.e0,
+                "low": low,
+                "high": high,
+                "error": cell.error,
+                "split": cell.split,
+                "refits": report.refits.done,
+                "seconds": time.process_time() - started,
+            }
+        )
     return found
 
 
@@ -489,49 +538,108 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def summarize(path: Path) -> None:
-    groups: dict[tuple[str, Any], dict[str, list[dict[str, Any]]]] = defaultdict(
+    groups: dict[tuple[str, Any, str], dict[str, list[dict[str, Any]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for row in rows(path):
-        groups[row["method"], row["budget"]][row["cell"]].append(row)
-    for (method, budget), by_cell in groups.items():
-        print(f"\n{method}, budget {budget}")
-        ratios, covered, total, widths = [], 0, 0, []
+        groups[row["method"], row["budget"], row["told"]][row["cell"]].append(row)
+    for (method, budget, told), by_cell in groups.items():
+        print(f"\n{method}, budget {budget}, told {told}")
+        ratios, own_ratios, covered, total, widths = [], [], 0, 0, []
         kinds: dict[str, list[Any]] = defaultdict(list)
         print(
-            f"{'cell':34} {'n':>3} {'truth':>7} {'LOCO':>8} {'rmse':>7} {'e0 bias':>8} {'rmse':>7} {'ratio':>6} {'cover':>6} {'width':>7} {'/loco':>6} {'fits':>5}"
+            f"{'cell':34} {'n':>3} {'truth':>7} {'LOCO':>8} {'rmse':>7} {'e0 bias':>8} {'rmse':>7} {'ratio':>6} {'true ids':>8} {'cover':>6} {'width':>7} {'/loco':>6} {'fits':>5}"
         )
         for name, found in by_cell.items():
-            t, loco, e0 = (
+            t, own_t, loco, e0 = (
                 np.array([row[key] for row in found], dtype=float)
-                for key in ("truth", "loco", "e0")
+                for key in ("truth", "grouped", "loco", "e0")
             )
             low = np.array([row["low"] for row in found])
             high = np.array([np.inf if row["high"] is None else row["high"] for row in found])
             rmse_loco, rmse = (float(np.sqrt(np.mean((x - t) ** 2))) for x in (loco, e0))
             ratio, inside = rmse / rmse_loco, (low <= t) & (t <= high)
+            own_ratio = math.sqrt(np.mean((e0 - own_t) ** 2) / np.mean((loco - own_t) ** 2))
             own = np.array([row["loco_high"] - row["loco_low"] for row in found])
             width = float(np.median(high - low)), float(np.median((high - low) / own))
             ratios.append(ratio)
+            own_ratios.append(own_ratio)
             covered, total = covered + int(inside.sum()), total + len(inside)
             if 0 < found[0]["error"] <= 0.1 and not found[0]["split"]:
                 widths.append(width[1])
-            kinds[found[0]["kind"]].append((ratio, inside))
+            kinds[found[0]["kind"]].append((ratio, own_ratio, inside))
             fits = np.mean([row["refits"] for row in found])
             print(
-                f"{name:34} {len(found):3} {t.mean():7.3f} {np.mean(loco - t):+8.3f} {rmse_loco:7.4f} {np.mean(e0 - t):+8.3f} {rmse:7.4f} {ratio:6.2f} {inside.mean():6.2f} {width[0]:7.3f} {width[1]:6.2f} {fits:5.0f}"
+                f"{name:34} {len(found):3} {t.mean():7.3f} {np.mean(loco - t):+8.3f} {rmse_loco:7.4f} {np.mean(e0 - t):+8.3f} {rmse:7.4f} {ratio:6.2f} {own_ratio:8.2f} {inside.mean():6.2f} {width[0]:7.3f} {width[1]:6.2f} {fits:5.0f}"
             )
-        print(
-            f"geometric mean {np.exp(np.mean(np.log(ratios))):.3f}, worst {max(ratios):.2f}, above 1.15: {sum(r > 1.15 for r in ratios)} of {len(ratios)}"
-        )
+        for name, of in (("new clusters", ratios), ("by true ids", own_ratios)):
+            print(
+                f"{name}: geometric mean {np.exp(np.mean(np.log(of))):.3f}, worst {max(of):.2f}, above 1.15: {sum(r > 1.15 for r in of)} of {len(of)}"
+            )
         print(
             f"coverage {covered}/{total} = {covered / total:.3f}; median width / LOCO's at cluster error <= 0.1: {np.median(widths):.2f}"
         )
         for kind, parts in kinds.items():
-            inside = np.concatenate([part for _, part in parts])
+            inside = np.concatenate([part for *_, part in parts])
             print(
-                f"  {kind:14} ratio {np.exp(np.mean([math.log(r) for r, _ in parts])):.2f}  coverage {inside.mean():.2f} of {len(inside)}"
+                f"  {kind:14} ratio {np.exp(np.mean([math.log(r) for r, *_ in parts])):.2f}  by true ids {np.exp(np.mean([math.log(r) for _, r, _ in parts])):.2f}  coverage {inside.mean():.2f} of {len(inside)}"
             )
+
+
+def geometric(values: list[float]) -> float:
+    return math.exp(np.mean(np.log(values)))
+
+
+def compare(path: Path) -> None:
+    """Print one line for each method, budget and statement of the rate.
+
+    RMSEs are divided by that of LOCO in the same audit, and by that of LOCO in the audit of the replicate that
+    made the most refits, which is the same for all lines.
+    """
+    found = list(rows(path))
+    best: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in found:
+        key = row["cell"], row["replicate"]
+        if key not in best or row["refits"] > best[key]["refits"]:
+            best[key] = row
+    groups: dict[tuple[str, Any, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in found:
+        groups[row["method"], row["budget"], row["told"]].append(row)
+    print(
+        "\n| method, budget, told | audits | by true ids (worst) | above 1.15 | against one LOCO | new clusters (worst) | coverage, true ids | coverage, new clusters | width | refits |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, audits in groups.items():
+        ratios: dict[str, list[float]] = defaultdict(list)
+        for cell in dict.fromkeys(row["cell"] for row in audits):
+            part = [row for row in audits if row["cell"] == cell]
+            one = [best[cell, row["replicate"]] for row in part]
+            for key, truth, other in (
+                ("own", "grouped", part),
+                ("one", "grouped", one),
+                ("new", "truth", part),
+            ):
+                far = sum((row["e0"] - row[truth]) ** 2 for row in part)
+                ratios[key].append(
+                    math.sqrt(far / sum((row["loco"] - row[truth]) ** 2 for row in other))
+                )
+        high = [math.inf if row["high"] is None else row["high"] for row in audits]
+        covered = {
+            truth: sum(
+                row["low"] <= row[truth] <= end for row, end in zip(audits, high, strict=True)
+            )
+            for truth in ("grouped", "truth")
+        }
+        widths = [
+            (end - row["low"]) / (row["loco_high"] - row["loco_low"])
+            for row, end in zip(audits, high, strict=True)
+        ]
+        own, one, new = (ratios[key] for key in ("own", "one", "new"))
+        print(
+            f"| {', '.join(map(str, name))} | {len(audits)} | {geometric(own):.2f} ({max(own):.2f}) | {sum(r > 1.15 for r in own)} of {len(own)} "
+            f"| {geometric(one):.2f} ({max(one):.2f}) | {geometric(new):.2f} ({max(new):.2f}) "
+            f"| {covered['grouped']} | {covered['truth']} | {np.median(widths):.2f} | {np.mean([row['refits'] for row in audits]):.0f} |"
+        )
 
 
 def main() -> None:
@@ -542,20 +650,27 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--methods", nargs="+", default=["dose"])
     parser.add_argument("--budgets", nargs="+", default=["default"])
+    parser.add_argument(
+        "--told", nargs="+", choices=("right", "half", "double", "range"), default=["right"]
+    )
     parser.add_argument("--only", default="")
+    parser.add_argument("--some", action="store_true", help="eleven cells of all kinds")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("heldout.jsonl"))
     parser.add_argument("--summary", type=Path)
     given = parser.parse_args()
     if given.summary:
         summarize(given.summary)
+        compare(given.summary)
         return
+    wrong_rates = given.told != ["right"]
     budgets = [None if budget == "default" else int(budget) for budget in given.budgets]
     work = [
-        delayed(replicate)(cell, number, given.methods, budgets)
-        for cell in cells()
-        if given.only in cell.name
+        delayed(replicate)(cell, number, given.methods, budgets, given.told)
         for number in range(given.first, given.first + given.replicates)
+        for cell in cells()
+        if given.only in cell.name and (not given.some or cell.name in SOME)
+        if not (wrong_rates and cell.told)  # these are told a range anyway
     ]
     with given.out.open("a") as file:
         for found in Parallel(given.jobs, return_as="generator_unordered")(work):
@@ -563,6 +678,7 @@ def main() -> None:
                 file.write(json.dumps(row) + "\n")
             file.flush()
     summarize(given.out)
+    compare(given.out)
 
 
 if __name__ == "__main__":

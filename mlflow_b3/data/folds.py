@@ -130,7 +130,8 @@ def make_folds(
                 f"folds={folds} is more than the {data.n_clusters} clusters of "
                 f"{data.cluster_name!r}; use at most {data.n_clusters} folds."
             )
-        return _from_splits(_assignments(data.clusters, int(folds), seed, repeats), data)
+        made = _assignments(data.clusters, int(folds), seed, repeats)
+        return tuple(Fold(training=t, validation=v) for t, v in made)
     if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
         return _from_splits(_split(folds, data), data)
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
@@ -233,13 +234,13 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
             sides = tuple(split)
             if len(sides) != 2:
                 raise ValueError(f"{len(sides)} parts; give (training rows, validation rows).")
-            training, validation = (_rows(side, data.n_rows) for side in sides)
+            training, validation = (_row_mask(side, data.n_rows) for side in sides)
         except (TypeError, ValueError) as error:
             problems.append(f"fold {number}: {error}")
             continue
-        if np.intersect1d(training, validation).size:
+        if (training & validation).any():
             problems.append(f"fold {number}: the same rows are on both sides.")
-        made.append(Fold(training=training, validation=validation))
+        made.append(Fold(training=np.flatnonzero(training), validation=np.flatnonzero(validation)))
     if not problems and len(made) < 1:
         problems.append("no split was given.")
     if problems:
@@ -247,7 +248,8 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
     return tuple(made)
 
 
-def _rows(side: Any, n_rows: int) -> RowNumbers:
+def _row_mask(side: Any, n_rows: int) -> NDArray[np.bool_]:
+    """Return which rows are on a side that the user gave as row numbers or as a row mask."""
     rows = np.asarray(side)
     if rows.dtype == bool:
         if rows.shape != (n_rows,):
@@ -257,35 +259,44 @@ def _rows(side: Any, n_rows: int) -> RowNumbers:
         raise ValueError("each side must be a non-empty list of row numbers or a row mask.")
     if rows.min() < 0 or rows.max() >= n_rows:
         raise ValueError(f"row numbers must lie in 0 … {n_rows - 1}.")
-    if len(np.unique(rows)) != len(rows):
+    mask = _mask(rows, n_rows)
+    if mask.sum() != len(rows):
         raise ValueError("a row number occurs twice on one side.")
-    return np.sort(rows).astype(np.intp)
+    return mask
+
+
+def _mask(numbers: RowNumbers, count: int) -> NDArray[np.bool_]:
+    """Return which of the numbers 0, 1, … below `count` occur."""
+    mask = np.zeros(count, dtype=bool)
+    mask[numbers] = True
+    return mask
 
 
 def cross_validates(folds: tuple[Fold, ...]) -> bool:
     """Return whether each training row is a validation row of some other fold."""
+    n_rows = 1 + max(int(max(f.training.max(), f.validation.max())) for f in folds)
     training, validation = (
-        np.unique(np.concatenate([getattr(fold, side) for fold in folds]))
+        _mask(np.concatenate([getattr(fold, side) for fold in folds]), n_rows)
         for side in ("training", "validation")
     )
-    return bool(np.isin(training, validation).all())
+    return not (training & ~validation).any()
 
 
 def summarize_folds(folds: tuple[Fold, ...], data: AuditData) -> tuple[FoldSummary, ...]:
     """Return sizes and cluster overlap of every fold."""
     summaries = []
+    count = data.n_clusters
     for fold in folds:
-        training = np.unique(data.clusters[fold.training])
-        validation = data.clusters[fold.validation]
-        shared = np.intersect1d(training, validation)
+        owners = data.clusters[fold.validation]
+        training, validation = _mask(data.clusters[fold.training], count), _mask(owners, count)
         summaries.append(
             FoldSummary(
                 n_training=len(fold.training),
                 n_validation=len(fold.validation),
-                clusters_training=len(training),
-                clusters_validation=len(np.unique(validation)),
-                shared_clusters=len(shared),
-                shared_rows=float(np.isin(validation, shared).mean()),
+                clusters_training=int(training.sum()),
+                clusters_validation=int(validation.sum()),
+                shared_clusters=int((training & validation).sum()),
+                shared_rows=float(training[owners].mean()),
             )
         )
     return tuple(summaries)
@@ -316,10 +327,14 @@ def fold_findings(folds: tuple[Fold, ...], data: AuditData, task: str) -> list[F
             )
         )
     if task == "classification":
+        codes, classes = pd.factorize(data.target)
         missing = [
             number
             for number, fold in enumerate(folds)
-            if not set(data.target[fold.validation]) <= set(data.target[fold.training])
+            if (
+                _mask(codes[fold.validation], len(classes))
+                & ~_mask(codes[fold.training], len(classes))
+            ).any()
         ]
         if missing:
             found.append(

@@ -82,6 +82,12 @@ class Totals:
         self._counts = _widen(self._counts, numbers)
         self._counts[level, where] = numbers
 
+    def means_at(self, where: Indices, level: int = 0) -> Array:
+        """Return means over refits at some places; NaN at places that were never scored."""
+        with np.errstate(invalid="ignore"):
+            sums, counts = self._sums[level, where], self._counts[level, where]
+            return np.asarray(np.divide(sums, counts, dtype=float))
+
     @property
     def means(self) -> Array:
         """Means over refits; NaN at places that were never scored."""
@@ -204,7 +210,7 @@ class DoseTotals(Totals):
         for level in range(self.FAR + 1):
             own = levels == level
             self.add_at(rows[own], level, losses[own])
-        excess = losses - self.whole.means[rows, 0]
+        excess = losses - self.whole.means_at(rows)
         known = np.isfinite(excess)
         counts = np.bincount(levels[known], minlength=self.FAR + 1)
         sums = np.bincount(levels[known], excess[known], minlength=self.FAR + 1)
@@ -231,7 +237,7 @@ class SeenLosses:
 
     def add(self, rows: Indices, arms: Indices, losses: Array) -> None:
         """Add a refit with broken clusters."""
-        whole = self.loco.means[np.searchsorted(self.loco.rows, rows), 0]
+        whole = self.loco.means_at(np.searchsorted(self.loco.rows, rows))
         for arm in np.unique(arms).tolist():
             while len(self._arms) <= arm:
                 self._arms.append(RowMeans(self.loco.rows, 1))
@@ -430,7 +436,7 @@ class FoldLosses:
         Refits score different rows. The difference removes the effect of which rows they are.
         """
         where = np.searchsorted(self.fold.validation, rows)
-        return float(np.mean(losses - self.loco.means[where, 0])) if len(rows) else 0.0
+        return float(np.mean(losses - self.loco.means_at(where))) if len(rows) else 0.0
 
     @property
     def fit_variances(self) -> Array:
@@ -1090,7 +1096,7 @@ class CollectedDoses:
         """Add a refit. Refits on the unchanged folds of a pass come before its other refits."""
         if isinstance(outcome.task.kind, RowFold):
             assert outcome.validation is not None
-            rows = self._resampler.draw(outcome.task).validation
+            rows = (outcome.draw or self._resampler.draw(outcome.task)).validation
             self._totals.by_row.add_at(rows, 0, outcome.validation)
         else:
             self._folds[outcome.task.fold].add(outcome, self._resampler)

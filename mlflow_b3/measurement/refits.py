@@ -136,9 +136,9 @@ def parse_fragments(value: Any) -> FragmentSizes:
 
 def breakable(clusters: NDArray[np.intp], sizes: FragmentSizes = UNIFORM) -> NDArray[np.intp]:
     """Return the clusters that can be broken: those with two rows or, for known sizes, enough rows."""
-    labels, counts = np.unique(clusters, return_counts=True)
-    keep = np.array([sizes.applies(count) for count in counts.tolist()], dtype=bool)
-    return np.asarray(labels[keep], dtype=np.intp)
+    counts = np.bincount(clusters)
+    applies = [sizes.applies(count) for count in range(int(counts.max()) + 1)]
+    return np.flatnonzero(np.array(applies)[counts])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,19 +315,92 @@ class Resampler:
         """
         if not task.arrangement:
             return rows
-        used = np.unique(
-            np.concatenate([np.concatenate([f.training, f.validation]) for f in self.folds])
-        )
+        mask = np.zeros(len(self.clusters), dtype=bool)
+        for fold in self.folds:
+            mask[fold.training] = mask[fold.validation] = True
+        used = np.flatnonzero(mask).astype(self.folds[0].training.dtype)
         key = np.random.SeedSequence(self.seed, spawn_key=(task.arrangement - 1,))
         order = np.arange(len(self.clusters), dtype=rows.dtype)
         order[used] = np.random.default_rng(key).permutation(used)
         return order[rows]
+
+    @cached_property
+    def _rotations(self) -> "dict[Task, Rotation]":
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what workers can draw again."""
+        return {name: value for name, value in vars(self).items() if name != "_rotations"}
+
+    def rotation(self, task: Task) -> "Rotation":
+        """Return the random orders that all steps of a task's rotation share."""
+        start = replace(task, level=0)
+        found = self._rotations.pop(start, None) or Rotation.draw(self, start)
+        self._rotations[start] = found
+        for oldest in [*self._rotations][:-ROTATIONS_KEPT]:
+            self._rotations.pop(oldest, None)
+        return found
 
     def rng(self, task: Task, stream: int, block: int) -> np.random.Generator:
         """Return the random generator of one stream of a task, or of a block of replicates."""
         # an explicit spawn_key selects the same stream as counting with SeedSequence.spawn
         key = (task.kind.stream, task.fold, task.level, stream, block)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+
+#: A pass takes a step in each fold before the next one, so as many rotations are used in turns.
+ROTATIONS_KEPT = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rotation:
+    """What all steps of a rotation of doses share.
+
+    Attributes
+    ----------
+    owners : array of int
+        The cluster of each validation row, by its place in `sizes`.
+    sizes, start : array of int
+        Validation rows of each cluster, and where its rotation starts.
+    places : array of int
+        The place of each validation row in the random order of its cluster's rows.
+    others : array of int
+        The training rows in random order.
+    """
+
+    owners: RowNumbers
+    sizes: RowNumbers
+    start: RowNumbers
+    places: RowNumbers
+    others: RowNumbers
+
+    @classmethod
+    def draw(cls, resampler: Resampler, task: Task) -> "Rotation":
+        """Draw the random orders."""
+        fold = resampler.folds[task.fold]
+        rng = resampler.rng(task, 2, task.replicate)
+        codes = resampler.clusters[fold.validation]
+        counts = np.bincount(codes)
+        sizes = counts[counts > 0]
+        owners = (np.cumsum(counts > 0) - 1)[codes]
+        order = _by_owner(owners, rng.random(len(owners)))
+        places = np.empty(len(owners), dtype=np.int32)
+        places[order] = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return cls(
+            owners=owners.astype(np.int32),
+            sizes=sizes,
+            start=rng.integers(len(DOSES), size=len(sizes)),
+            places=places,
+            others=resampler.rng(task, 3, task.replicate).permutation(fold.training),
+        )
+
+
+def _by_owner(owners: RowNumbers, lots: NDArray[np.float64]) -> RowNumbers:
+    """Return the order of rows by owner, and by lot among those of one owner."""
+    order = np.argsort(lots, kind="stable")
+    # NumPy sorts numbers of 16 bits by counting, which takes a tenth of the time
+    small = np.uint16 if owners.max() < 2**16 else owners.dtype
+    return order[np.argsort(owners.astype(small)[order], kind="stable")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,12 +447,25 @@ def test_parts(fold: Fold) -> int:
 
 
 def _exchange_rows(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Draw:
-    kept = _remove_rows(fold.training, dropped)
+    trained = _row_mask(fold, fold.training)
+    trained[dropped] = False
+    trained[injected] = True
     return Draw(
-        training=np.sort(np.concatenate([kept, injected])),
+        training=_rows_of(trained, fold.training),
         validation=_remove_rows(fold.validation, injected),
         held_back=np.sort(dropped),
     )
+
+
+def _row_mask(fold: Fold, rows: RowNumbers) -> NDArray[np.bool_]:
+    """Return which rows are given, among all up to the last row of the fold."""
+    mask = np.zeros(1 + int(max(fold.training.max(), fold.validation.max())), dtype=bool)
+    mask[rows] = True
+    return mask
+
+
+def _rows_of(mask: NDArray[np.bool_], like: RowNumbers) -> RowNumbers:
+    return np.flatnonzero(mask).astype(like.dtype)
 
 
 def _remove_rows(rows: RowNumbers, gone: RowNumbers) -> RowNumbers:
@@ -401,7 +487,8 @@ class Kind(ABC):
         The number of its stream of random numbers. Kinds with the same number train with the same
         seeds.
     returns_rows : bool
-        Whether the outcome contains the scored rows. Those of whole folds are known.
+        Whether the outcome that a worker returns contains the scored rows. Those of whole folds are
+        known, and those of rotated doses are quickly drawn again.
     """
 
     returns_rows = True
@@ -514,8 +601,8 @@ class InjectedRows(Kind):
         kept = rng.choice(fold.training, n_train - count)
         return Draw(
             training=np.concatenate([kept, injected]),
-            validation=np.setdiff1d(fold.validation, injected),
-            held_back=np.setdiff1d(fold.training, kept),
+            validation=_remove_rows(fold.validation, injected),
+            held_back=_remove_rows(fold.training, kept),
         )
 
 
@@ -588,22 +675,15 @@ class RotatedDoses(Kind):
     def draw(self, resampler: Resampler, task: Task) -> Draw:
         """Return the rows of T', and the scored rows with the level of their dose."""
         fold = resampler.folds[task.fold]
-        start = replace(task, level=0)  # all steps of a rotation share their random orders
-        rng = resampler.rng(start, 2, task.replicate)
-        labels, owners, sizes = np.unique(
-            resampler.clusters[fold.validation], return_inverse=True, return_counts=True
-        )
-        order = np.lexsort((rng.random(len(owners)), owners))
-        place = np.empty(len(owners), dtype=np.intp)  # of each row within its cluster
-        place[order] = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        dose, level, before = _rotate(sizes, rng.integers(len(DOSES), size=len(labels)), task.level)
+        shared = resampler.rotation(task)
+        sizes, owners = shared.sizes, shared.owners
+        dose, level, before = _rotate(sizes, shared.start, task.level)
         too_many = np.cumsum(dose) > len(fold.training) - 1
         dose[too_many] = level[too_many] = 0
-        moved = (place - before[owners]) % sizes[owners] < dose[owners]
+        moved = (shared.places - before[owners]) % sizes[owners] < dose[owners]
         injected = fold.validation[moved]
-        others = resampler.rng(start, 3, task.replicate).permutation(fold.training)
-        first = task.level * len(others) // len(DOSES)
-        dropped = np.take(others, np.arange(first, first + len(injected)), mode="wrap")
+        first = task.level * len(shared.others) // len(DOSES)
+        dropped = np.take(shared.others, np.arange(first, first + len(injected)), mode="wrap")
         return replace(
             _exchange_rows(fold, injected, dropped),
             validation=fold.validation[~moved],
@@ -655,7 +735,7 @@ class PairedTest(Kind):
             start = Task(task.purpose, task.fold, 0, 0)  # all parts are cut from one permutation
             order = resampler.rng(start, 3, 0).permutation(fold.validation)
             scored = np.sort(order[task.level :: test_parts(fold)])
-            training = np.setdiff1d(fold.validation, scored)
+            training = _remove_rows(fold.validation, scored)
         size = min(small_size(fold), len(training))
         chosen = np.sort(rng.choice(training, size, replace=False))
         return Draw(training=chosen, validation=scored, held_back=chosen[:0])
@@ -756,6 +836,32 @@ class Outcome:
     error: str | None = None
     timed_out: bool = False
     draw: Draw | None = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what workers send: without known rows, and with a bit for each loss of 0 or 1."""
+        draw = self.draw if self.task.kind.returns_rows else None
+        losses = {name: _packed(getattr(self, name)) for name in ("validation", "held_back")}
+        return {**vars(self), "draw": draw, **losses}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what workers sent."""
+        losses = {name: _unpacked(state[name]) for name in ("validation", "held_back")}
+        vars(self).update({**state, **losses})
+
+
+def _packed(losses: Losses | None) -> Any:
+    """Return losses of 0 and 1 as their number and bits, and others unchanged."""
+    if losses is None or not ((losses == 0) | (losses == 1)).all():
+        return losses
+    return len(losses), np.packbits(losses == 1)
+
+
+def _unpacked(packed: Any) -> Losses | None:
+    if isinstance(packed, tuple):
+        count, bits = packed
+        packed = np.unpackbits(bits, count=count).astype(np.float64)
+    losses: Losses | None = packed
+    return losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1050,7 +1156,7 @@ class Refitter:
             "validation": validation,
             "held_back": held_back,
             "one_class": isinstance(predictor, ConstantPredictor),
-            "draw": replace(draw, training=draw.training[:0]) if task.kind.returns_rows else None,
+            "draw": replace(draw, training=draw.training[:0]),
         }
 
     def _rows(self, task: Task, chosen: RowNumbers) -> Rows:

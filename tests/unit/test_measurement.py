@@ -1,5 +1,6 @@
 """Resampling, refits and the curves put together from them."""
 
+import pickle
 import threading
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from mlflow_b3.measurement.design import (
     parse_budget,
     plan_fits,
 )
-from mlflow_b3.measurement.refits import KINDS, Resampler, Task, breakable
+from mlflow_b3.measurement.refits import KINDS, Outcome, Refitter, Resampler, Task, breakable
 from mlflow_b3.measurement.runner import Means, WorkerSettings
 from mlflow_b3.refit.sklearn import CloneLearner
 
@@ -172,6 +173,43 @@ def test_the_test_trains_on_one_side_only():
     for part in parts:
         assert set(part.training) <= set(fold.validation) - set(part.validation)
         assert len(part.training) == len(without.training)
+
+
+def test_steps_of_a_rotation_are_the_same_whether_their_orders_are_kept_or_drawn_again():
+    data = table(clusters=30, rows=6)
+    tasks = [Task("doses", fold, step, 0) for step in range(5) for fold in range(3)]
+    kept = resampler(data)
+    for task in tasks:
+        once, again = kept.draw(task), resampler(data).draw(task)
+        for name in ("training", "validation", "held_back", "levels"):
+            np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
+    assert len(pickle.dumps(kept)) == len(pickle.dumps(resampler(data)))
+
+
+def outcome_of(model, data, task):
+    learner = CloneLearner(model)
+    loss = resolve_loss(None, learner.task)
+    return Refitter(data=data, learner=learner, loss=loss, resampler=resampler(data)).run(task)
+
+
+def test_a_worker_sends_a_bit_for_each_label_error_and_no_rows_that_can_be_drawn_again():
+    data = table(clusters=300, rows=20)
+    outcome = outcome_of(DecisionTreeClassifier(random_state=0), data, Task("doses", 0, 1, 0))
+    sent = pickle.dumps(outcome, protocol=5)
+    assert len(sent) < len(outcome.validation) + 500
+    received = pickle.loads(sent)
+    for name in ("validation", "held_back"):
+        np.testing.assert_array_equal(getattr(received, name), getattr(outcome, name), strict=True)
+    assert outcome.draw is not None
+    assert received.draw is None
+
+
+@pytest.mark.parametrize("losses", [[0.0, 0.5, 1.0], [2.0], [np.nan, 1.0], []])
+def test_a_worker_sends_other_losses_unchanged(losses):
+    outcome = Outcome(task=Task("loco", 0, 0, 0), validation=np.array(losses), held_back=None)
+    received = pickle.loads(pickle.dumps(outcome))
+    np.testing.assert_array_equal(received.validation, outcome.validation, strict=True)
+    assert received.held_back is None
 
 
 def test_single_row_clusters_cannot_be_broken():

@@ -471,6 +471,10 @@ class _Cells:
     row_noise: float  # variance of a row's loss between refits
     scores: Array  # (cells, clusters): number of scores behind y
     whole: Array  # (clusters,): number of scores in whole refits
+    sizes: Integers  # the different sizes of clusters
+    first: Integers  # (sizes,): the first cluster of each size
+    size_share: Array  # (sizes,): sums of `share`
+    size_weight: Array  # (cells, sizes): sums of `weight`
     p_value: float
 
     @property
@@ -497,7 +501,8 @@ class _Cells:
         loco = float(share @ own)
         n = int((passes > 0).sum())
         influence = share * (own - loco) * math.sqrt(n / (n - 1))
-        strata = np.array([_stratum(int(size)) for size in losses.sizes])
+        strata = np.array([_stratum(size) for size in range(1, losses.sizes.max() + 1)])
+        strata = strata[losses.sizes - 1]
         weights, levels = [], []
         for stratum in np.unique(strata):
             inside = np.where(strata == stratum, counts, 0)
@@ -509,6 +514,11 @@ class _Cells:
         y = np.einsum("kc,kc->k", weight, mean[level])
         influence_y = weight * (mean[level] - y[:, None])
         effective = float(1 / (share**2).sum())
+        different, first, size = np.unique(losses.sizes, return_index=True, return_inverse=True)
+
+        def by_size(values: Array) -> Array:
+            return np.bincount(size, values, minlength=len(different)).astype(float)
+
         return cls(
             weight=weight,
             level=level,
@@ -526,6 +536,10 @@ class _Cells:
             row_noise=_row_noise(losses),
             scores=np.where(weight > 0, counts[level], 0),
             whole=passes * sizes,
+            sizes=different,
+            first=first,
+            size_share=by_size(share),
+            size_weight=np.array([by_size(row) for row in weight]),
             p_value=_paired_test(losses, effective),
         )
 
@@ -670,30 +684,28 @@ class _Laws:
 
     @classmethod
     def of(cls, losses: DoseLosses, cells: _Cells, law: Law) -> "_Laws":
-        sizes, first, inverse = np.unique(losses.sizes, return_index=True, return_inverse=True)
+        sizes, first = cells.sizes, cells.first
         plain = [law.plain(int(size)) for size in sizes]
         held = [law.held_back(int(size)) for size in sizes]
         rows = [law.row_folds(int(size)) for size in sizes]
         last = losses.held_back
         x_cells = []
-        cell_shares = [np.bincount(inverse, row, minlength=len(sizes)) for row in cells.weight]
         known: dict[tuple[int, int], Array] = {}
-        for level, shares in zip(cells.level, cell_shares, strict=True):
+        for level, shares in zip(cells.level, cells.size_weight, strict=True):
             for k in np.flatnonzero(shares).tolist():
                 if level < last and (k, int(level)) not in known:
                     dose = int(losses.doses[level, first[k]])
                     known[k, int(level)] = law.validation(int(sizes[k]), dose)
         D = max(len(v) for v in [*plain, *held, *rows, *known.values()])
         base, far, single = _padded(plain, D), _padded(held, D), _padded(rows, D)
-        for level, shares in zip(cells.level, cell_shares, strict=True):
+        for level, shares in zip(cells.level, cells.size_weight, strict=True):
             at = np.flatnonzero(shares)
             if level < last:
                 laws = _padded([known[int(k), int(level)] for k in at], D)
             else:
                 laws = far[at] if level == last else single[at]
             x_cells.append(shares[at] @ (laws - base[at]))
-        share = np.bincount(inverse, cells.share, minlength=len(sizes))
-        x0, rows_held = share @ base, share @ far
+        x0, rows_held = cells.size_share @ base, cells.size_share @ far
         return cls(
             x=np.array(x_cells),
             x0=x0,
@@ -703,7 +715,10 @@ class _Laws:
 
 
 def _padded(laws: Sequence[Array], length: int) -> Array:
-    return np.array([np.pad(law, (0, length - len(law))) for law in laws])
+    padded = np.zeros((len(laws), length))
+    for row, law in zip(padded, laws, strict=True):
+        row[: len(law)] = law
+    return padded
 
 
 def _hidden_dependence(plain: Array, held: Array) -> float:

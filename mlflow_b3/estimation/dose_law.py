@@ -47,6 +47,8 @@ ENOUGH, WIDEST = 8, 1.6
 VANISHED = 30.0
 #: In which steps the chance that a misplaced mate is trained on enters doses from other parts.
 CHANCE_STEP = 0.02
+#: In how many steps the share of mates among injected rows is given.
+SHARES = 1000
 #: By which steps the share of held-back rows follows the dose of a single cluster.
 LEFT_STEP = 0.005
 
@@ -525,6 +527,7 @@ class DoseLaw:
         """Return the expected number of true clusters of each size, and the chance of being split."""
         atoms = self._grid.atom
         visible = self._noisy.sum(axis=1)
+        broken = visible if cuts is None else cuts.parts @ visible
         if cuts is None and not self.cluster_error:
             return observed, np.zeros_like(observed)
         chance = np.zeros(len(atoms))
@@ -533,20 +536,18 @@ class DoseLaw:
         most = noise if cuts is None else np.minimum(WIDEST * atoms, self._observed[-1])
         smooth = _smoothing(self._grid, observed, most)
         for _ in range(ITERATIONS):
-            if cuts is not None:
+            if cuts is None:
+                expected, made = true @ self._noisy, visible
+            else:
                 breakable = float((atoms * cuts.applies) @ true)
                 rate = min(1.0, self.split_rate * float(atoms @ true) / max(breakable, 1e-300))
                 chance = rate * cuts.applies
-            parts = true * (1 - chance)
-            if cuts is not None:
-                parts = parts + (true * chance) @ cuts.parts
-            expected = parts @ self._noisy
-            ratio = np.divide(observed, expected, out=np.zeros_like(observed), where=expected > 0)
+                parts = true * (1 - chance) + (true * chance) @ cuts.parts
+                expected = parts @ self._noisy
+                made = visible * (1 - chance) + chance * broken
+            ratio = np.divide(observed, expected, out=np.zeros(len(atoms)), where=expected > 0)
             back = self._noisy @ ratio
-            seen, made = back * (1 - chance), visible * (1 - chance)
-            if cuts is not None:
-                seen = seen + chance * (cuts.parts @ back)
-                made = made + chance * (cuts.parts @ visible)
+            seen = back if cuts is None else back * (1 - chance) + chance * (cuts.parts @ back)
             true = smooth @ (true * seen / np.maximum(made, 1e-300))
         return true, chance
 
@@ -648,37 +649,85 @@ class DoseLaw:
         # far beyond the largest dose nothing is left on the circle
         kept = np.flatnonzero(n * -np.log1p(-p * (1 - self._radius)) < VANISHED)
         if len(kept):
-            base = 1 - p[kept, None] + p[kept, None] * self._z
-            result[kept] = np.exp(n[kept, None] * np.log(base))
+            different, which = np.unique(p[kept], return_inverse=True)
+            logarithm = np.log(1 - different[:, None] + different[:, None] * self._z)
+            result[kept] = np.exp(n[kept, None] * logarithm[which])
         return result
 
-    def _injected(self, count: Floats) -> Complexes:
-        """Return the generating functions of natives injected from a validation cluster.
+    @cached_property
+    def _injections(self) -> tuple[Complexes, Complexes]:
+        """Generating functions of natives injected from a validation cluster, by the size of a part.
 
-        `count` is how many there are of the scored row's mates in each part of the grid.
+        For a row of another part, to which all rows of the part are mates, and for a row of the part.
         """
-        grid = self._grid
-        result = np.ones((len(grid), len(self._z)), dtype=np.complex128)
-        for i, size in enumerate(grid.atom.tolist()):
-            if count[i] < 1:
-                continue
+        atoms = self._grid.atom
+        found = [self._injected_terms(atoms), self._injected_terms(atoms - 1)]
+        # most terms occur many times, so that each power is computed once
+        kinds, kind = np.unique(np.concatenate([own for _, own, _ in found]), return_inverse=True)
+        dose, share = np.divmod(kinds, SHARES + 1)
+        powers = self._power(dose, share / SHARES)
+        results = []
+        for part, own, weight in found:
+            places, kind = np.split(kind, [len(own)])
+            result = np.ones((len(atoms), len(self._z)), dtype=np.complex128)
+            ends = np.searchsorted(part, np.arange(len(atoms) + 1))
+            for i in np.flatnonzero(np.diff(ends)).tolist():
+                own_terms = slice(ends[i], ends[i + 1])
+                result[i] = weight[own_terms] @ powers[places[own_terms]]
+            results.append(result)
+        return results[0], results[1]
+
+    def _injected_terms(self, count: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+        """Return parts, doses with shares of mates, and their probabilities.
+
+        `count` is how many mates of the scored row there are in each part of the grid.
+        """
+        part, total, chance, own = self._sources
+        asked = count[part] >= 1
+        part, total, chance, own = part[asked], total[asked], chance[asked], own[asked]
+        own = np.maximum(own * count[part] / self._grid.atom[part], 0)
+        share = np.rint(SHARES * np.minimum(own / total, 1)).astype(np.intp)
+        # from each cluster all of its doses are equally likely
+        doses, number = self._dose_table
+        of, level = np.nonzero(np.arange(doses.shape[1]) < number[total][:, None])
+        dose = doses[total[of], level]
+        kind = dose * (SHARES + 1) + np.where(dose > 0, share[of], 0)
+        terms, first, where = np.unique(
+            part[of] * (int(kind.max(initial=0)) + 1) + kind,
+            return_index=True,
+            return_inverse=True,
+        )
+        weight = np.bincount(where, (chance / number[total])[of], len(terms)).astype(np.float64)
+        order = np.argsort(first)
+        return part[of][first[order]], kind[first[order]], weight[order]
+
+    @cached_property
+    def _sources(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats, Floats]:
+        """Parts, sizes of the noisy clusters that they become, their chances, and natives of the part."""
+        parts, totals, chances, natives = [], [], [], []
+        for i, size in enumerate(self._grid.atom.tolist()):
             noisy = self._noisy[i]
             least = (1e-3 if size <= EXACT_DRAWS else 0.1) * noisy.max()
             places = np.flatnonzero(noisy > least) if noisy.any() else np.array([i])
-            weight = noisy[places] / noisy[places].sum() if noisy.any() else np.ones(1)
-            terms: dict[tuple[int, float], float] = {}
-            for place, chance in zip(places.tolist(), weight.tolist(), strict=True):
-                # injected are rows of a noisy cluster with `total` rows, `own` of them mates
-                total = int(grid.atom[place])
-                expected = size * (1 - self._leaving(size))
-                own = min(total, expected + (total - expected) * self._native_slope(size))
-                share = round(min(1.0, max(0.0, own * count[i] / size) / total), 3)
-                for dose in self.doses(total):
-                    key = (dose, share if dose else 0.0)
-                    terms[key] = terms.get(key, 0.0) + chance / len(self.doses(total))
-            doses, shares = np.array(list(terms)).T
-            result[i] = np.array(list(terms.values())) @ self._power(doses, shares)
-        return result
+            total, expected = self._grid.atom[places], size * (1 - self._leaving(size))
+            parts.append(np.full(len(places), i))
+            totals.append(total)
+            chances.append(noisy[places] / noisy[places].sum() if noisy.any() else np.ones(1))
+            own = expected + (total - expected) * self._native_slope(size)
+            natives.append(np.minimum(total, own))
+        total = np.concatenate(totals).astype(np.intp)
+        return np.concatenate(parts), total, np.concatenate(chances), np.concatenate(natives)
+
+    @cached_property
+    def _dose_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Doses by size, and how many there are."""
+        lists = {size: self.doses(size) for size in self._grid.atom.astype(int).tolist()}
+        number = np.zeros(max(lists) + 1, dtype=np.intp)
+        doses = np.zeros((len(number), max(map(len, lists.values()))), dtype=np.intp)
+        for size, own in lists.items():
+            number[size] = len(own)
+            doses[size, : len(own)] = own
+        return doses, number
 
     def _native_slope(self, size: float) -> float:
         """Return by how much natives exceed their mean for each row that a cluster is too large."""
@@ -689,17 +738,10 @@ class DoseLaw:
         outside = (self.n_rows - size) * arrive * (1 - arrive)
         return within / max(within + outside, 1e-300)
 
-    @cached_property
-    def _from_other(self) -> Complexes:
-        return self._injected(self._grid.atom)
-
-    @cached_property
-    def _from_own(self) -> Complexes:
-        return self._injected(self._grid.atom - 1)
-
     def _blocks(self, chance: float, left: float, plain: bool) -> "_Blocks":
         """Return doses of a part's rows, by its size, on the training and on the validation side."""
-        chance = CHANCE_STEP * round(chance / CHANCE_STEP)
+        # without misplaced rows, the chance that one is trained on does not matter
+        chance = CHANCE_STEP * round(chance / CHANCE_STEP) if self.cluster_error else 0.0
         key = ("blocks", chance, left, plain)
         if key not in self._cache:
             atoms = self._grid.atom
@@ -710,8 +752,9 @@ class DoseLaw:
             training = own_training * (1 + kept[:, None] * (self._z - 1))
             validation = own_validation * (1 + elsewhere[:, None] * (self._z - 1))
             if not plain:
-                validation *= self._from_other
-                own_validation *= self._from_own
+                from_other, from_own = self._injections
+                validation *= from_other
+                own_validation *= from_own
             self._cache[key] = _Blocks(
                 weight=self._parts * atoms,
                 whole=self._unsplit[:, None],
@@ -727,9 +770,10 @@ class DoseLaw:
         table[0] = table[0] ** low
         return np.asarray(np.cumprod(table, axis=0))
 
-    def _apart(self, size: int, training_share: float) -> float:
+    def _apart(self, size: int) -> float:
         """Return the chance that other parts of a validation row's true cluster are in training."""
-        return min(1.0, self.spread * float(_training_chance(size, self.n_rows, training_share)))
+        chance = float(_training_chance(size, self.n_rows, self.training_share))
+        return min(1.0, self.spread * chance)
 
     def _elsewhere(self, apart: float, left: float, plain: bool) -> float:
         """Return the chance that a misplaced mate is trained on."""
@@ -820,7 +864,7 @@ class DoseLaw:
 
     # --- public laws
 
-    def validation(self, size: int, dose: int, training_share: float | None = None) -> Floats:
+    def validation(self, size: int, dose: int) -> Floats:
         """Return P(d) of a scored validation row.
 
         Parameters
@@ -829,8 +873,6 @@ class DoseLaw:
             M, the number of rows of its noisy cluster.
         dose : int
             m, how many of them were moved into training.
-        training_share : float, optional
-            t of its fold, if other than that of the law.
 
         Returns
         -------
@@ -841,56 +883,51 @@ class DoseLaw:
             raise InputError(
                 f"dose={dose!r} must lie in [0, {size - 1}] for a cluster of {size} rows."
             )
-        t = self.training_share if training_share is None else training_share
-        key = ("validation", size, dose, round(t, 3))
-        if key not in self._cache:
+
+        def law() -> Floats:
+            t = self.training_share
             usual = float(np.mean(self.doses(size)))
             # rounded, so that the doses of one cluster share most of the work
             more = LEFT_STEP * round((dose - usual) / (t * self.n_rows) / LEFT_STEP)
-            left = min(max(self.held_back_share + more, 0.0), 1.0)
-            self._cache[key] = self._law(
+            return self._law(
                 size,
                 lambda natives: self._own_injected(size, natives, dose),
-                self._apart(size, t),
-                left,
+                self._apart(size),
+                min(max(self.held_back_share + more, 0.0), 1.0),
                 dose / max(size - 1, 1),
                 False,
             )
-        return np.array(self._cache[key])
 
-    def plain(self, size: int, training_share: float | None = None) -> Floats:
+        return self._kept(("validation", size, dose), law)
+
+    def plain(self, size: int) -> Floats:
         """Return P(d) of a validation row in an unchanged fold: nothing injected or held back.
 
         Parameters
         ----------
         size : int
             M, the number of rows of its noisy cluster.
-        training_share : float, optional
-            t of its fold, if other than that of the law.
         """
-        t = self.training_share if training_share is None else training_share
-        key = ("plain", size, round(t, 3))
-        if key not in self._cache:
-            apart = self._apart(size, t)
-            self._cache[key] = self._law(size, self._none_injected, apart, 0.0, 0.0, True)
-        return np.array(self._cache[key])
 
-    def held_back(self, size: int, training_share: float | None = None) -> Floats:
+        def law() -> Floats:
+            apart = self._apart(size)
+            return self._law(size, self._none_injected, apart, 0.0, 0.0, True)
+
+        return self._kept(("plain", size), law)
+
+    def held_back(self, size: int) -> Floats:
         """Return P(d) of a held-back training row.
 
         Parameters
         ----------
         size : int
             M, the number of rows of its noisy cluster.
-        training_share : float, optional
-            t of its fold, if other than that of the law.
         """
-        t = self.training_share if training_share is None else training_share
-        key = ("held back", size, round(t, 3))
-        if key not in self._cache:
-            apart = self.spread * (t * self.n_rows - size) / max(self.n_rows - size, 1)
-            left = self._left_of_held_back
-            self._cache[key] = self._law(
+
+        def law() -> Floats:
+            trained, left = self.training_share * self.n_rows, self._left_of_held_back
+            apart = self.spread * (trained - size) / max(self.n_rows - size, 1)
+            return self._law(
                 size,
                 lambda natives: self._power(np.maximum(natives - 1, 0), 1 - left),
                 min(max(apart, 0.0), 1.0),
@@ -898,22 +935,21 @@ class DoseLaw:
                 1 - left,
                 False,
             )
-        return np.array(self._cache[key])
 
-    def row_folds(self, size: int, training_share: float | None = None) -> Floats:
+        return self._kept(("held back", size), law)
+
+    def row_folds(self, size: int) -> Floats:
         """Return P(d) of a row in folds of single rows: every mate is trained on with probability t.
 
         Parameters
         ----------
         size : int
             M, the number of rows of its noisy cluster.
-        training_share : float, optional
-            t of its fold, if other than that of the law.
         """
-        t = self.training_share if training_share is None else training_share
-        key = ("row folds", size, round(t, 3))
-        if key not in self._cache:
-            self._cache[key] = self._law(
+
+        def law() -> Floats:
+            t = self.training_share
+            return self._law(
                 size,
                 lambda natives: self._power(np.maximum(natives - 1, 0), t),
                 1.0,
@@ -921,6 +957,13 @@ class DoseLaw:
                 t,
                 True,
             )
+
+        return self._kept(("row folds", size), law)
+
+    def _kept(self, key: tuple[Any, ...], make: Callable[[], Floats]) -> Floats:
+        """Return a copy of what was made under this key; make it the first time."""
+        if key not in self._cache:
+            self._cache[key] = make()
         return np.array(self._cache[key])
 
     def _none_injected(self, natives: Floats) -> Complexes:
@@ -933,13 +976,21 @@ class DoseLaw:
         mates = np.maximum(natives - 1, 0)
         if dose == 1 or size > EXACT_DRAWS:
             return self._power(np.full(len(natives), dose), mates / (size - 1))
-        drawn, others = np.arange(dose + 1), size - 1 - mates[:, None]
-        log = (
-            _log_choose(mates[:, None], drawn)
-            + _log_choose(others, dose - drawn)
-            - _log_choose(np.array(size - 1.0), np.array(dose))
-        )
-        return np.asarray(np.exp(log) @ self._z ** drawn[:, None])
+        chances = _hypergeometric(size, dose)[natives.astype(np.intp)]
+        return np.asarray(chances @ self._z ** np.arange(dose + 1)[:, None])
+
+
+@lru_cache(maxsize=512)
+def _hypergeometric(size: int, dose: int) -> Floats:
+    """Return how many of a native's mates are among the rows drawn, by the number of natives."""
+    natives, drawn = np.arange(size + 1, dtype=np.float64), np.arange(dose + 1)
+    mates = np.maximum(natives - 1, 0)[:, None]
+    log = (
+        _log_choose(mates, drawn)
+        + _log_choose(size - 1 - mates, dose - drawn)
+        - _log_choose(np.array(size - 1.0), np.array(dose))
+    )
+    return np.asarray(np.exp(log))
 
 
 def _log_choose(n: Any, k: Any) -> Any:

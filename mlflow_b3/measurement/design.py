@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral, Real
 
 from mlflow_b3.errors import InputError, choose
@@ -336,6 +337,7 @@ DEFAULT_DOSE_FITS = 100
 MOST_PASSES = 12
 
 
+@lru_cache(maxsize=4096)
 def dose_levels(rows: int) -> tuple[int, ...]:
     """Return the doses of a cluster: how many of its rows are moved into training, by level.
 

@@ -147,13 +147,13 @@ class DoseLosses:
         scored = by_cluster(seen.astype(float))
         with np.errstate(invalid="ignore"):
             loco = by_cluster(np.where(seen, losses, 0)) / scored
-        levels = np.full((len(total) - 2, n), -1, dtype=np.intp)
-        for cluster, own in enumerate(doses):
-            levels[: len(own), cluster] = own
-        first = np.unique(codes, return_index=True)[1]
+        missing = [-1] * (len(total) - 2)
+        levels = np.array([[*own, *missing[len(own) :]] for own in doses], dtype=np.intp)
+        first = np.empty(n, dtype=np.intp)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last value written stays
         return cls(
             sizes=np.bincount(codes, minlength=n),
-            doses=levels,
+            doses=np.ascontiguousarray(levels.T),
             differences=by_cluster(total),
             counts=by_cluster(number).astype(np.intp),
             loco=loco,

@@ -113,9 +113,9 @@ def test_a_seen_share_is_translated_to_the_split_rate_at_which_it_is_seen():
 
 
 def test_in_folds_of_single_rows_every_mate_is_trained_on_with_the_same_probability():
-    exact = DoseLaw(SIZES, doses_of)
+    exact = DoseLaw(SIZES, doses_of, training_share=0.8)
     size = int(SIZES.max())
-    found = exact.row_folds(size, 0.8)
+    found = exact.row_folds(size)
     wanted = stats.binom.pmf(np.arange(len(found)), size - 1, 0.8)
     np.testing.assert_allclose(found, wanted, atol=1e-7)
 

@@ -1,4 +1,7 @@
-"""The command line: `mlflow-b3 audit | compare | gate | verify | attest | test | review | demo | …`."""
+"""The command line: `mlflow-b3 audit | compare | gate | verify | attest | test | review | demo | …`.
+
+Options of audits are in `options.py`; those of a single command are beside it.
+"""
 
 import os
 import re
@@ -175,7 +178,7 @@ def compare_command(
         from mlflow_b3.reporting.comparison import comparison_files, comparison_text
         from mlflow_b3.reporting.document import write_text
         from mlflow_b3.tracking.comparing import compare, record_comparison
-        from mlflow_b3.tracking.showing import where_to_compare
+        from mlflow_b3.tracking.shown_on_models import where_to_compare
 
         chosen = _split_models(models)
         if "data" in given:
@@ -760,7 +763,7 @@ def audit_command(
             if run_id is not None:
                 if os.environ.get(RECORDED) and not report.partial:
                     Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
-                from mlflow_b3.tracking.showing import where_to_look
+                from mlflow_b3.tracking.shown_on_models import where_to_look
 
                 click.echo("\n" + where_to_look(run_id))
             if report.partial:  # the journal stays, so the next start can resume
@@ -863,7 +866,7 @@ def _run_in_model_environment(model_uri: str, env_manager: str | None) -> None:
 
 def _run_demo(writer: Callable[[Any], None], **options: Any) -> None:
     from mlflow_b3.demo import run_demo
-    from mlflow_b3.tracking.showing import where_to_look
+    from mlflow_b3.tracking.shown_on_models import where_to_look
 
     click.echo("No model was given: auditing a simulated clinic whose true ids are known.\n")
     demo = run_demo(**options, progress=True)

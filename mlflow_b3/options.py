@@ -418,7 +418,7 @@ _ENTRIES = (
         name="budget",
         type=Optional(str, "NUMBER|TIME"),
         group=COST,
-        help="Number of refits, or a time such as 10m.",
+        help="Number of refits, or a time such as 10m.",  # defaults: measurement/design.py
         where=AUDITS_AND_TESTS,
     ),
     Option(

@@ -11,7 +11,7 @@ from mlflow_b3.evidence.document import FILE, LARGEST, SIGNING_KEY, open_sealed,
 from mlflow_b3.gating.archive import Archive
 from mlflow_b3.gating.attesting import write_attestation
 from mlflow_b3.tracking.audits import read_audit
-from mlflow_b3.tracking.showing import courtesy, show_on_versions
+from mlflow_b3.tracking.shown_on_models import courtesy, show_on_versions
 
 
 def sign_audit(audit_run_id: str, key: Any = None, **changes: Any) -> str | None:

@@ -1,4 +1,7 @@
-"""What follows from the measured losses: the numbers of a report."""
+"""The numbers of a report from the measured losses: scores, e0 and its interval, tipping points.
+
+Which numbers are limited to possible losses, or withheld, is decided here.
+"""
 
 import math
 from collections.abc import Callable, Sequence

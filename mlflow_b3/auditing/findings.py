@@ -1,6 +1,7 @@
 """Findings that follow from the numbers of an audit, and what they say.
 
-Codes are in `results.CODES`. Tables, folds and corrected cross-validation raise findings of their own.
+Codes are in `results.CODES`. Tables (`data/table.py`), folds (`data.folds.fold_findings`) and corrected
+cross-validation (`correlated/working.py`, `correlated/correction.py`) raise findings of their own.
 """
 
 from collections.abc import Sequence
@@ -342,7 +343,11 @@ def linkage_findings(
     report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
 ) -> list[Finding]:
     """Return what the reader must know about the evidence and the folds made of it."""
-    found = [*_about_evidence(report), *_about_tables(evidence, table), *_about_folds(report)]
+    found = [
+        *_about_evidence(report),
+        *_about_tables(evidence, table),
+        *_about_folds_by_matches(report),
+    ]
     found += _about_regression(report)
     safe = _safe_folds(report, evidence, folds, table)
     if report.test.rejected or safe:
@@ -396,7 +401,7 @@ def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]
     return [("B327", text) for text in found]
 
 
-def _about_folds(report: AuditReport) -> list[tuple[str, str]]:
+def _about_folds_by_matches(report: AuditReport) -> list[tuple[str, str]]:
     if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
         return []
     message = (

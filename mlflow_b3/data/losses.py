@@ -139,7 +139,8 @@ def _absolute(target: Array, value: Array, classes: Array | None) -> Array:  # n
     return np.asarray(np.abs(np.asarray(target, float) - np.asarray(value, float)))
 
 
-#: Named losses. `log` clips probabilities at 1e-15. `brier` is half the
+#: Named losses. Another one also needs its name in words (`results.py`), a place in the option `loss`
+#: (`options.py`) and, below, its best constant prediction. `log` clips probabilities at 1e-15. `brier` is half the
 #: squared distance to the one-hot target, which for two classes is the usual (p - y)². `hinge`
 #: for more than two classes is that of Crammer and Singer.
 CLASSIFICATION = {

@@ -1,4 +1,8 @@
-"""The leakage test: does this learner profit from having seen the validation clusters?"""
+"""The leakage test: does this learner profit from having seen the validation clusters?
+
+Which rows are rearranged for the permutation form is in `measurement/refits.py`, how often in
+`measurement/design.py`.
+"""
 
 import math
 import sys

@@ -63,7 +63,7 @@ from mlflow_b3.tracking.audits import runs_of, subject_of
 from mlflow_b3.tracking.metrics_and_files import FOLDER, load_report, metrics_of, parameters_of
 from mlflow_b3.tracking.preregistration import confirm_preregistration
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
-from mlflow_b3.tracking.showing import courtesy, show_on_versions
+from mlflow_b3.tracking.shown_on_models import courtesy, show_on_versions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

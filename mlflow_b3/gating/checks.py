@@ -19,7 +19,7 @@ from mlflow_b3.evidence.document import FILE, LARGEST, Evidence, SignedEvidence,
 from mlflow_b3.evidence.verdict import FAIL, PASS, Reason
 from mlflow_b3.refit.loading import ModelSource, digest_of
 from mlflow_b3.tracking.metrics_and_files import DATASET_DIGEST, curves_of
-from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.shown_on_models import VERDICT
 
 if TYPE_CHECKING:
     from mlflow_b3.gating.archive import Archive

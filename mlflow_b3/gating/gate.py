@@ -62,7 +62,7 @@ from mlflow_b3.reporting.phrases import LONGEST_NAME, shorten
 from mlflow_b3.results import Result, visible
 from mlflow_b3.tracking.audits import runs_of
 from mlflow_b3.tracking.metrics_and_files import POLICY
-from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.shown_on_models import VERDICT
 
 if TYPE_CHECKING:
     from mlflow_b3.gating.attesting import Attestation

@@ -25,7 +25,8 @@ TEST_PARTS = 5
 TEST_FITS = 150
 #: Rearrangements of the permutation test: default and minimum. Fewer cannot reach p = 5%.
 ARRANGEMENTS, LEAST_ARRANGEMENTS = 99, 19
-DEFAULT_FITS = 480
+#: Refits of a default audit with five folds: of a loss curve, and by doses.
+DEFAULT_FITS, DEFAULT_DOSE_FITS = 480, 100
 MOST_REPEATS = 3
 #: Shares of the refits for broken clusters and for the test; the loss curve gets the rest.
 SHARES = {"fragments": 0.14, "test": 0.2}
@@ -240,7 +241,7 @@ def plan_fits(
     loco = least.loco
     needed = n_folds * least.fits_per_fold + others
     if fits is None:
-        fits = max(DEFAULT_FITS, needed) + others
+        fits = max(DEFAULT_FITS + others, needed)
     if fits < needed:
         raise InputError(
             f"budget={fits} refits is too little for {n_folds} folds, which need at least {needed}"
@@ -331,8 +332,6 @@ DOSES = (0, 1, 2, 3, 5)
 ROWS_PER_UNIT = 15
 #: Doses above one unit leave at least 40% of the cluster's rows to score.
 MOST_OF_A_CLUSTER = 0.6
-#: Refits of a default audit by doses with five folds.
-DEFAULT_DOSE_FITS = 100
 #: Assignments of clusters to folds beyond which the noise of refits is negligible.
 MOST_PASSES = 12
 

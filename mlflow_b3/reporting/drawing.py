@@ -1,4 +1,4 @@
-"""Drawing on matplotlib axes, and figures as small SVG files that everybody can read.
+"""Colours of charts and pages, drawing on matplotlib axes, and figures as small SVG files that everybody can read.
 
 Matplotlib is imported when something is drawn, so that texts and tables do without it.
 """

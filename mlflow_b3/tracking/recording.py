@@ -43,7 +43,7 @@ from mlflow_b3.tracking.runs import (
     remove_twins,
     tracking_errors,
 )
-from mlflow_b3.tracking.showing import (
+from mlflow_b3.tracking.shown_on_models import (
     CURRENT,
     NONE,
     NOTE,

@@ -23,7 +23,7 @@ from mlflow_b3.demo import FEATURES
 from mlflow_b3.reporting.comparison import comparison_files
 from mlflow_b3.tracking.comparing import disambiguate, distinct
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.showing import TAG, _without_password
+from mlflow_b3.tracking.shown_on_models import TAG, _without_password
 
 pytestmark = pytest.mark.newest
 

@@ -33,7 +33,7 @@ from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.audits import current_audits
 from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, metrics_of, parameters_of
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.showing import Showcase
+from mlflow_b3.tracking.shown_on_models import Showcase
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
 EXPERIMENT = "recording"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from mlflow.exceptions import MlflowException
 
-from mlflow_b3.tracking.showing import supersede_older
+from mlflow_b3.tracking.shown_on_models import supersede_older
 
 
 def audit(run_id, end_time):

@@ -23,7 +23,7 @@ from mlflow_b3.gating.archive import Archive, confirm_audit
 from mlflow_b3.gating.checks import issued
 from mlflow_b3.gating.gate import judge_version, make_verdict, next_steps
 from mlflow_b3.gating.server.stores import Guards, is_plain, registry_is_exact
-from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.shown_on_models import VERDICT
 
 # --- The log of the gate's decisions: one JSON object per line
 

@@ -25,7 +25,7 @@ from mlflow_b3.gating.server.stores import (
     registry_is_exact,
     versions_of,
 )
-from mlflow_b3.tracking.showing import VERDICT
+from mlflow_b3.tracking.shown_on_models import VERDICT
 
 #: Called after MLflow's handler, also if that failed, because it may have changed something first. It
 #: raises to refuse the request after all.

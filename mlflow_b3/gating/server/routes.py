@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: Handlers that are checked first, and the checks.
+#: Handlers that are checked first, and by what: `check_<name>` in one of the `*_checks` modules.
 GUARDED = {
     "_set_registered_model_alias": "alias",
     "_transition_stage": "stage",

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mlflow_b3.tracking.showing import compare_link, view_links
+from mlflow_b3.tracking.shown_on_models import compare_link, view_links
 
 if importlib.util.find_spec("playwright") is not None:
     from playwright.sync_api import expect

@@ -18,7 +18,7 @@ from mlflow_b3.cli import main
 from mlflow_b3.refit import loading
 from mlflow_b3.tracking.metrics_and_files import files_of
 from mlflow_b3.tracking.recording import audit_and_record
-from mlflow_b3.tracking.showing import SHOWN
+from mlflow_b3.tracking.shown_on_models import SHOWN
 
 pytestmark = pytest.mark.servers
 COLUMNS = {"target": "disease", "cluster": "patient_id"}

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 from mlflow_b3 import AuditReport, record
-from mlflow_b3.tracking.showing import SHOWN
+from mlflow_b3.tracking.shown_on_models import SHOWN
 
 pytestmark = pytest.mark.servers
 WRITING = (

@@ -15,7 +15,7 @@ import mlflow_b3 as b3
 
 
 def draw(report: b3.AuditReport, truth: float, path: str) -> None:
-    """Draw the measured loss curve and the sensitivity curve side by side."""
+    """Draw the loss by dose and the sensitivity curve side by side."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -23,18 +23,12 @@ def draw(report: b3.AuditReport, truth: float, path: str) -> None:
 
     blue, orange, grey = "#0072b2", "#d55e00", "0.45"
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    curve = report.curve
-    left.errorbar(
-        100 * np.array(curve.exposure),
-        curve.loss,
-        1.96 * np.array(curve.stderr),
-        fmt="o",
-        color=blue,
-        capsize=3,
-    )
-    left.set_title("Measured: injected leakage lowers the error")
-    left.set_xlabel("validation rows put into training on purpose (%)")
-    left.set_ylabel("error rate on the rest of the fold")
+    report.dose.plot(left)
+    left.set_ylim(0, 0.5)
+    left.set_title("Error rate by rows of the same patient in training")
+    left.set_xlabel("other rows of the same patient in training")
+    left.set_ylabel("error rate")
+    left.legend(loc="upper right", fontsize=8)
     sense = report.sensitivity
     if report.claim.pattern == "fragments":
         sense = report.fragment_sensitivity
@@ -47,7 +41,7 @@ def draw(report: b3.AuditReport, truth: float, path: str) -> None:
         right.axvline(100 * report.claim.range[0], color=grey, linewidth=0.8)
     right.set_xlim(0, 30 if sense.pattern == "rows" else 50)
     right.set_ylim(0.2, 0.7)
-    right.set_title("Inferred: what each rate of wrong ids would mean")
+    right.set_title("Error rate on new patients by rate of wrong ids")
     right.set_xlabel(f"{'cluster error' if sense.pattern == 'rows' else 'split rate'} (%)")
     right.legend(loc="upper left", fontsize=8)
     for axes in (left, right):

@@ -72,6 +72,7 @@ def run(cases: list[dict[str, Any]], fits: int) -> list[dict[str, Any]]:
             clinic.frame,
             target="disease",
             cluster="patient_id",
+            method="power",
             budget=fits,
             seed=case["seed"],
             progress=False,

@@ -269,6 +269,7 @@ def audits(case: Case, learners: list[str], fits: int) -> list[Row]:
             row_id="record_id",
             resolved_rows=resolved,
             match_probability=case.pairs,
+            method="power",
             budget=fits,
             seed=case.seed,
             progress=False,

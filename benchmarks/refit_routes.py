@@ -85,6 +85,7 @@ def audits(seed: int, budget: int) -> dict[tuple[str, str], tuple[float, ...]]:
                 cluster_error=CLUSTER_ERROR,
                 refit=route,
                 refit_options=options,
+                method="power",
                 budget=budget,
                 seed=seed,
             )

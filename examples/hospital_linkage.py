@@ -75,7 +75,7 @@ def tell(step: str, leak: linkage.LeakEstimate) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=int, default=300, help="refits of each audit")
+    parser.add_argument("--budget", type=int, default=300, help="most refits of each audit")
     parser.add_argument("--rows", type=int, default=300, help="records that the clerk looks up")
     parser.add_argument("--persons", type=int, default=1500)
     parser.add_argument("--noise", type=float, default=0.15, help="share of fields that are wrong")

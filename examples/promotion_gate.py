@@ -109,7 +109,7 @@ def show_gate() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=int, default=300, help="refits of each version")
+    parser.add_argument("--budget", type=int, default=300, help="most refits of each version")
     given = parser.parse_args()
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")  # MLflow's, on whole numbers and pickles

@@ -115,7 +115,7 @@ def true_losses(visits: pd.DataFrame) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=int, default=300, help="refits of each learner")
+    parser.add_argument("--budget", type=int, default=300, help="most refits of each learner")
     parser.add_argument("--n-jobs", type=int, default=-1)
     parser.add_argument("--tracking-uri", help="where to write to; a temporary store by default")
     given = parser.parse_args()

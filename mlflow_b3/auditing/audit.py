@@ -187,7 +187,7 @@ def audit(
     >>> round(report.loco, 1), report.loco < report.e0
     (0.3, True)
     >>> report.p0_source, report.refits.done
-    ('cluster_error', 42)
+    ('cluster_error', 60)
     """
     options = locals()
     options |= options.pop("rare")

@@ -19,7 +19,13 @@ from mlflow_b3.auditing.extension import PlannedExtension
 from mlflow_b3.auditing.findings import audit_findings, distribution_findings, linkage_findings
 from mlflow_b3.auditing.plan import Plan, identify, plan_audit
 from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.auditing.request import Request, check_kinds, check_threshold, make_request
+from mlflow_b3.auditing.request import (
+    Request,
+    check_kinds,
+    check_threshold,
+    make_request,
+    translate_names,
+)
 from mlflow_b3.auditing.subject import Subject, load_subject
 from mlflow_b3.data.folds import load_folds, make_folds
 from mlflow_b3.errors import InputError, check_seed, choose
@@ -49,9 +55,10 @@ _LOG = logging.getLogger(__name__)
 def audit(
     model: Any,
     data: Any,
+    y: Any = None,
     *,
-    target: str,
-    cluster: Any,
+    target: str | None = None,
+    cluster: Any = None,
     loss: Any = None,
     p0: Any = None,
     p0_validation: float | None = None,
@@ -81,10 +88,14 @@ def audit(
     model : str, model or None
         "models:/name/3", "models:/name@alias", "models:/m-…", "runs:/id/path"; or an estimator or
         another model that can be refitted; or None where a `trainer` is given.
-    data : DataFrame or path
-        The rows the model was, or could have been, trained on; .csv or .parquet.
-    target : str
-        Column with what is predicted.
+    data : DataFrame, array or path
+        The rows the model was, or could have been, trained on: a DataFrame of pandas or Polars, an Arrow
+        table, the path of a .csv or .parquet file; or, with `y`, also an array or a sparse matrix of
+        features.
+    y : sequence, optional
+        What is predicted, where it is not a column of `data`.
+    target : str, optional
+        Column with what is predicted. It or `y` is required.
     cluster : str or sequence
         Column, or level of the index, with the noisy cluster id; or the label of each row.
     loss : str or callable, optional
@@ -158,7 +169,8 @@ def audit(
         The address of a cluster, how long one refit may take, and whether progress is shown.
     **rare
         The options of these objects by their own names, as on the command line: `scheme="replace"` is
-        `design=Design(scheme="replace")`. See the reference of options.
+        `design=Design(scheme="replace")`. See the reference of options. `groups` and `cv` are
+        scikit-learn's names for `cluster` and `folds`.
 
     Returns
     -------
@@ -191,7 +203,7 @@ def audit(
     """
     options = locals()
     options |= options.pop("rare")
-    request = make_request(flat_options(options))
+    request = make_request(flat_options(translate_names(options)))
     subject = _load(request)
     plan = plan_audit(request, subject)
     with _measure(plan) as measured:

@@ -13,7 +13,7 @@ from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
 from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.data.folds import count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
-from mlflow_b3.data.table import AuditData
+from mlflow_b3.data.table import AuditData, join_target
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.leakage_test import TESTS
@@ -138,6 +138,61 @@ class Request:
             )
         if count is not None and count > 0:
             plan_fits(fits, n_folds=count, stochastic=stochastic, **design)
+
+
+#: Losses that are a score of scikit-learn's in other units.
+LOSS_OF_SCORE = {
+    "accuracy": ("zero_one", "1 - accuracy"),
+    "neg_log_loss": ("log", "its negative"),
+    "neg_brier_score": ("brier", "its negative"),
+    "neg_mean_squared_error": ("squared", "its negative"),
+    "neg_mean_absolute_error": ("absolute", "its negative"),
+}
+
+
+def translate_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `mlflow_b3.audit` with scikit-learn's names replaced by ours.
+
+    `y` becomes a column of the table, `groups` is `cluster`, and `cv` is `folds`. `scoring` is refused
+    with the loss that says the same, if there is one.
+    """
+    options = dict(given)
+    problems = []
+    for theirs, ours in (("groups", "cluster"), ("cv", "folds")):
+        value = options.pop(theirs, None)
+        if value is None:
+            continue
+        if options.get(ours) is not None:
+            problems.append(f"{theirs} and {ours} are the same; give one of them.")
+        options[ours] = value
+    y = options.pop("y", None)
+    if y is not None and options.get("target") is not None:
+        problems.append("y and target are the same; give one of them.")
+    if y is None and options.get("target") is None:
+        problems.append("target is missing; give the name of its column, or its values as y.")
+    if options.get("cluster") is None:
+        problems.append(
+            "cluster is missing; give the name of a column, or the labels of the rows, as cluster or "
+            "groups."
+        )
+    if "scoring" in options:
+        problems.append(_explain_scoring(options.pop("scoring")))
+    if problems:
+        raise InputError.from_problems("audit", problems)
+    if y is not None:
+        options["data"], options["target"] = join_target(options["data"], y)
+    return options
+
+
+def _explain_scoring(scoring: Any) -> str:
+    told = f"scoring={scoring!r} is not usable: audits measure losses, of which less is better."
+    if isinstance(scoring, str) and scoring in LOSS_OF_SCORE:
+        loss, relation = LOSS_OF_SCORE[scoring]
+        return f"{told} Give loss={loss!r}, which is {relation}."
+    return (
+        f"{told} Scores that are no mean over rows, such as the AUC, F1 or R², cannot be audited. Give a "
+        "loss by name, or a function (target, prediction) → losses of the rows."
+    )
 
 
 def make_request(given: Mapping[str, Any]) -> Request:

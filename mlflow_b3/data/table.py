@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import gammaincinv, gammaln, xlogy
 
 from mlflow_b3.data.losses import are_fractional
@@ -122,6 +123,8 @@ def select_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 #: Name of the cluster column if labels are given instead of a column name.
 LABELLED = "cluster"
+#: The name of a target without one.
+TARGET = "target"
 #: Rows that are processed at a time to save memory.
 CHUNK = 100_000
 #: A large file is read in this many parts.
@@ -133,7 +136,9 @@ def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
 
     Parameters
     ----------
-    data : DataFrame, path of a .csv or .parquet file, or an MLflow pandas dataset
+    data : DataFrame, array, path of a .csv or .parquet file, or an MLflow pandas dataset
+        A DataFrame of pandas or Polars, an Arrow table; an array of two dimensions or a sparse matrix,
+        whose columns are named x0, x1, ….
     texts : sequence of str
         Columns that hold text. If pandas reads them from a .csv file as numbers, they are read
         again.
@@ -145,16 +150,68 @@ def read_table(data: Any, texts: Sequence[str] = ()) -> pd.DataFrame:
     frame = getattr(data, "df", None)  # mlflow.data.PandasDataset
     if isinstance(frame, pd.DataFrame):
         return frame
+    if callable(getattr(data, "to_pandas", None)):  # Polars, Arrow
+        converted = data.to_pandas()
+        if isinstance(converted, pd.DataFrame):
+            return converted
+    if isinstance(data, np.ndarray) and data.ndim == 2:
+        return pd.DataFrame(data, columns=_numbered(data.shape[1]))
+    if sparse.issparse(data) and len(data.shape) == 2:  # type: ignore[attr-defined]
+        return _from_sparse(data)
     raise InputError(
-        f"data={type(data).__name__} cannot be read; give a pandas DataFrame, the path of a "
-        ".csv or .parquet file, or a dataset made by mlflow.data.from_pandas."
+        f"data={type(data).__name__} cannot be read; give a DataFrame of pandas or Polars, an Arrow "
+        "table, an array with two dimensions, the path of a .csv or .parquet file, or a dataset made by "
+        "mlflow.data.from_pandas."
     )
+
+
+def _from_sparse(matrix: Any) -> pd.DataFrame:
+    accessor: Any = pd.DataFrame.sparse
+    frame: pd.DataFrame = accessor.from_spmatrix(matrix.tocsc(), columns=_numbered(matrix.shape[1]))
+    return frame
+
+
+def _numbered(columns: int) -> list[str]:
+    return [f"x{number}" for number in range(columns)]
+
+
+def join_target(data: Any, y: Any) -> tuple[pd.DataFrame, str]:
+    """Return a table of features with the target as another column, and the name of that column.
+
+    Parameters
+    ----------
+    data
+        Features; see `read_table`.
+    y : Series or sequence
+        The target of each row. A Series keeps its name.
+    """
+    frame = read_table(data)
+    if isinstance(y, pd.Series) and not y.index.equals(frame.index):
+        raise InputError(
+            "y is a Series whose index differs from that of the table, so its values may belong to other "
+            "rows; give y.to_numpy() if they are in the order of the rows."
+        )
+    values = y.to_numpy() if callable(getattr(y, "to_numpy", None)) else np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (len(frame),):
+        raise InputError(
+            f"y={type(y).__name__} of shape {values.shape} is not usable; give one value for each of the "
+            f"{len(frame)} rows."
+        )
+    name = str(getattr(y, "name", None) or TARGET)
+    while name in frame.columns:
+        name += "_"
+    joined = frame.copy(deep=False)
+    joined[name] = y if isinstance(y, pd.Series) else values
+    return joined, name
 
 
 def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
     """Return the table and the name of its cluster column.
 
-    Labels become a new column. So does a named level of the index.
+    Labels become a new column, with the name of a Series that has one. So does a named level of the
+    index.
     """
     if isinstance(cluster, str):
         in_index = cluster not in frame.columns and cluster in frame.index.names
@@ -170,7 +227,7 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
             f"cluster={type(cluster).__name__} of shape {labels.shape} is not usable; give the name "
             f"of a column, or one label for each of the {len(frame)} rows."
         )
-    name = LABELLED
+    name = str(getattr(cluster, "name", None) or LABELLED)
     while name in frame.columns:
         name += "_"
     labelled = frame.copy(deep=False)

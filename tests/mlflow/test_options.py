@@ -48,6 +48,8 @@ def test_audit_has_the_options_of_the_registry_with_their_defaults():
     assert len(parameters) <= 26
     places = {}
     for name, parameter in parameters.items():
+        if name == "y":  # in Python only, in place of a column
+            continue
         if name in VALUE_OBJECTS:
             held = VALUE_OBJECTS[name]()
             places |= {f"{name}.{field.name}": getattr(held, field.name) for field in fields(held)}

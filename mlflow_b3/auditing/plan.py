@@ -335,16 +335,16 @@ def identify(plan: Plan) -> dict[str, str]:
     """Return everything that the outcome of a refit follows from, beside its task.
 
     The leaked share, the method and the budget are not among it: audits that differ in them share
-    refits.
+    refits. So do audits with different numbers of assignments to folds, which all begin alike.
 
     Raises
     ------
     InputError
         For a model that cannot be told from others.
     """
-    request = plan.request
+    request, folds = plan.request, plan.folds
     return identify_subject(plan.subject) | {
-        "folds": digest_folds(plan.folds),
+        "folds": digest_folds(folds[: len(folds) // plan.repeats]),
         "scheme": request.scheme,
         "levels": str(request.levels),
         "n_train": str(request.n_train),

@@ -261,6 +261,17 @@ def test_a_larger_budget_goes_on_from_a_smaller_one(clinic, tmp_path, fitted):
     assert larger == run(clinic, budget=160)
 
 
+def test_more_assignments_to_folds_go_on_from_fewer(clinic, tmp_path, fitted):
+    journal = tmp_path / "audit.journal"
+    options = {"repeats": None, "method": "dose"}
+    run(clinic, journal, budget=20, **options)
+    made = len(fitted)
+    larger = run(clinic, journal, budget=60, **options)
+    assert larger.settings.repeats > 1
+    assert len(fitted) - made <= larger.settings.fits - 6
+    assert larger == run(clinic, budget=60, **options)
+
+
 def test_a_time_keeps_the_plan_that_it_made(clinic, tmp_path):
     """A faster machine would plan more refits; what was begun is finished as it was planned."""
     journal = tmp_path / "audit.journal"

@@ -164,9 +164,10 @@ def set_axes(ax: "Axes", x: Axis, y: Axis | None = None) -> None:
         ax.yaxis.set_visible(False)
     else:
         ax.set_ylim(y.low, y.high)
-        # above the axis, because long names of losses do not fit beside it
-        ax.set_title(shown(y.label, LONGEST_ENTRY), loc="left", fontsize="medium", parse_math=False)
         _set_ticks(ax, "y", y)
+        # above the axis, because long names of losses do not fit beside it
+        title = shown(y.label, min(LONGEST_ENTRY, _across(ax)))
+        ax.set_title(title, loc="left", fontsize="medium", parse_math=False)
     ax.spines[["top", "left", "right"]].set_visible(False)
     ax.tick_params(left=False, bottom=False)
     ax.set_axisbelow(True)
@@ -338,7 +339,7 @@ def write_above(ax: "Axes", part: float, text: str) -> None:
 def write_in_row(ax: "Axes", y: float, text: str) -> None:
     """Write at the left end of a row of axes, over whatever is drawn there."""
     ax.annotate(
-        shown(text),
+        shown(text, min(LONGEST_LABEL, _across(ax) - 1)),
         (0, y),
         xycoords=("axes fraction", "data"),
         xytext=(4, 0),
@@ -506,6 +507,12 @@ def _left(ax: "Axes") -> float:
     """Return how much room the labels of the vertical axis need."""
     labels = ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
     return max(LEFT, 12 + CHARACTER * max(map(len, labels), default=0))
+
+
+def _across(ax: "Axes") -> int:
+    """Return how many characters fit into the width of axes."""
+    left = _left(ax) if ax.yaxis.get_visible() else RIGHT
+    return int((WIDTH - RIGHT - left) / CHARACTER)
 
 
 def _slim(root: ET.Element, clip: str) -> Iterator[ET.Element]:

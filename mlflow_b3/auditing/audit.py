@@ -103,16 +103,16 @@ def audit(
         default), "absolute"; or `(target, prediction) → losses`.
     p0 : number, (low, high), "grid" or "mixture", optional
         Share of the training rows of a fold that belong to validation clusters. "mixture" bounds
-        it from above by how many training rows look like validation rows; "grid" is the same as
-        nothing, where that bound is shown but not used.
+        it from above by how many training rows look like validation rows; "grid" is the same as no
+        value: that bound is shown but not used.
     p0_validation : number, optional
-        With `p0`: share of the validation rows that belong to training clusters. By default as
-        many rows as leaked the other way; 0 is the papers' one-directional case.
+        With `p0`: share of the validation rows that belong to training clusters. By default, as
+        many rows leak in this direction as in the other; 0 is the papers' one-directional case.
     cluster_error : number, str or (low, high), optional
         0.1, "10%" or a range: share of all rows with a wrong cluster id, misplaced one by one (pattern `rows`).
-        Together with `split_rate` for both kinds of wrong ids at once, with the method "dose".
+        Give it together with `split_rate` for both kinds of wrong ids at once (method "dose").
     split_rate : number, str or (low, high), optional
-        0.1, "10%" or a range: share of all rows whose true cluster has been split in two ids (pattern `fragments`).
+        0.1, "10%" or a range: share of all rows whose true cluster has been split into two ids (pattern `fragments`).
     match_probability : pair table or str, optional
         Scored pairs of record linkage: what Splink, dedupe or recordlinkage return, any table with
         two ids and a probability, or such a .csv or .parquet file; see `mlflow_b3.linkage`. They
@@ -120,51 +120,50 @@ def audit(
         leakage. Or the column with the probability that a row's cluster id is right.
     linkage : LinkageEvidence, optional
         What else is known about the record linkage: reviewed rows, its recall and precision, or
-        posterior samples; and how folds are made of scored pairs.
+        posterior samples; and how folds are made from scored pairs.
     folds : int, "balanced", splitter, list of splits or of the fold of each row, or path, optional
-        One cluster left out at a time up to ten clusters, else five folds of whole clusters;
-        "balanced" leaves out several at a time where their sizes differ much. The path is that of
-        the folds.csv that another audit of the same rows has left in MLflow.
+        By default, one cluster is left out at a time with up to ten clusters, otherwise there are
+        five folds of whole clusters. "balanced" leaves out several at a time if their sizes differ
+        much. A path is that of the folds.csv of another audit of the same rows in MLflow.
     method : str or Method
         "dose" solves e0 from the loss by how many rows of its own cluster a row has in training
-        (`report.dose`). "auto" is the same where that can be measured, and otherwise "power", which
+        (`report.dose`). "auto" is the same if that can be measured, and otherwise "power", which
         extrapolates the loss over injected shares of leaked rows. Or one of the papers' estimators, as
-        in `mlflow_b3.estimate`. "cvc" is "auto", and
-        corrects ordinary cross-validation beside it (`mlflow_b3.cvc`), for clusters that are right:
-        without anything that says otherwise, no cluster id is taken as wrong.
+        in `mlflow_b3.estimate`. "cvc" is "auto" and also corrects ordinary cross-validation
+        (`mlflow_b3.cvc`). It takes all cluster ids as right unless something is given about wrong ones.
     method_options : mapping, optional
-        Options of the method, such as {"order": 3} for "basis"; see `Method`. Of "cvc": groups, new,
-        coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is a group and
-        new in any case, and `working` may be the report of another model's audit.
+        Options of the method, such as {"order": 3} for "basis"; see `Method`. For "cvc": groups, new,
+        coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is always a
+        group and always new, and `working` may be the report of another model's audit.
     threshold : number or str, optional
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction. Error rates may be given as "35%".
     budget : int or str, optional
         Number of refits, or a time such as "10m" for the whole audit. By default at most 100, or 480
-        where a loss curve is extrapolated. With a time the numbers depend on the speed of the machine. A budget that does not suffice is refused, a time
-        as soon as the first refits show it.
+        if a loss curve is extrapolated. With a time, the numbers depend on the speed of the machine. A
+        budget that is too small is refused; a time, as soon as the first refits show it.
     trainer : str or callable, optional
         "module:function" or a function `(X, y, sample_ids) → predictor` that trains the model, for
-        models that cannot be refitted by themselves; see `TrainerLearner`. One that was stored
-        with the run by `log_trainer` is found by itself.
+        models that cannot be refitted directly; see `TrainerLearner`. One that was stored with the
+        run by `log_trainer` is found automatically.
     refit : str or RefitOptions
-        How the model is trained again: "clone", "parameters", "trainer", "fresh", "hot-start",
-        "last-layer" or "head"; by default the first of these that its flavour allows. With options or
-        weights of rows: `RefitOptions`.
+        How the model is refitted: "clone", "parameters", "trainer", "fresh", "hot-start",
+        "last-layer" or "head"; by default the first of these that its flavour allows. `RefitOptions`
+        adds options or weights of rows.
     design : Design, optional
-        How training sets are resampled, and which leakage test is made.
+        How training sets are resampled, and which leakage test is used.
     seed : int
-        Same seed, same numbers, whatever the number of workers.
+        The same seed gives the same numbers, whatever the number of workers.
     n_jobs : int, optional
         How many refits run at the same time, as in `joblib.Parallel`: 1 by default, -1 for all cores,
         or all that a cluster has. Large tables may run fewer, as memory allows.
     backend : {"loky", "threading", "sequential", "dask", "ray", "spark"}, optional
         Where they run: in processes or threads of this machine, one after another, or on a cluster.
-        By default in processes, if there are several and the refits take longer than these need to
-        start.
+        By default in processes, if `n_jobs` allows several and refits take longer than processes need
+        to start.
     journal : path, optional
-        A file, or a folder of such files, that remembers every finished refit: the same audit goes on
-        from there when it is started again. It is made where it is not there.
+        A file, or a folder of such files, that records every finished refit: the same audit resumes
+        from there when it is started again. It is created if it does not exist.
     running : Running, optional
         The address of a cluster, how long one refit may take, and whether progress is shown.
     **rare
@@ -175,12 +174,12 @@ def audit(
     Returns
     -------
     AuditReport
-        After Ctrl-C that of the refits made until then, with `refits.partial` set.
+        After Ctrl-C, the report on the refits made until then, with `refits.partial` set.
 
     Raises
     ------
     InterruptedAudit
-        After Ctrl-C, where the refits made until then say nothing.
+        After Ctrl-C, if the refits made until then are too few for a report.
 
     Examples
     --------
@@ -221,7 +220,7 @@ class Measured:
     extension : PlannedExtension
         What the method adds, with refits of its own.
     journal : Journal or None
-        Open, for those.
+        Open, for the refits of the extension.
     """
 
     losses: Measurement
@@ -231,7 +230,7 @@ class Measured:
 
 
 def _load(request: Request) -> Subject:
-    """Load the model and the table; refuse what does not fit to them before anything is fitted."""
+    """Load the model and the table; refuse options that do not fit them before anything is fitted."""
     subject = load_subject(
         request.model,
         request.data,
@@ -322,7 +321,7 @@ def _open_journal(stack: ExitStack, plan: Plan, extension: PlannedExtension) -> 
     except InputError as error:
         if not isinstance(journal, JournalFolder):
             raise
-        _LOG.warning("Finished refits are not kept for another start. %s", error)
+        _LOG.warning("Finished refits are not kept for another run. %s", error)
         return None
 
 
@@ -345,7 +344,7 @@ def _report(plan: Plan, measured: Measured) -> AuditReport:
 
 
 def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
-    """Put the report together; findings, and how the refits went, are left to be added."""
+    """Put the report together, still without findings and how the refits went."""
     conclusion, influence = conclude(
         losses,
         plan.claim,
@@ -398,9 +397,9 @@ def run_leakage_test(
 ) -> LeakageTest:
     """Run the leakage test of a model alone.
 
-    See `audit` for the parameters; all of the budget is the test's here. By default `paired` has
-    150 refits, and `permutation` 99 rearrangements of the rows. `permutation` fits its number of
-    rearrangements to a time; `welch` cannot be cut short and takes no time.
+    See `audit` for the parameters; here the whole budget is for the test. By default `paired` has
+    150 refits, and `permutation` 99 rearrangements of the rows. `permutation` adapts its number of
+    rearrangements to a time; `welch` cannot be cut short and accepts no time.
     """
     choose("test", test, TESTS)
     if test == "welch":

@@ -37,10 +37,10 @@ class Score(Protocol):
         """As in `Comparison.by`."""
 
     def known(self, report: AuditReport) -> float | None:
-        """Return the score where it can be ranked."""
+        """Return the score if it can be ranked."""
 
     def aspects(self) -> dict[str, Aspect]:
-        """Return what must be the same of two audits, by what it is called."""
+        """Return what must be the same in two audits, by name."""
 
     def shown(self, aspect: str, report: AuditReport) -> str:
         """Return what an audit has for one of these aspects, in words."""
@@ -55,7 +55,7 @@ class Score(Protocol):
         """Return why some models have no place."""
 
     def basis(self, compared: Reports) -> list[str]:
-        """Return what the differences between models rest on, where that is not plain."""
+        """Return what the differences between models rest on, if that needs to be said."""
 
     def values(
         self, a: AuditReport, b: AuditReport, paired: bool
@@ -63,7 +63,7 @@ class Score(Protocol):
         """Return the scores of two audits, each at the same values of what they share."""
 
     def axis(self, reports: Sequence[AuditReport]) -> str:
-        """Return what the places at which models change are given in."""
+        """Return the axis on which the points where models change places are given."""
 
     def crossing(self, a: AuditReport, b: AuditReport, axis: str) -> "Crossing":
         """Return the smallest value of an axis at which two models change places."""
@@ -79,7 +79,7 @@ class ExtensionScore(Score, Protocol):
         """Refuse audits that were not made for it."""
 
     def decides(self, report: AuditReport) -> bool:
-        """Whether to rank by it where nobody chose a score."""
+        """Whether to rank by it if no score was chosen."""
 
     def of_contender(self, report: AuditReport) -> dict[str, Any]:
         """Return the fields that a `Contender` has for it."""
@@ -88,8 +88,8 @@ class ExtensionScore(Score, Protocol):
 def choose_score(by: str, reports: Reports) -> tuple[Score, list[str]]:
     """Return what to rank by, and the audits that have it.
 
-    "auto" is the score of an extension where all audits rest on it, else e0; the score by noisy ids
-    where fewer than two models have a known e0.
+    "auto" is the score of an extension if all audits rest on it, otherwise e0, or the score by noisy
+    ids if fewer than two models have a known e0.
     """
     choose("by", by, SCORES)
     scores = {name: extension_score(name) for name in EXTENSIONS}
@@ -109,7 +109,7 @@ def choose_score(by: str, reports: Reports) -> tuple[Score, list[str]]:
 
 # --- Which audits can be compared, in pairs or as independent ones, and what the reader must know
 
-#: What functions without a name of their own are called: two of them may be different losses.
+#: Names of functions without a name of their own: two of them may be different losses.
 NAMELESS = frozenset({"<lambda>", "partial"})
 
 
@@ -118,7 +118,7 @@ def require_comparable(reports: Reports) -> None:
     if len(reports) < 2:
         raise InputError(f"{len(reports)} audit was found; a comparison needs two or more.")
     parts = [name for name, report in reports.items() if report.partial]
-    problems = [f"{name!r} is of an audit that was stopped early; finish it." for name in parts]
+    problems = [f"the audit of {name!r} was stopped early; finish it." for name in parts]
     for what, advice in (
         ("loss", "losses ({}), which have no common scale. Audit all models with the same loss."),
         ("task", "tasks ({}). Compare models of one task."),
@@ -133,12 +133,12 @@ def require_comparable(reports: Reports) -> None:
 
 
 def known_e0(report: AuditReport) -> float | None:
-    """Return e0 where it can be ranked: a lower bound cannot."""
+    """Return e0 if it can be ranked; a lower bound cannot."""
     return None if is_bound(report) else report.e0
 
 
 def is_bound(report: AuditReport) -> bool:
-    """Whether a part of the model kept what it learned from all rows, so that losses are too low."""
+    """Whether part of the model kept what it learned from all rows, so that losses are too low."""
     return not report.refit.is_full
 
 
@@ -152,12 +152,12 @@ def leakage_words(report: AuditReport) -> str:
 
 
 def rows_of(report: AuditReport) -> str:
-    """Return by what the audited rows are known; models may use different columns of them."""
+    """Return the digest of the audited rows, of which models may use different columns."""
     return report.subject.rows_digest or report.subject.data_digest
 
 
 def same_rows(a: AuditReport, b: AuditReport) -> bool:
-    """Whether what each cluster adds is known of both, and the clusters are the same."""
+    """Whether both audits have the same clusters and say what each of them adds."""
     ours, theirs = a.influence, b.influence
     return (
         ours is not None
@@ -222,9 +222,9 @@ def _noise(reports: Reports, score: Score) -> list[str]:
     few = [name for name, report in reports.items() if few_clusters(report)]
     if few:
         notes.append(
-            f"{_listed(few)}: fewer than {FEW_CLUSTERS} clusters were validated on. How much new clusters "
-            "differ cannot be told from so few; intervals are about new rows of the same clusters, "
-            "and no difference is taken to be more than noise."
+            f"{_listed(few)}: fewer than {FEW_CLUSTERS} clusters were validated on. So few do not show how "
+            "much new clusters differ; intervals are for new rows of the same clusters, and no "
+            "difference is taken to be more than noise."
         )
     silent = [name for name, report in reports.items() if not score.says_noise(report)]
     if silent:
@@ -235,8 +235,8 @@ def _noise(reports: Reports, score: Score) -> list[str]:
     pairs = list(combinations(reports.values(), 2))
     if len({rows_of(report) for report in reports.values()}) > 1:
         notes.append(
-            "Not all audits are of the same rows. Differences between audits of other rows are those of "
-            "independent audits; the rows are a part of them."
+            "Not all audits are of the same rows. Differences between audits of different rows are those "
+            "of independent audits, and include the differences between the rows."
         )
     elif not silent and not all(same_rows(a, b) for a, b in pairs):
         notes.append(
@@ -245,11 +245,11 @@ def _noise(reports: Reports, score: Score) -> list[str]:
         )
     elif not all(score.same_splits(a, b) for a, b in pairs):
         notes.append(
-            "Not all audits have the same folds and the same seed; where they have not, differences are "
-            "those of independent audits. Audit the models together to avoid it."
+            "Not all audits have the same folds and the same seed; where they do not, differences are "
+            "those of independent audits. Audit the models together to avoid this."
         )
     elif not all(_same_folds(a, b) for a, b in pairs):
-        notes.append("The folds differ, which adds noise; audit the models together to avoid it.")
+        notes.append("The folds differ, which adds noise; audit the models together to avoid this.")
     return notes
 
 
@@ -281,7 +281,7 @@ def _questions(reports: Reports, score: Score) -> list[str]:
             )
     if not all(map(has_named_loss, reports.values())):
         notes.append(
-            "The loss is a function without a name, so the audits may be of different losses, and no "
+            "The loss is a function without a name, so the audits may use different losses, and no "
             "difference is taken to be more than noise. Define it with def and a name of its own."
         )
     return notes
@@ -303,11 +303,11 @@ class Crossing:
     Attributes
     ----------
     at : float or None
-        The smallest value of the axis at which they do; None where none is known.
+        The smallest value of the axis at which they do; None if none is known.
     up_to : float or None
-        The end of what was searched; None where nothing could be.
+        The end of the searched range; None if nothing could be searched.
     why_not : str
-        Why nothing could be.
+        Why nothing could be searched.
     """
 
     at: float | None = None
@@ -342,7 +342,7 @@ def score_gap(
     score : Score
     a, b : AuditReport
     paired : bool
-        They are of the same clusters, and the same leakage or folds.
+        Both are of the same clusters, with the same leakage or folds.
     pairs : int
         How many differences the interval is to hold for at once.
     """
@@ -362,7 +362,7 @@ def uncertain(
     influence: Array | None,
     noise: float = 0.0,
 ) -> Uncertain:
-    """Return a score with its interval, and what each cluster adds to it where that is known."""
+    """Return a score with its interval and, if known, what each cluster adds to it."""
     freedom = float(report.curve.degrees_of_freedom or 1)
     if influence is not None:
         assert report.influence is not None
@@ -382,7 +382,7 @@ class NoisyScore:
     name = "loco"
 
     def known(self, report: AuditReport) -> float | None:
-        """Return the loss, but where it is a lower bound."""
+        """Return the loss, unless it is a lower bound."""
         return None if is_bound(report) else report.loco
 
     def aspects(self) -> dict[str, Aspect]:
@@ -410,7 +410,7 @@ class NoisyScore:
         return True
 
     def left_out(self, reports: Reports) -> list[str]:
-        """Return why e0 is not known, and losses are lower bounds."""
+        """Return why e0 is not known, or losses are lower bounds."""
         none = "Fewer than two models have a known e0, so none is best on new clusters."
         return [*unknown_e0(reports), none]
 
@@ -435,7 +435,7 @@ class NoisyScore:
         """Return the rate of wrong ids that all audits know."""
         if all(report.leakage.axis == SPLIT_RATE for report in reports):
             return SPLIT_RATE
-        # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
+        # if the share of validation rows is fixed, a p0 belongs to no rate of wrong ids
         if all(report.sensitivity.error is None for report in reports):
             return LEAKED_SHARE
         return CLUSTER_ERROR
@@ -444,11 +444,11 @@ class NoisyScore:
         """Return where two curves of e0 over wrong ids cross."""
         ours, theirs = _curve(a, axis), _curve(b, axis)
         if not ours or not theirs:
-            return Crossing(why_not=f"not both audits have a curve over the {axis}")
+            return Crossing(why_not=f"at least one of the audits has no curve over the {axis}")
         read = _fragments if axis == SPLIT_RATE else _method
         back = a.claim.p0_validation, b.claim.p0_validation
         if read(a) != read(b) or back[0] != back[1]:
-            return Crossing(why_not="their sensitivity curves were not made in the same way")
+            return Crossing(why_not="their sensitivity curves were made in different ways")
         return cross(ours, theirs)
 
     def of_comparison(self, reports: Sequence[AuditReport]) -> dict[str, Any]:  # noqa: ARG002
@@ -462,7 +462,7 @@ class NewClusterScore(NoisyScore):
     name = "e0"
 
     def known(self, report: AuditReport) -> float | None:
-        """Return e0, but where it is a lower bound."""
+        """Return e0, unless it is a lower bound."""
         return known_e0(report)
 
     def aspects(self) -> dict[str, Aspect]:
@@ -518,13 +518,13 @@ def unknown_e0(reports: Reports) -> list[str]:
         notes.append(f"e0 of {_listed(silent)} is not known: nothing says how much leaks.")
     if vacuous:
         notes.append(
-            f"e0 of {_listed(vacuous)} is not known: what was given about the leakage leaves open that "
-            "any share leaks."
+            f"e0 of {_listed(vacuous)} is not known: what was given about the leakage excludes no leaked "
+            "share."
         )
     if bounds:
         notes.append(
-            f"For {_listed(bounds)} there are lower bounds only, which have no place and no differences: "
-            "a part of the model was not trained again."
+            f"For {_listed(bounds)} there are only lower bounds, which are neither ranked nor compared: part "
+            "of the model was not trained again."
         )
     return notes
 

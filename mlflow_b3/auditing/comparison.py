@@ -35,22 +35,22 @@ class Contender(Result):
     uri, run_id, audit_run_id : str or None
         Where MLflow keeps the model and its audit.
     iid, loco, e0 : float
-        The loss ignoring clusters, by the ids as they are, and on new clusters; e0 is None where it
-        is not known, or where the refits give a lower bound only.
+        The loss ignoring clusters, by the ids as they are, and on new clusters; e0 is None if it is
+        not known, or if the refits give only a lower bound.
     loco_interval, e0_interval : tuple of float
         95% each, of this model alone.
     rank_iid, rank_loco, rank_e0 : int or None
-        From 1, the smallest loss, among the models between which differences are taken; None for
-        all others. Without two known e0 none has a place on new clusters.
+        From 1, the smallest loss, among the models that are compared; None for all others. Without
+        two known e0, no model has a place on new clusters.
     leakage : str
         What its e0 rests on.
     cvc, cvc_interval : float, tuple of float, or None
-        Cross-validation corrected for correlation, CV_c, with 95%; None without the method "cvc",
-        where it is withheld, and where the correction may miss a part of the bias.
+        Cross-validation corrected for correlation, CV_c, with its 95% interval; None without the
+        method "cvc", if it is withheld, or if the correction may miss part of the bias.
     grouped : float or None
-        The loss by folds of whole groups that belongs to it.
+        The loss by folds of whole groups, to compare CV_c with.
     rank_cvc : int or None
-        From 1, where the models are ranked by CV_c.
+        From 1, if the models are ranked by CV_c.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Contender(Result):
 
     @property
     def moved(self) -> bool:
-        """Whether its place by e0, or CV_c, is another than by the score that ignores clusters."""
+        """Whether its place by e0, or CV_c, differs from that by the score that ignores clusters."""
         place = self.rank_e0 if self.rank_cvc is None else self.rank_cvc
         return place is not None and place != self.rank_iid
 
@@ -89,7 +89,7 @@ class Difference(Result):
     difference : float
         Loss of the worse less that of the better: on new clusters, by noisy ids, or CV_c.
     interval : tuple of float
-        Holds for all pairs at once with 95%.
+        Holds for all pairs at once with 95% confidence.
     comparable : bool
         Both scores answer the same question: they rest on the same leakage, method and clusters.
     noise_known : bool
@@ -100,13 +100,13 @@ class Difference(Result):
         Both were audited on the same rows with the same leakage, for CV_c on the same folds, so that
         what they share cancels.
     flips_iid, flips_loco : bool
-        The score that ignores clusters, or the one by noisy ids, has them the other way round;
-        False where the scores are not comparable.
+        The score that ignores clusters, or the one by noisy ids, has them in the opposite order;
+        False if the scores are not comparable.
     flips_at : float or None
-        The smallest value of the comparison's axis at which the two change places; None where none
-        is known.
+        The smallest value of the comparison's axis at which the two change places; None if none is
+        known.
     flips_searched_to : float or None
-        Up to which value one was looked for; None where nothing is known about it, which a note of
+        The value up to which one was searched; None if nothing is known about it, which a note of
         the comparison explains.
     """
 
@@ -135,17 +135,17 @@ class Comparison(Result):
     ----------
     loss : str
     by : {"e0", "loco", "cvc"}
-        What the differences are of; `loco` where fewer than two models have a known e0.
+        The score that differences are of; `loco` if fewer than two models have a known e0.
     axis : {"cluster error", "split rate", "leaked share p0", "multiplier of the SDs"}
-        What the places at which models change are given in; by CV_c, how many times their estimates
-        the standard deviations between groups would be.
+        The axis of `Difference.flips_at`; by CV_c, the factor by which the standard deviations
+        between groups would differ from their estimates.
     contenders : tuple of Contender
     differences : tuple of Difference
         Every pair of contenders that can be compared.
     notes : tuple of str
         What the reader must know.
     new : tuple of str
-        By CV_c: the levels of which models will meet new groups, in all audits.
+        By CV_c: the levels at which models will meet new groups, in all audits.
 
     Examples
     --------
@@ -187,34 +187,33 @@ def compare_reports(
     *,
     by: str = "auto",
 ) -> Comparison:
-    """Rank audited models by their loss on new clusters, and tell which differences are noise.
+    """Rank audited models by their loss on new clusters, and say which differences are noise.
 
     Parameters
     ----------
     reports : mapping of str to AuditReport
-        By the name that each model is to have.
+        The audits, by the names to give the models.
     audit_runs : mapping of str to str, optional
         The MLflow runs that hold the audits.
     by : {"auto", "e0", "cvc"}
-        Rank by e0, or by CV_c, which all audits must have then. "auto" takes CV_c where all have it
+        Rank by e0, or by CV_c, which all audits must then have. "auto" is CV_c if all audits have it
         and take their ids as right.
 
     Notes
     -----
-    Each pair's interval puts together the intervals of both (the MOVER method,
-    doi:10.1002/sim.3095), less what they share: the correlation of what each cluster adds to either
-    e0. Where the leakage is a range, the two share it, so the difference is taken at its ends and
-    in its middle, and the interval covers all three. Intervals hold for all pairs at once
-    (Bonferroni), and where few clusters hold many rows
+    Each pair's interval combines the intervals of both (the MOVER method, doi:10.1002/sim.3095), less
+    what they share: the correlation of what each cluster adds to either e0. If the leakage is a range,
+    the two share it, so the difference is taken at its ends and in its middle, and the interval covers
+    all three. Intervals hold for all pairs at once (Bonferroni), and also if few clusters hold many rows
     (`mlflow_b3.estimation.influence.difference_interval`). Audits of different rows or with
     different leakage share nothing that is known, and are compared as independent; with different
     leakage or methods they answer different questions, and no difference is beyond noise. Lower
     bounds take part in no difference.
 
-    CV_c is compared in the same way, by what each cluster adds to the cross-validated loss. Where
-    all corrections come from one simulated world, its standard deviations are what the two share,
-    and the difference is taken at the ends of what they may be. How the fitted fixed part of that
-    world varies is left out.
+    CV_c is compared in the same way, by what each cluster adds to the cross-validated loss. If all
+    corrections come from one simulated world, its standard deviations are what the two share, and the
+    difference is taken at the ends of their range. The variance of the fitted fixed part of that world
+    is left out.
     """
     require_comparable(reports)
     score, compared = choose_score(by, reports)
@@ -285,7 +284,7 @@ def _places_of(name: str, places: Mapping[str, Mapping[str, int]]) -> dict[str, 
 
 
 def _places(losses: Mapping[str, float]) -> dict[str, int]:
-    """Return the place of each from 1; equal losses share one."""
+    """Return the place of each model, from 1; equal losses share a place."""
     return {
         name: 1 + sum(other < loss for other in losses.values()) for name, loss in losses.items()
     }

@@ -119,7 +119,7 @@ def conclude(
         loco_interval=_loco_interval(measured, subject),
         leaked=headline.leaked,
         losses=headline.losses,
-        # by doses no curve is fitted for e0: what the search for p0 leaves at its best
+        # by doses no curve is fitted for e0; this is the smallest residual of the search for p0
         residual=headline.residual if headline.dose is None else min(search.residual),
         shape=estimate.shape if estimate else _shape(measured, folds),
         search=search,
@@ -176,7 +176,7 @@ def _way(
 
 
 def summarize_measurement(measured: Measurement, folds: Folds) -> MeasurementSummary:
-    """Return what a report says about the measured losses, but for how the refits went."""
+    """Return what a report says about the measured losses, except how the refits went."""
     return MeasurementSummary(
         loco=measured.loco,
         iid=measured.iid,
@@ -189,8 +189,8 @@ def summarize_measurement(measured: Measurement, folds: Folds) -> MeasurementSum
 def recompute(report: AuditReport) -> AuditReport:
     """Draw the conclusions of a report again, from its measured losses, folds and settings.
 
-    Only `measured`, `conclusion` and `influence` change. What is left as it is: findings, what was
-    known about the leakage, corrected cross-validation, and the rows to look at first.
+    Only `measured`, `conclusion` and `influence` change. Findings, what was known about the leakage,
+    corrected cross-validation and the rows to review first stay as they are.
 
     Raises
     ------
@@ -200,8 +200,8 @@ def recompute(report: AuditReport) -> AuditReport:
     measured, splits = report.measurements, report.splits
     if measured is None or splits is None:
         raise InputError(
-            "report: it has no measurements or folds to draw conclusions from; audits of this version "
-            "record them as measurements.json and folds.csv."
+            "report has no measurements or folds to draw conclusions from; audits of this version record "
+            "them as measurements.json and folds.csv."
         )
     summary = summarize_measurement(measured, report.folds)
     recorded = report.measured
@@ -264,8 +264,7 @@ def _read(
 ) -> tuple[tuple[Reading, ...], Influence]:
     """Return e_0 over the range of what is known, and how far each cluster moves it.
 
-    Where nothing is known there is no reading, and the influence is that on the score by noisy ids
-    alone.
+    If nothing is known there is no reading, and the influence is only that on the score by noisy ids.
     """
     units = measured.units
     columns = [influence for _, influence in read]
@@ -289,7 +288,7 @@ def _with_losses(folds: Folds, measured: Measurement) -> Folds:
 def conclude_test(
     measured: Sequence[TestLosses], method: str, *, splits: Sequence[Fold]
 ) -> LeakageTest:
-    """Return the leakage test of the losses that were measured for it; see `leakage_test`."""
+    """Return the leakage test on the losses that were measured for it; see `leakage_test`."""
     (without, leaked, groups), *rearranged = measured
     if method == "welch":
         return leakage_test(without, leaked, "welch", strata=groups)
@@ -315,7 +314,7 @@ def conclude_test(
 def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None:
     """Return the fold of each validated row, once for each assignment of rows to folds.
 
-    None where rows of the test are missing, or folds are no assignments of all rows.
+    None if rows of the test are missing, or if the folds are not assignments of all rows.
     """
     rows = np.unique(np.concatenate([fold.validation for fold in splits]))
     labels: list[NDArray[np.intp]] = []
@@ -340,10 +339,10 @@ def _shape(measured: Measurement, folds: Folds) -> ShapeCheck:
 
 
 def _loco_gap_interval(measured: Measurement) -> tuple[float, float] | None:
-    """Return the interval of LOCO minus the score by rows, where each cluster has the difference.
+    """Return the interval of LOCO minus the score by rows, if the difference is known by cluster.
 
-    Both scores are of the same rows, but each has noise of its own: which folds were drawn, and how
-    many refits it is the mean of.
+    Both scores are of the same rows, but each has its own noise, from its folds and from the number of
+    refits that it averages.
     """
     doses = measured.doses
     if doses is None:
@@ -369,13 +368,13 @@ def _e0_interval(
 ) -> tuple[float, float | None]:
     """Return the interval of e0. Its upper end is withheld (None) if it would say nothing.
 
-    That is so if refits show part of the bias only, or if it is beyond `FARTHEST_END`.
+    That is so if refits show only part of the bias, or if it is beyond `FARTHEST_END`.
     """
     low, high = _possible(headline.interval, subject)
     if not refit.is_full:
         return low, None
     if claim.is_vacuous:
-        # where all rows may have been seen, only the largest possible loss limits that on new ones
+        # if all rows may have been seen, only the largest possible loss limits the loss on new ones
         return low, subject.loss_bound
     limit = FARTHEST_END * max(measured.loco, *measured.curve.loss)
     if subject.loss_bound is not None:
@@ -386,7 +385,7 @@ def _e0_interval(
 def _is_limited(subject: SubjectSummary) -> bool:
     """Return whether the loss has a largest value that says something about its mean."""
     bound = subject.loss_ceiling if subject.loss_bound is None else subject.loss_bound
-    # that of the log loss is only where probabilities are cut off
+    # the largest log loss only reflects where probabilities are clipped
     return bound is not None and subject.loss != "log"
 
 
@@ -432,7 +431,7 @@ class ByShares:
     possible: Callable[[float, tuple[float, float]], _Point]
 
     def estimate(self) -> tuple[float, tuple[float, float]] | None:
-        """Return e0 and its interval over what is known; None where there is none."""
+        """Return e0 and its interval over what is known; None if there is no estimate."""
         found = self.claim.solve(self.case)
         return None if found is None else (found.e0, found.interval)
 
@@ -472,7 +471,7 @@ class ByShares:
             accurate.append(result.accurate)
             return self.possible(result.e0, result.interval)
 
-        # beyond 0.95 the sides cannot be told apart; with a fixed p_V no rate of wrong ids is behind p0
+        # beyond 0.95 the sides cannot be told apart; with a fixed p_V, p0 belongs to no rate of wrong ids
         largest = 0.95 / mean_validation_share(folds)
         if back is not None:
             largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
@@ -504,10 +503,10 @@ class ByShares:
         return None if losses is None else tipping_split_rate(losses, self.case.folds, threshold)
 
 
-# --- What the leak probability of single rows says beside p0: which to review, and whether e0 fits
+# --- What the leak probabilities of single rows add to p0: which to review, and whether e0 fits
 
 MOST_ROWS = 50
-#: What the regression needs: rows on either side of it, and clusters.
+#: The least numbers for the regression: of rows that may have mates, or none, and of clusters.
 LEAST_ROWS = 20
 
 Floats = NDArray[np.float64]
@@ -585,7 +584,7 @@ def _dependent(evidence: Evidence, table: AuditData) -> NDArray[np.intp]:
 
 
 def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> Floats:
-    """Return the mean loss of each row over the folds that validate it; NaN where none does."""
+    """Return the mean loss of each row over the folds that validate it; NaN if none does."""
     total, count = np.zeros(n), np.zeros(n)
     for losses, fold in zip(row_losses, folds, strict=True):
         total[fold.validation] += losses
@@ -620,7 +619,7 @@ def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> Ro
 
 
 def _by_pairs(evidence: Evidence, splits: Splits, table: AuditData) -> RowLeak:
-    """Return the leak probabilities of scored pairs, put right by resolved rows where possible."""
+    """Return the leak probabilities of scored pairs, calibrated by resolved rows if possible."""
     assert evidence.pairs is not None
     resolved = evidence.resolved
     i, j, p = evidence.pairs.arrays

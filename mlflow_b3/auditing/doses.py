@@ -1,4 +1,4 @@
-"""What follows for the loss on new clusters from the losses by dose."""
+"""What the losses by dose say about the loss on new clusters."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ Point = tuple[float, tuple[float, float]]
 NODES, SPLIT_NODES = 13, 7
 #: Refits stop when their share of the variance of e0 is below this.
 NEGLIGIBLE = 0.05
-#: The cluster error for which that is judged where nothing is known.
+#: The cluster error for which that is judged if nothing is known.
 USUAL_ERROR = 0.1
 #: Numbers of leaked rows for which a loss is given.
 LEAKED_STEPS = 25
@@ -75,7 +75,7 @@ class ByDoses:
 
     @cached_property
     def fit(self) -> DoseFit:
-        """The part that does not depend on the ids."""
+        """The part of the estimate that does not depend on the ids."""
         assert self.measured.doses is not None
         return DoseFit(self.measured.doses, bounds=(self.floor or 0.0, self.bound))
 
@@ -201,7 +201,7 @@ class ByDoses:
         return self._trace(shares, at, "rows", exact, NODES)
 
     def _p0_sensitivity(self, back: float) -> Sensitivity:
-        """Return e0 over p0: no cluster error stands behind it, which would change p0_validation too."""
+        """Return e0 over p0; a cluster error would change the given p0_validation too."""
         # beyond these the sides cannot be told apart
         largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
         wanted = [value for value in self.errors if value == 0 or value <= largest]
@@ -215,7 +215,7 @@ class ByDoses:
         return trace(point, shares, pattern="rows", error=None, most=NODES, exact=exact)
 
     def _is_possible(self, p0: float) -> bool:
-        """Return whether some share of wrong ids means this p0."""
+        """Return whether some share of wrong ids gives this p0."""
         try:
             self.rates(p0)
         except InputError:
@@ -253,7 +253,7 @@ class ByDoses:
         exact: Sequence[float],
         nodes: int,
     ) -> Sensitivity:
-        """Return e0 along the rates; at those that are `exact` nothing is interpolated."""
+        """Return e0 along the rates, without interpolation at those that are `exact`."""
         by_share = dict(zip(shares, self.errors, strict=True))
 
         def point(share: float) -> Point:

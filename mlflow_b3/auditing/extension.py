@@ -27,12 +27,12 @@ Budget = int | str | None
 class Extension(Protocol):
     """A method with its options, and what it adds to an audit.
 
-    An audit calls its methods in the order in which they stand here.
+    An audit calls its methods in the order of their definition here.
 
     Attributes
     ----------
     takes_ids_as_right : bool
-        Where nothing is said about the cluster ids, none is taken as wrong.
+        If nothing is said about the cluster ids, none is taken as wrong.
     """
 
     takes_ids_as_right: ClassVar[bool]
@@ -51,7 +51,7 @@ class Extension(Protocol):
         """Refuse arguments of the audit that it cannot be combined with."""
 
     def read(self, frame: "pd.DataFrame", cluster: str) -> "ExtraColumns":
-        """Read its own columns of the audited table."""
+        """Read the columns of the audited table that it needs."""
 
     def rest(self, subject: "Subject", budget: Budget) -> Budget:
         """Return what it leaves of the budget; refuse a subject that it is not for."""
@@ -80,7 +80,7 @@ class ExtraColumns:
     frame : DataFrame
         The table, with levels of its index as columns where the method needs them.
     names : tuple of str
-        Columns that are features only where the model names them.
+        Columns that are features only if the model names them.
     content : object
         What the method read.
     """
@@ -98,7 +98,7 @@ class PlannedExtension(Protocol):
         """What its refits follow from, for the journal."""
 
     def budget_explained(self) -> AbstractContextManager[None]:
-        """Say in errors about the budget which part of it is put aside."""
+        """Add to errors about the budget which part of it is reserved."""
 
     def run(
         self, report: "AuditReport", journal: "Journal | None", counts: "FitCounts"
@@ -106,7 +106,7 @@ class PlannedExtension(Protocol):
         """Run the refits, and return the report with what they show."""
 
 
-# --- In a report: what is recorded, shown and held against limits
+# --- In a report: what is recorded, shown and compared with limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +130,11 @@ class LimitedScore:
     checks : tuple of str
         Names of the checks against the given limit, and against that of a constant prediction.
     value, interval : float, tuple of float, or None
-        None where it is withheld.
+        None if it is withheld.
     withheld : str
         Why it may be withheld, in a sentence.
     approximate : str
-        Why it may be too small; "" where it is not.
+        Why it may be too small; "" if it is not.
     """
 
     name: str
@@ -170,16 +170,16 @@ class ExtensionReport(Protocol):
         """Return its sensitivity curve."""
 
     def limited(self, strength: str) -> LimitedScore:
-        """Return what a gate holds against the limit of e0."""
+        """Return what a gate compares with the limit of e0."""
 
     def sums(self) -> dict[str, tuple[float | None, float | None]]:
-        """Return numbers beside what they must be equal to, by the field of the report."""
+        """Return pairs of numbers that must be equal, by the field of the report."""
 
     def options_to_share(self, report: "AuditReport") -> dict[str, Any]:
-        """Return options for the next of several audits that are to be compared."""
+        """Return options to pass on to the next of several audits that are to be compared."""
 
 
-# --- Which methods add something, and what stands in for all others
+# --- Which methods add something, and a default for all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ class PlainMethod:
 
 
 class NothingPlanned:
-    """No refits beside those of the audit itself."""
+    """No refits in addition to those of the audit itself."""
 
     @property
     def identity(self) -> dict[str, str]:

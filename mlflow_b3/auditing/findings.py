@@ -20,18 +20,18 @@ from mlflow_b3.results import Finding, number, percent
 # --- The findings that follow from an audit's own numbers
 
 FEW_REFITS = 20
-#: By doses, the share of the variance of e0 from which refits are few.
+#: By doses: above this share of the variance of e0, the refits are too few.
 NOISY_REFITS = 0.25
 #: The share of validation rows without mates in training below which e0 is an extrapolation.
 FEW_UNSEEN = 0.1
-#: The one-sided level at which rows of the same cluster hurt.
+#: The one-sided level of the test that rows of the same cluster hurt.
 HURTS = 0.025
 MOSTLY = 0.5
 LEAST_AGREEMENT = 0.9
 
 
 def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
-    """Return what the reader must know before relying on the numbers."""
+    """Return what readers must know before they rely on the numbers."""
     found = _about_leakage(report)
     found += _about_curve(report) if report.conclusion.dose is None else _about_doses(report)
     found += _about_refits(report)
@@ -45,9 +45,8 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B301",
-                f"{report.plan.n_validated} clusters were validated on. The intervals speak of new rows from "
-                "these clusters; how far the next cluster differs from them cannot be told from "
-                "so few.",
+                f"only {report.plan.n_validated} clusters were validated on. The intervals are for new rows of "
+                "these clusters, not for new clusters: so few do not show how much clusters differ.",
             )
         )
     if report.p0_bound is not None and report.p0_bound.vacuous:
@@ -79,7 +78,8 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B351",
                 f"the threshold of {number(threshold)} is above {number(constant)}, the loss of the best "
-                "constant prediction: a model that has learned nothing would meet it. Give a smaller one.",
+                "constant prediction: a model that has learned nothing would meet it. Give a smaller "
+                "threshold.",
             )
         )
     bound = report.subject.loss_bound
@@ -87,7 +87,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B314",
-                f"e0 reaches the largest possible loss, {bound:g}: the leaked share given is too "
+                f"e0 reaches the largest possible loss, {bound:g}: the given leaked share is too "
                 "large for this curve.",
             )
         )
@@ -99,7 +99,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
     shape = report.shape
     by_rows = report.leakage.misplaces  # split clusters are not read from the curve
     instead = (
-        " The interval does not rest on the shape: it is spread over the estimate and a parabola."
+        " The interval does not rely on the shape: it spans the estimate and a parabola."
         if report.plan.method == "power"
         else ""
     )
@@ -124,8 +124,8 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B319",
-                f"the solver of method {report.plan.method!r} did not find some of its losses "
-                "accurately, so its numbers may be off. Use the method 'power', or other options.",
+                f"the solver of method {report.plan.method!r} did not compute some losses accurately, so "
+                "its numbers may be off. Use method 'power', or other options.",
             )
         )
     low, high = report.e0_interval
@@ -145,7 +145,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
 
 
 def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
-    """Return what there is to know about an e0 that was solved from the losses by dose."""
+    """Return what to know about an e0 that was solved from the losses by dose."""
     solution = report.conclusion.dose
     assert solution is not None
     found = []
@@ -167,7 +167,7 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B306",
                 f"{percent(parts.ids / total)} of the variance of e0 comes from what is not known about "
-                "the ids, so that more clusters or refits would not narrow the interval much.",
+                "the ids, so more clusters or refits would not narrow the interval much.",
             )
         )
     if parts.refits > NOISY_REFITS * total:
@@ -182,9 +182,9 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B355",
-                f"by the stated rate only {percent(solution.unseen)} of the validation rows have no row of "
-                "their true cluster in training, so that e0, the loss on such rows, is an "
-                "extrapolation. Its interval rests on which kinds of effects are thought possible.",
+                f"at the stated rate, only {percent(solution.unseen)} of the validation rows have no row of "
+                "their true cluster in training, so e0, the loss on such rows, is an extrapolation. "
+                "Its interval depends on which kinds of effects are considered possible.",
             )
         )
     return found
@@ -224,15 +224,15 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
                 "B322",
                 f"trained on all rows of this table, the refit agrees with {original_words(report.subject)} in "
                 f"{100 * agreement:.3g}% {what}. Either these are not the rows it was trained on, "
-                "or the training was not the same (parameters, chance, dtypes of columns): then the "
-                "numbers are about another model." + _dtypes(report.refit),
+                "or the training was different (parameters, random numbers, dtypes of columns). Then "
+                "the numbers are about another model." + _dtypes(report.refit),
             )
         )
     return found
 
 
 def _dtypes(refit: RefitSummary) -> str:
-    """Return which columns may be of other dtypes than in training."""
+    """Return which columns may have other dtypes than in training."""
     differ = [note for note in refit.notes if IN_TABLE in note]
     return f" Dtypes differ: {'; '.join(differ)}." if differ else ""
 
@@ -243,16 +243,14 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         found.append(
             (
                 "B303",
-                f"in {counts.one_class} of {counts.done} refits the training rows had one class "
-                "only; a model that always predicts it took the place of the learner.",
+                f"in {counts.one_class} of {counts.done} refits the training rows had only one class; a "
+                "model that always predicts it replaced the learner.",
             )
         )
     if counts.failed:
         found.append(("B312", _failures(counts)))
     if counts.retried:
-        told = (
-            f"{counts.retried} refits failed in an earlier start, and succeeded when tried again."
-        )
+        told = f"{counts.retried} refits failed in an earlier run and succeeded when they were retried."
         found.append(("B312", told))
     if counts.interrupted:
         found.append(
@@ -268,8 +266,8 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         found.append(
             (
                 "B352",
-                f"the time of the budget was over after {counts.done} of {counts.planned} planned "
-                "refits. The numbers are of these; a longer time gives a steadier curve.",
+                f"the time budget ran out after {counts.done} of {counts.planned} planned refits. The "
+                "numbers are from these; more time gives a steadier curve.",
             )
         )
     fits = report.curve.fits
@@ -297,19 +295,19 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
 
 def _failures(counts: FitCounts) -> str:
     assert counts.first_error is not None
-    late = f", {counts.timed_out} of them by their time limit," if counts.timed_out else ""
+    late = f", {counts.timed_out} of them at their time limit," if counts.timed_out else ""
     first = counts.first_error.splitlines()[0]
     others = len(counts.causes) - 1
     return (
         f"{counts.failed} of {counts.done} refits failed{late} and are left out of all numbers (up to "
         f"{100 * TOLERATED_FAILURES:g}% are tolerated). If they fail on rows of a certain kind, the "
-        f"losses leave these out. The first failed with: {first}"
+        f"losses do not cover such rows. The first failed with: {first}"
         + (f" There are {others} other causes." if others else "")
     )
 
 
 def distribution_findings(report: AuditReport, *, asked: bool) -> list[Finding]:
-    """Return why an audit has no distribution of the loss, though it was asked for."""
+    """Return why an audit has no distribution of the loss although one was requested."""
     if not asked or report.distribution is not None:
         return []
     if report.e0 is None:
@@ -325,16 +323,16 @@ def distribution_findings(report: AuditReport, *, asked: bool) -> list[Finding]:
 
 
 def original_words(subject: SubjectSummary) -> str:
-    """Return what the model is called that refits are compared with."""
+    """Return the name of the model that refits are compared with."""
     return "the fitted model that was given" if subject.uri is None else "the logged model"
 
 
-# --- The findings that follow from linkage evidence, and how leakage could be lowered
+# --- The findings that follow from linkage evidence, and how to reduce leakage
 
 #: Leak-safe folds are recommended where they keep at least this much of the match mass together.
 WORTH_IT = 0.2
 FEW_LINKED_CLUSTERS = 100
-#: Pairs from this probability on should be in one cluster, in most of many cases.
+#: Most pairs with at least this probability should be in one cluster.
 SURE = 0.9
 MANY_PAIRS = 20
 
@@ -373,21 +371,22 @@ def _about_evidence(report: AuditReport) -> list[tuple[str, str]]:
 
 
 def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]:
-    """Return what makes one doubt that pairs and sheet belong to this table."""
+    """Return reasons to doubt that the pairs and the sheet belong to this table."""
     found = []
     pairs, names = evidence.pairs, np.array(table.names, dtype=object)[table.clusters]
     if pairs is not None and pairs.left_out:
         share = pairs.left_out / (pairs.left_out + len(pairs))
         found.append(
             f"{pairs.left_out} scored pairs ({percent(share)}) name rows that are not in this table "
-            "and were left out; right if more rows were linked than are audited, else check row_id."
+            "and were left out. That is right if more rows were linked than are audited; otherwise "
+            "check row_id."
         )
     if pairs is not None:
         sure = pairs.probability >= SURE
         apart = table.clusters[pairs.first[sure]] != table.clusters[pairs.second[sure]]
         if len(apart) >= MANY_PAIRS and apart.mean() > MOSTLY:
             found.append(
-                f"{percent(float(apart.mean()))} of the pairs with a match probability from {SURE:g} are in "
+                f"{percent(float(apart.mean()))} of the pairs with a match probability of at least {SURE:g} are in "
                 "different clusters. Either the clusters come from elsewhere, or the ids of the pairs "
                 "are not those of the rows: check row_id."
             )
@@ -395,8 +394,8 @@ def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]
     if changed:
         found.append(
             f"{percent(changed)} of the resolved rows have another cluster here than in the sheet. "
-            "That is right if rows were clustered anew since; otherwise the sheet belongs to another "
-            "table."
+            "That is right if rows have been clustered again since; otherwise the sheet belongs to "
+            "another table."
         )
     return [("B327", text) for text in found]
 
@@ -405,14 +404,14 @@ def _about_folds_by_matches(report: AuditReport) -> list[tuple[str, str]]:
     if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
         return []
     message = (
-        "the folds keep rows apart, or together, by their match probabilities. That leaves less to "
-        "leak, but the same scores cannot say how much still does: pairs that they rate low are "
-        "where hidden mates are. Rows that were resolved by hand can."
+        "the folds keep rows apart, or together, by their match probabilities. That reduces "
+        "leakage, but the same scores cannot say how much remains: hidden mates are among the pairs "
+        "that they rate low. Rows that were resolved by hand can."
     )
     if report.leakage.assumes_random_folds:
         message += (
-            f" The share by {report.p0_source} takes the parts of a cluster to fall into folds at "
-            "random; in these folds fewer do, so the correction is too large."
+            f" The share by {report.p0_source} assumes that the parts of a cluster fall into folds at "
+            "random; here fewer are separated, so the correction is too large."
         )
     return [("B326", message)]
 
@@ -425,11 +424,11 @@ def _about_regression(report: AuditReport) -> list[tuple[str, str]]:
         return [
             (
                 "B328",
-                "rows with suspected mates have other losses even where the mates are not in "
+                "rows with suspected mates have different losses even if the mates are not in "
                 f"training (p = {found.assumption_pvalue:.2g}): suspected rows are harder or easier "
-                "by themselves, so the regression of losses on leak probabilities says nothing "
-                "about e0, and the mixture formula, which takes seen rows to be like others, may be "
-                "off.",
+                "in themselves. So the regression of losses on leak probabilities says nothing "
+                "about e0, and the mixture formula, which assumes that seen rows are like others, may "
+                "be off.",
             )
         ]
     low, high = report.e0_interval
@@ -449,7 +448,7 @@ def _about_regression(report: AuditReport) -> list[tuple[str, str]]:
 
 
 def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
-    """Return what would lower the leakage, in order of priority (Barnes's thesis, section 7.1)."""
+    """Return what would reduce the leakage, in order of priority (Barnes's thesis, section 7.1)."""
     steps = []
     if any(finding.code == "B323" for finding in table.findings):
         steps.append("leave out the features that identify clusters (B323)")
@@ -480,7 +479,7 @@ def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
 def _safe_folds(
     report: AuditReport, evidence: Evidence, folds: Sequence[Fold], table: AuditData
 ) -> str:
-    """Return what leak-safe folds would do, where pairs are at hand and they would help."""
+    """Return what leak-safe folds would do, if there are scored pairs and it would help."""
     taken = report.plan.fold_threshold is not None or report.plan.folds_given
     if evidence.pairs is None or taken:
         return ""
@@ -501,7 +500,7 @@ def _safe_folds(
     )
     if not before or after is None or after > (1 - WORTH_IT) * before:
         return ""
-    text = f"keep rows with a match probability from {SAFE_THRESHOLD:g} in one fold "
+    text = f"keep rows with a match probability of at least {SAFE_THRESHOLD:g} in one fold "
     text += f"(fold_threshold={SAFE_THRESHOLD:g}; the largest group would have {percent(made.largest_group)} of the rows)"
     if evidence.resolved is not None:
         old, new = (
@@ -512,6 +511,6 @@ def _safe_folds(
             f"{percent(new.point or 0)} ({percent(new.low)} to {percent(new.high)})"
         )
     return (
-        f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone; what still "
-        "leaks only resolved rows can say then"
+        f"{text}: {percent(1 - after / before)} of the suspected leakage would be gone; only resolved "
+        "rows can then say what still leaks"
     )

@@ -1,4 +1,4 @@
-"""What is known about the leakage, by the user or linkage evidence, and what follows for e0."""
+"""What is known about the leakage, from the user or linkage evidence, and what follows for e0."""
 
 import math
 from abc import ABC, abstractmethod
@@ -63,7 +63,7 @@ from mlflow_b3.results import Result, not_percentage, percent, read_number, read
 
 # --- What is known about the leakage: misplaced rows, split clusters, or nothing
 
-#: A column with the probability of each row that its cluster id is right.
+#: A column with the probability that the cluster id of each row is right.
 MATCH_COLUMN = "match_column"
 #: Linkage evidence that gives the leak shares of the actual folds, by the audit's arguments.
 EVIDENCE = ("resolved_rows", "partition_samples", "linkage_quality", "match_probability")
@@ -86,7 +86,7 @@ class Case:
     measured : Measurement
     folds : tuple of FoldSummary
     method : Method
-        By which a loss curve is extrapolated.
+        How a loss curve is extrapolated.
     bound : float or None
         The largest possible loss.
     """
@@ -104,23 +104,23 @@ class Solution:
     Attributes
     ----------
     e0 : float or None
-        None where nothing is known, or what is known excludes nothing.
+        None if nothing is known, or if what is known excludes nothing.
     interval : tuple of float
     p0 : float or None
-        The leaked share that e0 is given for.
+        The leaked share that e0 is for.
     secant : float or None
         Lower limit of e0 that holds if the loss curve is convex.
     estimate : Estimate or None
-        Where e0 is read from the loss curve.
+        If e0 is read from the loss curve.
     path : ExtrapolationPath or None
         The curve between its first level and e0.
     leaked, losses : tuple or None
         e_j for j leaked rows.
     residual : float or None
-        What the fitted curve leaves of the measured one.
+        The residual of the fit to the measured curve.
     distribution : LossDistribution or None
     dose : DoseSolution or None
-        Where e0 is solved from the losses by dose.
+        If e0 is solved from the losses by dose.
     """
 
     e0: float | None
@@ -147,7 +147,7 @@ class Rates:
     split_rate : float
         Share of the rows whose true cluster is split.
     spread : float
-        Above 1 where split clusters have more parts than two; see `DoseLaw`.
+        Above 1 if split clusters have more than two parts; see `DoseLaw`.
     """
 
     cluster_error: float = 0.0
@@ -168,9 +168,9 @@ class LeakageClaim(Result):
     range : tuple of float or None
         The range of leakage given, in the units of the source.
     centre : float or None
-        The value in that range which is most likely, where it is not the middle.
+        The most likely value in that range, if it is not the middle.
     p0_validation : float or None
-        As given with `p0`; None means as many rows leak back as leak into training.
+        As given with `p0`; None means that as many rows leak back as into training.
     linkage : LeakEstimate or None
         What linkage evidence says about the leak shares of these folds, where it was given.
     bound : P0Bound or None
@@ -200,8 +200,8 @@ class LeakageClaim(Result):
 class Leakage(ABC):
     """What is known about the leakage, and what follows for the loss on new clusters.
 
-    All else asks this class for what differs between kinds of leakage, and does not look at the kind:
-    another kind is another subclass.
+    Everything that differs between kinds of leakage is here; other code does not look at the kind.
+    Another kind is another subclass.
 
     Attributes
     ----------
@@ -212,20 +212,20 @@ class Leakage(ABC):
         seen share s for evidence, where they follow from the folds; of the cluster error for a
         column of match probabilities.
     centre : float or None
-        The value that is most likely, where it is not the middle.
+        The most likely value, if it is not the middle.
     """
 
-    #: As it is recorded.
+    #: Its name in records.
     pattern: ClassVar[str]
-    #: What tipping points are given in.
+    #: The unit of tipping points.
     axis: ClassVar[str]
     #: Whether ids may be wrong row by row, so that e0 is read from the loss curve.
     misplaces: ClassVar[bool]
     #: Whether clusters may be split.
     splits: ClassVar[bool]
-    #: What ids do, behind "where cluster identifiers".
+    #: What ids do, to follow "if cluster identifiers".
     damage: ClassVar[str]
-    #: What remains open about it.
+    #: What remains unknown about it.
     open_question: ClassVar[str]
 
     source: str
@@ -235,7 +235,7 @@ class Leakage(ABC):
 
     @property
     def middle(self) -> float:
-        """The value that an estimate is given for."""
+        """The value that the estimate is for."""
         return (self.low + self.high) / 2 if self.centre is None else self.centre
 
     @property
@@ -250,7 +250,7 @@ class Leakage(ABC):
 
     @property
     def fragment_sizes(self) -> FragmentSizes:
-        """How clusters are split; uniformly where no evidence says it."""
+        """How clusters are split; uniformly without evidence."""
         return UNIFORM
 
     @property
@@ -265,7 +265,7 @@ class Leakage(ABC):
 
     @property
     def asks_rows(self) -> bool:
-        """Whether the rows themselves are to bound the leaked share."""
+        """Whether the leaked share is to be bounded by the rows themselves."""
         return False
 
     @property
@@ -280,7 +280,7 @@ class Leakage(ABC):
 
     @property
     def assumes_random_folds(self) -> bool:
-        """Whether its share takes the parts of a cluster to fall into folds at random."""
+        """Whether its share assumes that the parts of a cluster fall into folds at random."""
         return self.source in ("split_rate", "linkage_quality")
 
     @property
@@ -302,7 +302,7 @@ class Leakage(ABC):
         )
 
     def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Leakage":  # noqa: ARG002
-        """Return it with the range that a bound by the rows gives, where it is to have that."""
+        """Return it with the range that a bound by the rows gives, if it is to be bounded by rows."""
         return self
 
     @property
@@ -357,9 +357,9 @@ class Leakage(ABC):
 
     @abstractmethod
     def premise(self, cluster: str, *, excludes: bool) -> str:
-        """Return it as the condition of everything that follows, in words.
+        """Return what is known as the premise of a sentence, such as "If 10% of the rows …".
 
-        `excludes` is False where what was given excludes nothing.
+        `excludes` is False if what was given excludes nothing.
         """
 
     def _rate(self) -> str:
@@ -373,14 +373,14 @@ class Leakage(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Unknown(Leakage):
-    """Nothing is known: e0 could be anything up to where sensitivity curves end."""
+    """Nothing is known: e0 could be anything that the sensitivity curves show."""
 
     pattern = "unknown"
     axis = CLUSTER_ERROR
     misplaces = True
     splits = True
     damage = "are wrong"
-    open_question = "Whether ids go wrong row by row, or by splitting clusters; both are shown."
+    open_question = "Whether single rows are misplaced or clusters are split; both are shown."
 
     source: str = "none"
 
@@ -413,7 +413,7 @@ class Unknown(Leakage):
         return []
 
     def premise(self, cluster: str, *, excludes: bool) -> str:  # noqa: ARG002
-        """Return up to where sensitivity curves go."""
+        """Return the range of the sensitivity curves."""
         return f"If at most half of the rows carry a wrong {cluster!r} or belong to split clusters"
 
 
@@ -439,7 +439,7 @@ class Misplaced(Leakage):
     splits = False
     damage = "are wrong for single rows"
     open_question = (
-        "Whether ids go wrong row by row, as is assumed here. Where clusters are split, the same "
+        "Whether ids are wrong for single rows, as assumed here. If clusters are split instead, the same "
         "share of rows means something else."
     )
 
@@ -460,7 +460,7 @@ class Misplaced(Leakage):
     def bounded(self, bound: P0Bound, folds: Sequence[Fold]) -> "Misplaced":
         """Return it with the range from 0 to the bound.
 
-        A vacuous bound leaves all that an audit looks at.
+        A vacuous bound leaves the whole range that an audit considers.
         """
         largest = largest_share(folds, self.p0_validation)
         high = largest if bound.vacuous else bound.p0_upper
@@ -474,8 +474,8 @@ class Misplaced(Leakage):
     def shares(self, value: float, folds: Sequence[FoldSummary]) -> list[LeakShares]:
         """Return the leak shares of every fold at a value in the units of the source.
 
-        A p0 without p0_validation stands for the cluster error that leaks as many rows into
-        training on average over the folds.
+        A p0 without p0_validation stands for the cluster error that leaks the same share of rows into
+        training, on average over the folds.
         """
         if self.p0_validation is not None:
             return [LeakShares(p0=value, p0_validation=self.p0_validation)] * len(folds)
@@ -484,15 +484,15 @@ class Misplaced(Leakage):
         error = value / mean_validation_share(folds)
         if error >= 1:
             raise InputError(
-                f"p0={value:g} is impossible when as many rows leak back: these folds have "
+                f"p0={value:g} is impossible if as many rows leak back: these folds have "
                 f"{mean_validation_share(folds):.0%} of their rows in validation, so every id would "
-                "have to be wrong. Give a smaller p0, or p0_validation=0 if rows leak into "
-                "training only."
+                "have to be wrong. Give a smaller p0, or p0_validation=0 if rows leak only into "
+                "training."
             )
         return shares_by_fold(error, folds)
 
     def rates(self, value: float, folds: Folds, doses: DoseLosses) -> Rates:
-        """Return the cluster error that leaks as many rows as the value says."""
+        """Return the cluster error that leaks the share of rows that the value stands for."""
         if self.is_rate:
             split = 0.0 if self.split_beside is None else sum(self.split_beside) / 2
             return Rates(cluster_error=value, split_rate=split)
@@ -502,7 +502,7 @@ class Misplaced(Leakage):
         return Rates(cluster_error=min(error, LARGEST))
 
     def ends(self, folds: Folds, doses: DoseLosses) -> tuple[Rates, Rates] | None:
-        """Return the smallest and the largest rates, those of split clusters included."""
+        """Return the smallest and the largest rates, including those of split clusters."""
         if self.split_beside is None:
             return super().ends(folds, doses)
         low, high = (
@@ -588,14 +588,14 @@ class Misplaced(Leakage):
         wrong, rate = f"carry a wrong {cluster!r}", self._rate()
         if self.source == MATCH_COLUMN:
             return (
-                f"By match probabilities of the rows that nobody checked, {percent(self.middle)} of "
-                f"them {wrong}, or anything from {rate}. If so"
+                f"By match probabilities that nobody checked, {percent(self.middle)} of the rows "
+                f"{wrong}, or anything from {rate}. If so"
             )
         if self.source == "cluster_error":
             also = ""
             if self.split_beside is not None:
                 split = " to ".join(dict.fromkeys(map(percent, self.split_beside)))
-                also = f", and {split} belong to a cluster that was split in two ids"
+                also = f", and {split} belong to a cluster that was split into two ids"
             return f"If {rate} of the rows {wrong}{also}"
         known = "If"
         if self.is_bounded_by_rows:
@@ -615,7 +615,7 @@ class Misplaced(Leakage):
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Leakage):
-    """True clusters are split in several ids.
+    """True clusters are split into several ids.
 
     Attributes
     ----------
@@ -629,15 +629,15 @@ class Split(Leakage):
     splits = True
     damage = "split some true clusters"
     open_question = (
-        "Whether clusters were split by the linkage as they were broken here; and ids that "
-        "are wrong for single rows are not corrected for."
+        "Whether the linkage split clusters as the audit does; ids that are wrong for single rows are "
+        "not corrected for."
     )
 
     leak: LeakEstimate | None = None
 
     @property
     def fragment_sizes(self) -> FragmentSizes:
-        """How the evidence says that clusters split; uniformly when it does not."""
+        """How clusters are split by the evidence; uniformly if it does not say."""
         known = None if self.leak is None else self.leak.fragments
         return UNIFORM if known is None else FragmentSizes(law="shares", values=known)
 
@@ -657,7 +657,7 @@ class Split(Leakage):
 
     def linked(self, leak: LeakEstimate) -> "Split":
         """Return it with the leak shares of the actual folds by linkage evidence."""
-        # ends of unchecked scores are no interval; what they are off by is
+        # the ends of unchecked scores are not an interval; their prior, which allows for errors, is
         ends = leak.to_prior() if leak.kind == "uncalibrated" else leak.validation
         high = min(ends.high, LARGEST)
         centre = leak.validation.point
@@ -678,7 +678,7 @@ class Split(Leakage):
         return seen_share(value, folds) if self.leak is None else SeenShare(share=value)
 
     def rates(self, value: float, folds: Folds, doses: DoseLosses) -> Rates:  # noqa: ARG002
-        """Return the split rate, or the one at which as many validation rows are seen."""
+        """Return the split rate, or the one at which that share of validation rows is seen."""
         if self.leak is None:
             return Rates(split_rate=value)
         rate, spread = split_of_seen_share(value, doses.sizes, doses.training_share)
@@ -708,7 +708,7 @@ class Split(Leakage):
             )
 
     def solve(self, case: Case) -> FragmentEstimate | None:
-        """Solve the mixture over a range of shares, or weighted by what evidence makes likely."""
+        """Solve the mixture over a range of shares, or weighted by how likely the evidence makes them."""
         losses = case.measured.fragments
         if losses is None:
             return None
@@ -723,7 +723,7 @@ class Split(Leakage):
         """Solve e0 from the mixture of rows with and without mates in training."""
         mixture = self.solve(case)
         if mixture is None:
-            raise InputError(f"{self.source} needs clusters with two rows or more; none has.")
+            raise InputError(f"{self.source} needs clusters with two rows or more; there are none.")
         if self.is_vacuous:
             return Solution(e0=None, interval=mixture.interval)
         share = mixture.seen_share if self.leak is None else self.middle
@@ -745,7 +745,7 @@ class Split(Leakage):
     def premise(self, cluster: str, *, excludes: bool) -> str:  # noqa: ARG002
         """Return how many rows are of split clusters, or have mates in training."""
         if self.leak is None:
-            return f"If {self._rate()} of the rows belong to a cluster that was split in two ids"
+            return f"If {self._rate()} of the rows belong to a cluster that was split into two ids"
         return f"{self._evidence(self.leak)}, {self._found(self.leak, excludes)}. If so"
 
     def _evidence(self, leak: LeakEstimate) -> str:
@@ -760,7 +760,7 @@ class Split(Leakage):
     def _found(self, leak: LeakEstimate, excludes: bool) -> str:
         mates = "have records of the same true cluster in training"
         if not excludes:
-            return f"all validation rows may {mates}, or so many that the others cannot be told"
+            return f"all validation rows may {mates}, or so many that nothing is known about the others"
         seen, point = f"of the validation rows {mates}", leak.validation.point
         if point is None:
             return f"at most {percent(self.high)} {seen}"
@@ -820,12 +820,12 @@ def make_claim(
     split_rate: Any = None,
     evidence: str | None = None,
 ) -> Leakage:
-    """Turn the audit's arguments into what is known; several of them are an error.
+    """Turn the audit's arguments into what is known; more than one of them is an error.
 
     `evidence` is the source among `EVIDENCE`, if there is one; its range follows later.
 
     Each argument belongs to a pattern (misplaced rows or split clusters), and their shares mean
-    different things: mixing them over-corrects wildly.
+    different things: confusing them leads to a wildly excessive correction.
     """
     if isinstance(p0, str) and p0 == "grid":
         p0 = None
@@ -842,13 +842,15 @@ def make_claim(
     both = set(given) == {"cluster_error", "split_rate"}
     if len(given) > 1 and not both:
         raise InputError(
-            f"{' and '.join(given)} cannot be given together: each alone says how much leaks. Give the "
-            "one you trust most. Only cluster_error and split_rate go together: some rows are "
+            f"{' and '.join(given)} cannot be given together: each of them says how much leaks. Give the "
+            "one you trust most. Only cluster_error and split_rate can be combined: some rows are "
             "misplaced, and some clusters are split."
         )
     if p0_validation is not None:
         if "p0" not in given:
-            raise InputError("p0_validation goes with p0; cluster_error and split_rate imply it.")
+            raise InputError(
+                "p0_validation needs p0; cluster_error and split_rate imply it. Leave it out, or give p0."
+            )
         p0_validation = one_share("p0_validation", read_number(p0_validation))
     if not given:
         return Unknown()
@@ -936,7 +938,8 @@ class LinkageArguments:
                 raise InputError(f"{name}={value!r} must be a match probability in (0, 1].{hint}")
             if self._folds_given:
                 raise InputError(
-                    f"{name} goes with folds that the audit makes, not with given ones."
+                    f"{name} works only with folds that the audit makes, not with given ones. Leave one of "
+                    "them out."
                 )
             if self.match_probability is None or self.column is not None:
                 raise InputError(
@@ -945,12 +948,12 @@ class LinkageArguments:
                 )
         if self.reviewer is not None and self.resolved_rows is None:
             raise InputError(
-                "reviewer goes with resolved_rows: it says how well they were resolved."
+                "reviewer needs resolved_rows: it says how well these were resolved. Give both, or neither."
             )
 
     @property
     def _folds_given(self) -> bool:
-        """Whether the splits are given themselves, not their number or how to make them."""
+        """Whether the splits themselves are given, not their number or how to make them."""
         if isinstance(self.folds, LeakSafeFolds):
             return True
         return not (isinstance(self.folds, str) or hasattr(self.folds, "split")) and isinstance(
@@ -959,13 +962,13 @@ class LinkageArguments:
 
     @property
     def safe_threshold(self) -> float | None:
-        """The match probability from which the folds keep rows together, given either way."""
+        """The match probability from which the folds keep rows together, however it was given."""
         made = isinstance(self.folds, LeakSafeFolds)
         return self.folds.threshold if made else self.fold_threshold
 
     @property
     def made_of_scores(self) -> bool:
-        """Whether scored pairs decided about the folds."""
+        """Whether the folds were made from scored pairs."""
         return self.safe_threshold is not None or self.purge_threshold is not None
 
     @property
@@ -976,23 +979,23 @@ class LinkageArguments:
         return given if is_column else None
 
     def source(self, *, otherwise_known: bool) -> str | None:
-        """Return the evidence that the leaked share is taken from; several are an error.
+        """Return the evidence that the leaked share is taken from; more than one is an error.
 
-        A table of pairs is used for it only where nothing better is given and the folds are not
-        made of the same scores: then what is left between folds says nothing.
+        A table of pairs is used only if nothing better is given and the folds are not made from the
+        same scores: otherwise the pairs that are left between folds say nothing.
         """
         names = ("resolved_rows", "partition_samples", "linkage_quality")
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(
                 f"{' and '.join(given)} cannot be given together; give the one you trust most: "
-                "resolved rows before posterior samples before figures of quality."
+                "resolved rows first, then posterior samples, then figures of linkage quality."
             )
         if self.column is not None:
             if given:
                 raise InputError(
-                    f"match_probability={self.column!r} names a column, which is evidence of its "
-                    f"own beside {given[0]}; give one of them."
+                    f"match_probability={self.column!r} names a column, which is evidence of the leaked "
+                    f"share, as {given[0]} is; give only one of them."
                 )
             return MATCH_COLUMN
         if given:
@@ -1013,9 +1016,9 @@ MOST_ERROR = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What was read of it, by row numbers of the audited table and for its clusters.
+    """The linkage evidence of an audit, by row numbers of its table.
 
-    The folds being `made_of_scores`, the scored pairs cannot say what still leaks across them.
+    If the folds are `made_of_scores`, the scored pairs cannot say what still leaks across them.
     """
 
     clusters: NDArray[np.intp]
@@ -1030,7 +1033,7 @@ class Evidence:
 
     @property
     def reviewer_is_right(self) -> bool:
-        """Whether rows count as resolved without mistakes."""
+        """Whether the reviewer is assumed to make no mistakes."""
         return self.reviewer == (1.0, 1.0)
 
     @cached_property
@@ -1055,8 +1058,8 @@ class Evidence:
             return
         if any(fold.shared_clusters for fold in summarize_folds(tuple(folds), grouped)):
             raise InputError(
-                "fold_threshold needs folds that keep groups together; this splitter does not. Use "
-                "one such as GroupKFold, or a number of folds."
+                "fold_threshold needs folds that keep groups together, which this splitter does not "
+                "do. Use one such as GroupKFold, or a number of folds."
             )
 
     def purged(self, folds: Sequence[Fold], table: AuditData) -> tuple[Fold, ...]:
@@ -1097,10 +1100,10 @@ class Evidence:
         leak = self.leak(claim.source, folds, table)
         if leak.kind == "uncalibrated" and not leak.validation.point:
             raise InputError(
-                "match_probability: no scored pair leads from the validation rows of a fold to another "
-                "cluster in training. That does not say that nothing leaks: pairs that were left out "
-                "because they scored low are where it hides. Give all scored pairs, not only those "
-                "above a threshold, or better evidence, such as resolved_rows."
+                "match_probability: no scored pair links a validation row of a fold to another cluster in "
+                "training. That does not mean that nothing leaks: it may hide in pairs that were left out "
+                "because of a low score. Give all scored pairs, not only those above a threshold, or "
+                "better evidence, such as resolved_rows."
             )
         return claim.linked(leak)
 
@@ -1141,12 +1144,12 @@ def read_evidence(
     """Read the evidence that an audit was given, for the rows of its table."""
     pairs = resolved = samples = None
     if arguments.match_probability is not None and arguments.column is None:
-        # rows that are not audited leak nothing here, and linkage often had more of them
+        # linkage often covers more rows; those that are not audited cannot leak here
         pairs = read_pairs(
             arguments.match_probability, table.ids, id_column=row_id, ignore_unknown=True
         )
         if not len(pairs):
-            raise InputError("match_probability holds no pairs.")
+            raise InputError("match_probability contains no pairs.")
     if arguments.resolved_rows is not None:
         given = arguments.resolved_rows
         resolved = given if isinstance(given, ResolvedRows) else parse_review(given, table.ids)
@@ -1176,8 +1179,8 @@ def _reviewer(value: Any) -> tuple[float, float]:
         sensitivity = specificity = float("nan")
     if not (0 < sensitivity <= 1 and 0 < specificity <= 1):
         raise InputError(
-            f"reviewer={value!r} must be a pair (sensitivity, specificity) of shares in (0, 1]: of "
-            "leaked rows that the reviewer finds, and of others that are left alone."
+            f"reviewer={value!r} must be a pair (sensitivity, specificity) of shares in (0, 1]: the share "
+            "of leaked rows that the reviewer finds, and the share of others that are left alone."
             + not_percentage([sensitivity, specificity])
         )
     return sensitivity, specificity
@@ -1188,8 +1191,8 @@ def _quality(value: Any) -> Mapping[str, float] | None:
         return None
     if not isinstance(value, Mapping) or "recall" not in value:
         raise InputError(
-            f"linkage_quality={value!r} must name the recall at least: {{'recall': 0.9, 'precision': "
-            "0.95, 'recall_pairs': 300}, where recall_pairs is how many true pairs it was found on."
+            f"linkage_quality={value!r} must contain at least the recall: {{'recall': 0.9, 'precision': "
+            "0.95, 'recall_pairs': 300}, where recall_pairs is the number of true pairs it was measured on."
         )
     for name, number in value.items():
         choose("linkage_quality", name, QUALITIES)

@@ -67,12 +67,12 @@ class Plan:
     request : Request
     subject : Subject
     budget : int, str or None
-        What an extension leaves of the request's for the audit's own refits.
+        What an extension leaves of the requested budget for the audit's own refits.
     evidence : Evidence
     claim : Leakage
         With the range that the evidence gives for these folds.
     bound : P0Bound or None
-        Of the rows themselves, where nothing else is known about the leaked share.
+        From the rows themselves, if nothing else is known about the leaked share.
     folds : tuple of Fold
         All folds of the first assignment before those of the second.
     summaries : tuple of FoldSummary
@@ -96,7 +96,7 @@ class Plan:
     doses: DosePlan | None
 
     def measured(self, count: int) -> "Plan":
-        """Return the plan with as many folds as were measured, where refits ended early."""
+        """Return the plan with only the folds that were measured, if refits ended early."""
         if count == len(self.folds):
             return self
         repeats = self.repeats * count // len(self.folds)
@@ -138,7 +138,7 @@ class Plan:
 
     @functools.cached_property
     def refit_summary(self) -> RefitSummary:
-        """What a report says about how the model is trained again."""
+        """What a report says about how the model is refitted."""
         return self.subject.refit_summary()
 
 
@@ -182,20 +182,20 @@ def plan_audit(request: Request, subject: Subject) -> Plan:
 
 
 def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -> bool:
-    """Return whether e0 is solved from the losses by dose; refuse where it must be and cannot."""
+    """Return whether e0 is solved from the losses by dose; refuse if it must be and cannot."""
     table = subject.table
     reasons = _why_not_by_doses(request, table)
     asked = bool(request.by_dose) or request.claim.split_beside is not None
     if reasons and asked:
         what = "method='dose'" if request.by_dose else "cluster_error together with split_rate"
         raise InputError(
-            f"{what} needs the losses by dose, and they cannot be measured here: {'; '.join(reasons)}."
+            f"{what} needs the losses by dose, which cannot be measured here: {'; '.join(reasons)}."
         )
     if request.by_dose is False:
         if asked:
             raise InputError(
                 f"cluster_error together with split_rate needs method='dose', not "
-                f"{request.method.name!r}, which knows one pattern only."
+                f"{request.method.name!r}, which handles only one pattern."
             )
         return False
     if reasons or asked:
@@ -224,14 +224,14 @@ def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
             reasons.append("the folds have rows of one cluster on both sides")
         validated = len({c for fold in folds for c in table.clusters[fold.validation].tolist()})
         if validated < FEW_CLUSTERS and not request.by_dose:
-            reasons.append(f"the folds validate {validated} clusters only")
+            reasons.append(f"the folds validate only {validated} clusters")
     return reasons
 
 
 def _too_few_for_shares(
     request: Request, table: AuditData, stochastic: bool, budget: int | str | None
 ) -> bool:
-    """Return whether the budget does not suffice for the loss curve of a few large clusters."""
+    """Return whether the budget is too small for the loss curve of a few large clusters."""
     fits, _ = parse_budget(budget)
     count = count_folds(table, request.folds) or table.n_clusters
     needed = least_fits(n_folds=count, stochastic=stochastic, levels=request.levels)
@@ -256,7 +256,7 @@ def _plan_doses(request: Request, table: AuditData, budget: int | str | None) ->
 def _bound(
     claim: Leakage, table: AuditData, folds: Sequence[Fold], seed: int
 ) -> tuple[Leakage, P0Bound | None]:
-    """Bound p0 by the rows themselves where nothing else is known about it."""
+    """Bound p0 by the rows themselves if nothing else is known about it."""
     if not claim.asks_rows:
         return claim, None
     with without_autologging():
@@ -271,10 +271,10 @@ def _check_before_refits(
     folds: tuple[FoldSummary, ...],
     sizes: FragmentSizes,
 ) -> None:
-    """Refuse what would otherwise show after hours of refits."""
+    """Refuse what would otherwise fail after hours of refits."""
     n_train = request.n_train
     claim.check(folds, table, sizes, n_train)
-    for fold in folds:  # a method that would be too large or needs more levels
+    for fold in folds:  # a problem too large for the method, or one that needs more levels
         if n_train is not None and n_train > fold.n_training:
             raise InputError(
                 f"n_train={n_train} is more than the {fold.n_training} training rows of a fold; "
@@ -308,7 +308,7 @@ def _repeats(
     if not assigns_at_random(table, folds):
         if repeats is not None and repeats > 1:
             raise InputError(
-                f"repeats={repeats} would change nothing: these folds are not drawn at random."
+                f"repeats={repeats} would change nothing: these folds are not drawn at random. Leave it out."
             )
         return 1
     if repeats is not None:
@@ -324,15 +324,15 @@ def _repeats(
     )
 
 
-# --- What the refits of an audit follow from, in words: two audits with the same have the same refits
+# --- What determines the refits of an audit: two audits with the same identity have the same refits
 
-#: Libraries that draw random numbers or train whatever the model is.
+#: Libraries that matter for every model, because they draw random numbers or train.
 ALWAYS = ("numpy", "pandas", "sklearn")
 OWN = __name__.split(".")[0]
 
 
 def identify(plan: Plan) -> dict[str, str]:
-    """Return everything that the outcome of a refit follows from, beside its task.
+    """Return everything but the task that determines the outcome of a refit.
 
     The leaked share, the method and the budget are not among it: audits that differ in them share
     refits. So do audits with different numbers of assignments to folds, which all begin alike.
@@ -340,7 +340,7 @@ def identify(plan: Plan) -> dict[str, str]:
     Raises
     ------
     InputError
-        For a model that cannot be told from others.
+        For a model that cannot be distinguished from others.
     """
     request, folds = plan.request, plan.folds
     return identify_subject(plan.subject) | {
@@ -355,7 +355,7 @@ def identify(plan: Plan) -> dict[str, str]:
 
 
 def identify_subject(subject: Subject) -> dict[str, str]:
-    """Return what says which model is refitted on which rows, with which loss."""
+    """Return what identifies the refitted model, its rows and the loss."""
     learner, loss = subject.learner, subject.loss
     options = json.dumps(subject.options, sort_keys=True, default=str)
     own_loss = getattr(loss.per_row, "function", None)
@@ -391,19 +391,19 @@ def _digest_model(of_files: str | None, learner: Any) -> str:
         return of_files[:16]
     try:
         return str(joblib.hash(learner))[:16]
-    except Exception:  # objects of others, which pickle cannot take
+    except Exception:  # objects of other libraries that cannot be pickled
         pass
     try:
         return hashlib.sha256(cloudpickle.dumps(learner)).hexdigest()[:16]
     except Exception as error:
         raise InputError(
-            f"journal: {learner.name} cannot be told from other models, because it cannot be written "
-            f"down ({error}). Audit a logged model, or leave the journal out."
+            f"journal: {learner.name} cannot be distinguished from other models, because it cannot be "
+            f"serialized ({error}). Audit a logged model, or leave the journal out."
         ) from error
 
 
 def _parts(learner: Any) -> list[Any]:
-    """Return the objects that a learner is made of, estimators within others included."""
+    """Return the objects that a learner consists of, including nested estimators."""
     found = [*vars(learner).values(), getattr(learner, "code", None)]
     for value in list(found):
         if hasattr(value, "get_params") and not inspect.isclass(value):
@@ -429,7 +429,7 @@ def _categories(dtype: Any) -> str:
 
 
 def _digest_code(objects: Iterable[Any]) -> str:
-    """Digest what the user's own functions and classes do: their source, and what they refer to."""
+    """Digest the user's own functions and classes: their source, and what they refer to."""
     told: list[str] = []
     for value in objects:
         _tell(value, told, set())
@@ -472,7 +472,7 @@ def _tell_references(function: Any, told: list[str], seen: set[int]) -> None:
         if inspect.isfunction(value) or inspect.isclass(value) or inspect.ismodule(value):
             _tell(value, told, seen)
             continue
-        with suppress(Exception):  # what cannot be pickled cannot be told from others
+        with suppress(Exception):  # what cannot be pickled cannot be distinguished from others
             told.append(f"{name} {joblib.hash(value)}")
 
 

@@ -1,4 +1,4 @@
-"""`AuditReport`: everything one audit found, as plain numbers, nested by what they come from."""
+"""`AuditReport`: everything one audit found, as plain numbers, nested by their origin."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class SubjectSummary(Result):
         The largest and the smallest possible loss of a row.
     loss_ceiling : float or None
         For `squared` and `absolute`: the largest mean loss of predictions inside the range of the
-        target. It limits intervals where all measured losses are below it.
+        target. It limits intervals if all measured losses are below it.
     constant_loss : float or None
         The loss of the best constant prediction; None for losses whose best constant is not known.
     n_rows, n_clusters : int
@@ -63,14 +63,14 @@ class SubjectSummary(Result):
     data_digest : str
         Changes with any value of the table.
     rows_digest : str
-        Changes with any target, cluster or order of rows, not with features: equal ones can be
-        compared in pairs.
+        Changes with any target, cluster or order of rows, but not with features: audits with equal
+        digests can be compared in pairs.
     training_digest : str or None
         MLflow's own digest of the table, for comparison with the datasets that the model's run logged;
-        None where the run logged none of this size.
+        None if the run logged none of this size.
     data_source : str or None
-        The file that the table was read from; None for a table in memory. Equal tables make equal
-        reports wherever they came from.
+        The file that the table was read from; None for a table in memory. It is not compared: equal
+        tables give equal reports, wherever they came from.
     """
 
     model: str
@@ -100,12 +100,12 @@ class SubjectSummary(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class RefitSummary(Result):
-    """How the model was trained again.
+    """How the model was refitted.
 
     Attributes
     ----------
     route : str
-        The route by which it was trained again.
+        The route by which it was refitted.
     strength : {"full", "lower-bound"}
         Whether the refits show all of the bias, or part of the model kept what it learned from all
         rows, so that the losses on new clusters are lower bounds.
@@ -115,8 +115,8 @@ class RefitSummary(Result):
         The options given for it.
     agreement : float or None
         How far a refit on all rows agrees with the logged model: the overlap of predicted
-        probabilities, the share of equal labels, or of explained variance; None where they could
-        not be compared.
+        probabilities, the share of equal labels, or of explained variance; None if they could not
+        be compared.
     """
 
     route: str
@@ -142,13 +142,13 @@ class PlanSummary(Result):
         The options of the method, with their values.
     scheme : str
     n_train : int or None
-        Rows of a resampled training set, where that was chosen; None for as many as the fold has.
+        Rows of a resampled training set, if given; None for as many as the fold has.
     fragment_sizes : str
         How clusters were broken on purpose, as the audit's argument `fragments`.
     folds_given : bool
         The folds came from a splitter or as lists of rows, which the report does not repeat.
     folds_digest : str
-        Changes with any row of any fold: equal ones are the same folds of the same number of rows.
+        Changes with any row of any fold: equal digests mean the same folds of the same number of rows.
     repeats : int
         How many assignments of clusters the report's folds consist of.
     n_validated : int
@@ -181,7 +181,7 @@ class PlanSummary(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementSummary(Result):
-    """What the refits have measured.
+    """What the refits measured.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class MeasurementSummary(Result):
     curve : LossCurve
         The loss by the share of training rows that were injected from the validation side.
     fragments : FragmentLosses or None
-        The losses where clusters were broken on purpose.
+        The losses with clusters that were broken on purpose.
     folds : tuple of FoldSummary
     fits : int
         Refits that were made, failed ones included.
@@ -222,21 +222,21 @@ class Conclusion(Result):
     Attributes
     ----------
     e0 : float or None
-        Loss on new clusters, bias-corrected; None when nothing is known about the leakage, or
-        when it was to be bounded by the rows, or by linkage evidence, and the bound is vacuous.
+        Loss on new clusters, bias-corrected; None if nothing is known about the leakage, or if it was
+        to be bounded by the rows or by linkage evidence and the bound is vacuous.
     e0_interval : tuple of float, or of float and None
-        95% interval of e0; over all cluster errors up to 50% when nothing is known. Over all
-        leakage up to a limit of 95% confidence it holds with 90%. The upper end is None where
-        the refits give lower bounds only (`refit.strength`); then e0 and inflation are
-        what shows of them, and tipping points are the latest possible ones. It is also None where
-        evidence leaves open that all validation rows were seen and the loss has no largest value,
-        and where it would be more than ten times the largest measured loss: then the extrapolation
-        says nothing about it. It is at most the largest possible loss, or `subject.loss_ceiling`.
+        95% interval of e0; over all cluster errors up to 50% if nothing is known. Over all leakage up
+        to a limit of 95% confidence, it holds with 90%. The upper end is None if the refits give only
+        lower bounds (`refit.strength`); then e0 and inflation are only the part that shows, and tipping
+        points are the latest possible ones. It is also None if the evidence does not exclude that all
+        validation rows were seen and the loss has no largest value, or if it would be more than ten
+        times the largest measured loss: then the extrapolation says nothing about it. It is at most
+        the largest possible loss, or `subject.loss_ceiling`.
     e0_secant : float or None
         Lower limit of e0 (one-sided 95%) that holds if the loss curve is convex: a secant with its
         noise subtracted. None unless the measured curve supports convexity
-        (`ShapeCheck.supports_convexity`), where nothing is known, and for pattern `fragments`.
-        It is no guarantee: to the left of all levels nothing is measured.
+        (`ShapeCheck.supports_convexity`), if nothing is known, and for pattern `fragments`.
+        It is no guarantee: nothing is measured to the left of the first level.
     p0 : float or None
         The leaked share used: of training rows (rows), or of validation rows that have mates in
         training (fragments); the middle of a range.
@@ -247,14 +247,14 @@ class Conclusion(Result):
     leaked, losses : tuple or None
         e_j for j leaked rows.
     residual : float or None
-        What the fitted curve leaves of the measured one.
+        The residual of the fit to the measured curve.
     shape : ShapeCheck
         Whether the measured curve falls, and is convex.
     search : P0Search
         The papers' grid search for p0.
     sensitivity : Sensitivity
-        Pattern `rows`, over the cluster error; with `claim.p0_validation` over p0, as no
-        cluster error stands behind it then.
+        Pattern `rows`, over the cluster error; with `claim.p0_validation` over p0, which then
+        belongs to no cluster error.
     fragment_sensitivity : Sensitivity or None
         Pattern `fragments`, over the split rate; None when no cluster has two rows, or with
         `plan.n_train`.
@@ -263,13 +263,13 @@ class Conclusion(Result):
         (rows) or below 100% (split rate). There is no cluster error with
         `claim.p0_validation`.
     test : LeakageTest
-        Whether the learner profits from having seen the validation clusters.
+        Whether the learner benefits from having seen the validation clusters.
     readings : tuple of Reading
         e0 at the ends and in the middle of what is known about the leakage.
     path : ExtrapolationPath or None
         For pattern `rows`: the loss curve extrapolated to the point without leakage.
     distribution : LossDistribution or None
-        Where it was asked for: how the losses of rows of new clusters are distributed.
+        If requested: how the losses of rows of new clusters are distributed.
     accurate : bool
         False when a solver's result could not be confirmed.
     sketch_error : float or None
@@ -279,7 +279,7 @@ class Conclusion(Result):
         test that supports convexity. It was above the loss on new clusters in a third of audits.
     dose : DoseSolution or None
         With the method "dose": the loss by the number of a row's mates in training, and what the
-        uncertainty of e0 comes from. Where nothing is known about the ids, for a cluster error of 10%.
+        uncertainty of e0 comes from. If nothing is known about the ids, for a cluster error of 10%.
     loco_gap_interval : tuple of float or None
         With the method "dose": 95% interval of loco - iid, from the differences within clusters.
     """
@@ -336,7 +336,7 @@ class Shortcut(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Result):
-    """The answer of an audit: is the score inflated, by how much, and how sure is that.
+    """The answer of an audit: whether the score is inflated, by how much, and how sure that is.
 
     Attributes
     ----------
@@ -358,13 +358,13 @@ class AuditReport(Result):
     cvc : CvcReport or None
         With the method "cvc": ordinary cross-validation with its bias added back.
     suspicious : tuple of SuspiciousRow
-        The rows that are most likely leaked and make the score look better, where the evidence
-        tells rows apart.
+        The rows that most likely leaked and make the score look better, if the evidence
+        distinguishes rows.
     regression : LossRegression or None
         The loss regressed on the rows' leak probability: a check of e0 that needs no refits.
     influence : Influence or None
         How far each cluster moves the scores, for comparing audits of the same clusters. Like
-        `splits` it is kept in a table of its own.
+        `splits`, it is kept in a table of its own.
     splits : tuple of Fold or None
         The rows on either side of every fold. `to_dict` leaves them out, `record` writes them to a
         table of their own.
@@ -478,7 +478,7 @@ class AuditReport(Result):
 
     @classmethod
     def _field_types(cls) -> dict[str, Any]:
-        """Return the types of the fields, those of extensions included."""
+        """Return the types of the fields, including those of extensions."""
         return get_type_hints(cls, localns={"CvcReport": extension_report("cvc")})
 
     @cached_property
@@ -498,7 +498,7 @@ class AuditReport(Result):
 
     @property
     def partial(self) -> bool:
-        """Whether the user stopped the audit, so that its numbers rest on a part of its refits."""
+        """Whether the user stopped the audit, so that its numbers rest on only part of its refits."""
         return self.refits is not None and self.refits.partial
 
     def __str__(self) -> str:
@@ -508,7 +508,7 @@ class AuditReport(Result):
         return to_text(self)
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
-        """Return the report as one HTML page that needs nothing else, and write it to a file.
+        """Return the report as one self-contained HTML page, and write it to a file if a path is given.
 
         Parameters
         ----------
@@ -591,7 +591,7 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
     """Return a report of format 1 as one of format 2."""
     settings = flat.get("settings")
     if not isinstance(settings, dict):
-        raise TypeError(f"the settings of a report are a dictionary, not {settings!r}.")
+        raise TypeError(f"the settings of a report must be a dictionary, not {settings!r}.")
     given = {name: value for name, value in flat.items() if name not in ("settings", "format")}
     given |= {f"settings.{name}": value for name, value in settings.items()}
     unknown = sorted(set(given) - set(PLACES))
@@ -609,7 +609,7 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
 class FlatSettings:
     """The settings of a report by the names that they had in format 1.
 
-    It is for code that was written for earlier versions: `report.settings.cluster` is
+    For code that was written for earlier versions: `report.settings.cluster` is
     `report.subject.cluster`.
     """
 

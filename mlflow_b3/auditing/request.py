@@ -1,4 +1,4 @@
-"""What an audit is asked for, parsed and checked before anything is read or fitted."""
+"""The options of an audit, parsed and checked before anything is read or fitted."""
 
 import time
 from collections.abc import Mapping
@@ -34,36 +34,36 @@ from mlflow_b3.options import PYTHON, options_of
 from mlflow_b3.results import loss_words, read_number
 
 SCHEMES = ("subset", "replace")
-#: Beyond all losses that numbers can hold.
+#: Larger than any loss that a float can hold.
 LARGEST_THRESHOLD = 1e300
 LEAST_TRAINING_ROWS = 2
-#: Methods that solve e0 from the losses by dose; None where that is possible.
+#: Whether methods solve e0 from the losses by dose; None means if possible.
 BY_DOSE: dict[str, bool | None] = {DOSE: True, "auto": None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Request:
-    """What an audit is asked for: its options, parsed and checked as far as they can be by themselves.
+    """The options of an audit, parsed and checked as far as that is possible without model and table.
 
     Attributes
     ----------
     started : float
-        When the audit was asked for, by `time.monotonic`.
+        When the audit was requested, by `time.monotonic`.
     model, data, target, cluster, loss, row_id
         As in `mlflow_b3.audit`.
     claim : Leakage
         What is known about the leakage.
     linkage : LinkageArguments
     taken_as_right : bool
-        No cluster id is taken as wrong: the method asks for that where nothing else is known.
+        No cluster id is taken as wrong, because the method assumes so if nothing else is known.
     folds : object
         A number, a splitter, or splits; the folds of a file are read.
     repeats : int or None
     fragments : FragmentSizes or None
     method : Method
-        By which a loss curve is extrapolated.
+        How a loss curve is extrapolated.
     by_dose : bool or None
-        Whether e0 is to be solved from the losses by dose; None where that is possible.
+        Whether e0 is to be solved from the losses by dose; None means if possible.
     extension : Extension
         What the method adds to the audit.
     scheme, test : str
@@ -114,11 +114,11 @@ class Request:
 
     @property
     def folds_given(self) -> bool:
-        """Whether the folds are given themselves, or by a splitter."""
+        """Whether the folds themselves, or a splitter, are given."""
         return self.folds is not None and not isinstance(self.folds, (int, np.integer, str))
 
     def check_budget(self, table: AuditData | None = None, stochastic: bool = False) -> None:
-        """Refuse a budget that is too small for the folds, as far as these are known."""
+        """Refuse a budget that is too small for the folds, if their number is known."""
         whole = isinstance(self.folds, (int, np.integer)) and not isinstance(self.folds, bool)
         count = int(self.folds) if whole else None
         if table is not None and self.linkage.safe_threshold is None:
@@ -275,7 +275,7 @@ def _read_claim(
 
 
 def _read_means(options: Mapping[str, Any]) -> Means:
-    """Return with which means refits run."""
+    """Return how refits are run."""
     workers = {name: options[name] for name in ("n_jobs", "backend", "address")}
     return Means(
         workers=WorkerSettings(**workers),
@@ -285,7 +285,7 @@ def _read_means(options: Mapping[str, Any]) -> Means:
 
 
 def check_settings(request: Request) -> None:
-    """Refuse options that no model and no table could make right."""
+    """Refuse options that are wrong for every model and table."""
     if request.distribution and not (request.claim.is_known and request.claim.misplaces):
         raise InputError(
             "distribution=True needs the share of misplaced rows: give p0 or cluster_error."
@@ -302,13 +302,13 @@ def check_settings(request: Request) -> None:
 
 
 def check_threshold(threshold: float | None, loss: Loss | None) -> None:
-    """Refuse a threshold that the loss can never reach, or always does.
+    """Refuse a threshold that the loss never or always reaches.
 
     Parameters
     ----------
     threshold : float or None
     loss : Loss or None
-        None where it is not known yet.
+        None if it is not known yet.
     """
     if threshold is None or loss is None or loss.floor is None:
         return
@@ -331,12 +331,12 @@ def _check_n_train(n_train: Any, scheme: str) -> None:
     whole = isinstance(n_train, Integral) and not isinstance(n_train, bool)
     if not whole or n_train < LEAST_TRAINING_ROWS:
         raise InputError(
-            f"n_train={n_train!r} must be a whole number from {LEAST_TRAINING_ROWS}: the rows of a "
-            "resampled training set."
+            f"n_train={n_train!r} must be a whole number from {LEAST_TRAINING_ROWS}: the number of "
+            "rows of a resampled training set."
         )
     if scheme != "replace":
         raise InputError(
-            f"n_train={n_train} needs scheme='replace': without replacement training sets are as "
+            f"n_train={n_train} needs scheme='replace': without replacement, training sets are as "
             "large as the fold allows. Give both, or neither."
         )
 
@@ -344,7 +344,7 @@ def _check_n_train(n_train: Any, scheme: str) -> None:
 def check_kinds(
     method_options: object, refit: object, refit_options: object, distribution: object
 ) -> None:
-    """Refuse values of the wrong kind, such as configuration files hold."""
+    """Refuse values of the wrong type, as configuration files may contain."""
     problems = [
         f"{name}={value!r} must be a mapping of names to values."
         for name, value in (("method_options", method_options), ("refit_options", refit_options))

@@ -23,9 +23,9 @@ from mlflow_b3.refit.learner import (
 from mlflow_b3.refit.loading import digest_like_training, load_model, without_autologging
 from mlflow_b3.results import Finding
 
-#: Agreement from which on a refit is the logged model, but for rounding.
+#: From this agreement on, a refit equals the logged model up to rounding.
 AS_GOOD_AS_EQUAL = 0.999
-#: How far the number of rows may be from that of training without a remark: some are often held out.
+#: How far the number of rows may be from that of training without a finding: some are often held out.
 ROWS_OFF = 0.3
 UNNAMED = (
     "the model does not know the names of its columns: they were taken in the order of the table"
@@ -40,24 +40,24 @@ class Subject:
     ----------
     audited : AuditedModel
     learner : Learner
-        Of a known task.
+        With a known task.
     task : {"classification", "regression"}
     table : AuditData
-        The rows as the model wants them.
+        The rows in the form that the model expects.
     rows : AuditData
-        The same rows as the learner wants them.
+        The same rows in the form that the learner expects.
     loss : Loss
     sample_weight : str or None
     options : dict
-        The `refit_options`, as they can be written down.
+        The `refit_options`, as JSON can hold them.
     agreement : Agreement
-        How far a refit on all rows is the original model.
+        How far a refit on all rows agrees with the original model.
     source : str or None
         The file that the table was read from.
     training_digest : str or None
-        MLflow's digest of the table, where the model's run logged a dataset of this size.
+        MLflow's digest of the table, if the model's run logged a dataset of this size.
     extra : object
-        What an extension read of the table; None without one.
+        What an extension read from the table; None without one.
     """
 
     audited: AuditedModel
@@ -75,7 +75,7 @@ class Subject:
 
     @property
     def findings(self) -> list[Finding]:
-        """What the table shows by itself, and against what the model's run says of its training."""
+        """What the table shows, by itself and compared with the training table of the model's run."""
         size = size_findings(self.audited.training_rows, self.table.n_rows)
         return [*self.table.findings, *size]
 
@@ -109,7 +109,7 @@ class Subject:
         )
 
     def refit_summary(self) -> RefitSummary:
-        """Return what a report says about how the model is trained again."""
+        """Return what a report says about how the model is refitted."""
         inputs, notes = self.audited.inputs, list(self.learner.notes)
         if inputs.count is not None and inputs.columns is None:
             notes.append(UNNAMED)
@@ -128,13 +128,13 @@ class Subject:
 
 
 def size_findings(trained: int | None, audited: int) -> list[Finding]:
-    """Return a finding where a table is not of the size of the one that the model was trained on."""
+    """Return a finding if the sizes of the table and of the model's training table differ much."""
     if trained is None or abs(audited - trained) <= ROWS_OFF * trained:
         return []
     message = (
-        f"the model's run names a training table of {trained} rows; audited are {audited}. Refits "
-        "on them are of another model than the logged one, a worse one where they are fewer. "
-        "Audit on the rows of training."
+        f"the model's run names a training table of {trained} rows, but {audited} rows are audited. "
+        "Refits on these rows are another model than the logged one, and a worse one if the rows are "
+        "fewer. Audit on the training rows."
     )
     return [Finding(code="B329", message=message)]
 
@@ -159,7 +159,7 @@ def load_subject(
 
     See `mlflow_b3.audit` for the parameters. `read_extra` is `Extension.read`. `before_fits` is
     called with the table, and whether the learner is known to draw at random, before anything is
-    fitted, and again when that was tried out.
+    fitted, and again once that has been tried out.
     """
     require_names(target=target, sample_weight=sample_weight, row_id=row_id)
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
@@ -210,21 +210,21 @@ def load_subject(
 
 
 def _check_columns(learner: Learner, rows: AuditData) -> None:
-    """Refuse columns that became features by themselves and that the learner cannot take."""
+    """Refuse columns that nobody named as features and that the learner cannot use."""
     with without_autologging(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         refused = refused_columns(learner, rows)
     if refused:
         named = ", ".join(f"{name!r} ({dtype})" for name, dtype in refused.items())
         raise InputError(
-            f"data: {learner.name} cannot be trained on the columns {named}. All columns beside target "
+            f"data: {learner.name} cannot be trained on the columns {named}. All columns except target "
             f"and cluster are features; leave these out with data.drop(columns={list(refused)}), give "
             "a pipeline that encodes them, or name a column of ids as row_id."
         )
 
 
 def _tried(learner: Learner, rows: AuditData) -> Learner:
-    """Return the learner, knowing whether its results depend on its seed."""
+    """Return the learner after finding out whether its results depend on its seed."""
     if not (learner.stochastic and learner.seed_untried):
         return learner
     try:
@@ -239,7 +239,7 @@ def _tried(learner: Learner, rows: AuditData) -> Learner:
 
 
 def _agreement(learner: Learner, rows: AuditData) -> Agreement:
-    """Return how far a refit on all rows is the original model."""
+    """Return how far a refit on all rows agrees with the original model."""
     try:
         with without_autologging():
             agreement = measure_agreement(learner, rows)
@@ -252,7 +252,7 @@ def _agreement(learner: Learner, rows: AuditData) -> Agreement:
         told = "could not be compared" if value is None else f"agrees in {100 * value:.4g}%"
         raise ModelError(
             f"{learner.assumed}. With these, a refit on all rows of the table is not the logged "
-            f"model (it {told}); so either the hyper-parameters are others, or the rows are."
+            f"model (it {told}), so either the hyper-parameters or the rows are different."
         )
     return agreement
 
@@ -266,7 +266,7 @@ def _check_weights(learner: Learner, sample_weight: str | None) -> None:
     if sample_weight is None and learner.weight_required:
         raise InputError(
             f"{learner.name} was trained with weights; name the column that holds them: "
-            "sample_weight='…'. A column of ones trains it without."
+            "sample_weight='…'. A column of ones trains it without weights."
         )
 
 

@@ -325,7 +325,7 @@ def test_all_missing_options_are_named_at_once(shop):
     ("options", "message"),
     [
         (["--p0", "0.1", "--split-rate", "0.1"], "cannot be given together"),
-        (["--p0-validation", "0.1"], "p0_validation goes with p0"),
+        (["--p0-validation", "0.1"], "p0_validation needs p0"),
         (["--cluster-error", "1.5"], "cluster_error=1.5 must lie in [0, 1)"),
         (["--cluster-error", "0.2,0.1"], "low before high"),
         (["--cluster-error", "ten"], "'ten' is not a number such as 0.1 or 10%, or LOW,HIGH"),

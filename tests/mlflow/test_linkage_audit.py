@@ -267,8 +267,8 @@ def test_a_feature_that_names_the_cluster_is_found(frame, clinic):
         ({"fold_threshold": 0.1}, "fold_threshold needs a table of scored pairs"),
         ({"match_probability": "a", "purge_threshold": 0.1}, "purge_threshold needs a table"),
         ({"match_probability": "a", "resolved_rows": 1}, "names a column"),
-        ({"reviewer": (0.9, 1.0)}, "reviewer goes with resolved_rows"),
-        ({"linkage_quality": {"precision": 0.9}}, "must name the recall"),
+        ({"reviewer": (0.9, 1.0)}, "reviewer needs resolved_rows"),
+        ({"linkage_quality": {"precision": 0.9}}, "must contain at least the recall"),
         ({"linkage_quality": {"recall": 0.9, "recal": 1}}, "Did you mean 'recall'"),
         ({"match_probability": "pairs.csv"}, "pairs.csv"),
         ({"match_probability": "nothing"}, "match_probability='nothing' is not a column"),
@@ -427,7 +427,7 @@ def test_pairs_of_another_table_are_refused(frame, pairs):
 
 
 def test_no_pairs_at_all_are_refused(frame, pairs):
-    with pytest.raises(b3.InputError, match="holds no pairs"):
+    with pytest.raises(b3.InputError, match="contains no pairs"):
         audit(frame, match_probability=pairs.iloc[:0])
 
 
@@ -435,7 +435,7 @@ def test_pairs_within_clusters_only_are_no_evidence_that_nothing_leaks(frame, pa
     """Splink's predictions above the threshold of its clusters hold no others."""
     home = frame.set_index("record_id")["patient_id"]
     within = home[pairs["unique_id_l"]].to_numpy() == home[pairs["unique_id_r"]].to_numpy()
-    with pytest.raises(b3.InputError, match="does not say that nothing leaks"):
+    with pytest.raises(b3.InputError, match="does not mean that nothing leaks"):
         audit(frame, match_probability=pairs[within])
 
 

@@ -102,7 +102,7 @@ def test_grid_may_stand_beside_another_claim():
 
 @pytest.mark.parametrize("arguments", [{}, {"cluster_error": 0.1}, {"split_rate": 0.1}])
 def test_p0_validation_goes_with_p0_only(arguments):
-    with pytest.raises(InputError, match="p0_validation goes with p0"):
+    with pytest.raises(InputError, match="p0_validation needs p0"):
         make_claim(p0_validation=0.1, **arguments)
 
 
@@ -175,7 +175,7 @@ def test_p0_that_the_fold_sizes_do_not_allow_is_refused_with_a_way_out(value):
     with pytest.raises(InputError) as caught:
         make_claim(p0=value).shares(value, FOLDS)
     text = str(caught.value)
-    assert f"p0={value:g} is impossible when as many rows leak back" in text
+    assert f"p0={value:g} is impossible if as many rows leak back" in text
     assert "33% of their rows in validation" in text
     assert "p0_validation=0" in text
 

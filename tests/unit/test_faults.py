@@ -126,7 +126,7 @@ def test_a_class_that_a_resample_lacks_is_counted(clinic):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = audit(LogisticRegression(), rare, **SUBJECT, **SMALL, method="power")
-    assert "had one class only" in finding(report, "B303")
+    assert "had only one class" in finding(report, "B303")
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -135,7 +135,7 @@ def test_a_refit_that_hangs_is_stopped_and_counted(clinic, n_jobs):
     refits = report.refits
     assert 0 < refits.timed_out == refits.failed
     assert refits.causes[0][0] == "TimeoutError: the refit took longer than fit_timeout, 0.3 s"
-    assert "by their time limit" in finding(report, "B312")
+    assert "at their time limit" in finding(report, "B312")
 
 
 def test_a_refit_that_hangs_is_stopped_in_threads_and_in_this_process_as_far_as_python_can(clinic):

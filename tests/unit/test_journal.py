@@ -319,7 +319,7 @@ def test_a_journal_that_nobody_asked_for_is_done_without_where_it_cannot_be(
     with caplog.at_level(logging.WARNING):
         report = run(clinic, folder, model=model)
     assert report.e0 is not None
-    assert "Finished refits are not kept for another start" in caplog.text
+    assert "Finished refits are not kept for another run" in caplog.text
     if held is not None:
         held.close()
 
@@ -406,7 +406,7 @@ def test_two_audits_at_a_time_cannot_share_a_journal(clinic, tmp_path):
 
 
 def test_a_model_that_cannot_be_told_from_others_has_no_journal(clinic, tmp_path):
-    with pytest.raises(InputError, match="cannot be told from other models"):
+    with pytest.raises(InputError, match="cannot be distinguished from other models"):
         run(clinic, tmp_path / "audit.journal", model=Secretive())
 
 

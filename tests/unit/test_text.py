@@ -225,7 +225,7 @@ def test_no_threshold_no_tipping_point():
 
 
 def test_fragments_have_a_premise_of_their_own():
-    premise = "If 40% of the rows belong to a cluster that was split in two ids,"
+    premise = "If 40% of the rows belong to a cluster that was split into two ids,"
     assert explain(split())[0].startswith(premise)
 
 

@@ -154,7 +154,7 @@ def draw_score_rows(ax: "Axes", rows: Sequence[ScoreRow], x: Axis) -> None:
 
 
 def scores_figure(report: AuditReport) -> Figure:
-    """Return the scores of an audit with their intervals, held against the threshold."""
+    """Return the scores of an audit with their intervals, compared with the threshold."""
     texts = [row.text for row in _score_rows(report)]
     limit = [] if report.threshold is None else [threshold_words(report)]
     return Figure(
@@ -496,16 +496,16 @@ def _draw_threshold(ax: "Axes", report: AuditReport, value: float, tip: float | 
 
 
 def _latest(report: AuditReport) -> str:
-    """Return that a tipping point is the latest possible one, where only part of the bias shows."""
+    """Return that a tipping point is the latest possible one, if only part of the bias shows."""
     return "" if report.refit.is_full else " at the latest"
 
 
 def no_splits_figure() -> Figure:
-    """Say that there is no curve over the split rate, where one may be looked for."""
+    """Return a figure that says why there is no curve over the split rate."""
     return _empty_figure(
         "sensitivity_split",
         "What each split rate would mean",
-        "No cluster has two rows, so that none can be split.",
+        "No cluster has two rows, so none can be split.",
         Axis(low=0.0, high=0.5, label=LABELS["split rate"], shares=True),
     )
 
@@ -534,7 +534,7 @@ def residual_figure(report: AuditReport) -> Figure:
 
 
 def draw_residual(ax: "Axes", report: AuditReport) -> None:
-    """Draw how well the loss curve fits each leaked share, and what the noise leaves open."""
+    """Draw how well the loss curve fits each leaked share, and which shares remain possible."""
     search = report.search
     first, last, least = min(search.p0), max(search.p0), min(search.residual)
     label = "candidate share of leaked training rows (p0)"
@@ -546,7 +546,7 @@ def draw_residual(ax: "Axes", report: AuditReport) -> None:
     low, high = search.identified
     open_ = f"not excluded by the curve: {percent(low)} to {percent(high)}"
     level = [least + search.noise] * 2
-    noise = "up to here no difference beyond the noise"
+    noise = "below this line, differences are within the noise"
     legend(
         ax,
         [
@@ -567,7 +567,7 @@ TIMES = "multiple of the standard deviations that were found"
 
 
 def e0_score(report: AuditReport) -> Score:
-    """Return the loss on new clusters by the audit, to stand beside the scores."""
+    """Return the audit's loss on new clusters, to show beside the scores."""
     least = "" if report.refit.is_full else " at least"
     ends = report.e0_interval
     note = confidence_note(report, ends)

@@ -48,7 +48,7 @@ MEASURES = {"e0": "e0", "loco": "the score by cluster ids", "cvc": "CV_c"}
 
 
 def explain_comparison(comparison: Comparison) -> list[str]:
-    """Return who is best, what of that is noise, and where naive scores say otherwise."""
+    """Return which model is best, how sure that is, and where naive scores disagree."""
     compared = [c for c in comparison.contenders if c.rank_iid is not None]
     if len(compared) < 2:
         return ["Fewer than two models can be compared; the notes say why."]
@@ -62,7 +62,7 @@ def explain_comparison(comparison: Comparison) -> list[str]:
 
 
 def where_words(comparison: Comparison) -> str:
-    """Return for which rows the loss is that models are ranked by."""
+    """Return which rows the ranking loss is about."""
     if comparison.by != "cvc":
         return WORDS[comparison.by]
     if not comparison.new:
@@ -77,7 +77,7 @@ def _place(comparison: Comparison, contender: Contender) -> int | None:
 
 
 def _preferred(comparison: Comparison, naive: Contender, best: Contender) -> str:
-    """Return which model the score that ignores clusters prefers, and what becomes of it."""
+    """Return which model the score that ignores clusters prefers, and its place in the ranking."""
     where = where_words(comparison)
     if comparison.by == "cvc" and best.iid > naive.iid:
         return (
@@ -85,7 +85,7 @@ def _preferred(comparison: Comparison, naive: Contender, best: Contender) -> str
             f"{best.name} is better ({number(best.cvc)} vs {number(naive.cvc)})."
         )
     return (
-        f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); {where} it takes place "
+        f"Ignoring clusters, {naive.name} looks best ({number(naive.iid)}); {where} its place is "
         f"{_place(comparison, naive)}."
     )
 
@@ -106,14 +106,14 @@ def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) ->
 
 
 def _apart(comparison: Comparison, best: Sequence[Contender]) -> list[str]:
-    """Return how sure the lead of the best is; that others equal it has been said."""
+    """Return how sure the lead of the best model is over those that do not equal it."""
     first = best[0].name
     own = [d for d in comparison.differences if d.better == first and d.difference != 0]
     it, lead = ("It", "its lead") if len(best) == 1 else (first, f"the lead of {first}")
     sentences = {
         "yes": "{it} is better than {others} beyond the noise.",
         "no": "{Lead} over {others} is within the noise.",
-        "not known": "Whether {lead} over {others} is noise cannot be told from so few clusters.",
+        "not known": "Whether {lead} over {others} is noise cannot be determined from so few clusters.",
         "not comparable": "{Lead} over {others} says nothing: these audits are not comparable.",
     }
     worse = {verdict: [d.worse for d in own if _beyond(d) == verdict] for verdict in sentences}
@@ -141,8 +141,8 @@ def _flips(comparison: Comparison) -> list[str]:
             f"Scores that ignore clusters put {same} in the same order as {MEASURES[comparison.by]}."
         ]
     sentence = (
-        f"Scores that ignore clusters put {len(flipped)} of {len(pairs)} pairs the other way round "
-        f"than {MEASURES[comparison.by]}"
+        f"Scores that ignore clusters put {len(flipped)} of {len(pairs)} pairs in the opposite order "
+        f"to {MEASURES[comparison.by]}"
     )
     if not any(d.noise_known for d in flipped):
         return [f"{sentence}."]
@@ -229,7 +229,7 @@ def _beyond(difference: Difference) -> str:
 
 
 def _orders(difference: Difference, shown: Callable[[float], str]) -> tuple[str, str]:
-    """Return whether the naive score has two models the same way, and where they change places."""
+    """Return whether the naive score orders two models alike, and where they change places."""
     order = "reversed" if difference.flips_iid else "the same"
     at, searched_to = difference.flips_at, difference.flips_searched_to
     if at is not None:
@@ -257,7 +257,7 @@ def readable_names(comparison: Comparison) -> Comparison:
 
 
 def _readable_note(note: str, names: dict[str, str]) -> str:
-    """Return a note, in which names are quoted, with the names that are shown."""
+    """Return a note with its quoted names replaced by those that are shown."""
     for name, shown in names.items():
         note = note.replace(repr(name), repr(shown))
     return visible(note)
@@ -404,6 +404,6 @@ def comparison_files(comparison: Comparison) -> dict[str, str]:
         "comparison.html": document.to_html(made),
         "comparison.json": comparison.to_json(),
         "comparison.md": document.to_markdown(made),
-        # the page has names that are shortened for it; a file shortens them once, for itself
+        # names on the page are shortened already; the figure as a file shortens the full ones itself
         "comparison.svg": comparison_figure(comparison).svg(standalone=True),
     }

@@ -10,31 +10,31 @@ from mlflow_b3.results import loss_words, number, percent
 
 TITLE = "Cross-validation corrected for correlated rows"
 SIGNATURE = "B338"
-#: A bias of this part of an interval's half width takes 3% from its confidence of 95%.
+#: A bias of this fraction of an interval's half width lowers its confidence from 95% by 3%.
 NEGLIGIBLE = 0.25
 #: How the learner's part in the simulated world was computed.
 ENGINES = {
-    "fast": "The learner is linear in its features, so that formulas stand for the training of others.",
+    "fast": "The learner is linear in its features, so formulas replace the training on simulated samples.",
     "joint": "The mixed model was fitted again to each simulated sample, at fixed variances between "
     "groups.",
-    "full": "The model was trained again for each of them.",
-    "hot": "Training went on from the model's own parameters for a while, which is of lower quality.",
+    "full": "The model was trained again on each of them.",
+    "hot": "Training was continued for a while from the model's own parameters, which is of lower quality.",
     "last_layer": "Only the last layer was trained again, which is of lower quality.",
 }
-#: Where the part comes from that does not depend on groups.
+#: Where the part that does not depend on groups comes from.
 WORKING = {
-    "score": "what the model itself predicts for a row when it was trained without the row's group, "
+    "score": "what the model itself predicts for a row after training without the row's group, "
     "recalibrated",
     "glmm": "a linear function of all features, fitted together with the groups. Features that are "
     "alike within groups take variance from them: in simulations the correction was 41 to 69% of "
     "the bias",
     "given": "that of another candidate, or what the user gave, so that several models can be compared in "
-    "one world",
+    "the same world",
 }
 
 
 def scope_words(report: CvcReport) -> str:
-    """Return for which groups the corrected loss holds."""
+    """Return which groups the corrected loss is for."""
     new = [repr(group.name) for group in report.groups if group.new]
     seen = [repr(group.name) for group in report.groups if not group.new]
     if report.field is not None:
@@ -53,23 +53,23 @@ def value_words(value: float | None, ends: tuple[float, float] | None) -> str:
 
 
 def answer_cvc(report: CvcReport) -> str:
-    """Return the answer in a sentence; where there is none, why first."""
+    """Return the answer in a sentence; if it is withheld, the reason first."""
     word = loss_words(report.loss)
     if report.cvc is None:
         whole = ""
         if report.grouped is not None:
             whole = (
                 f" Folds of whole groups of {report.grouped_by!r}, which need no model of the "
-                f"correlation, say {value_words(report.grouped, report.grouped_interval)}."
+                f"correlation, give {value_words(report.grouped, report.grouped_interval)}."
             )
         return (
             f"The correction is withheld: {_reason(report)} The {word} by cross-validation alone is "
             f"{value_words(report.cv, report.cv_interval)}, which is optimistic by an unknown amount "
-            f"where rows of a group are alike.{whole}"
+            f"if rows of a group are alike.{whole}"
         )
     low = " This comes from an approximation of lower quality." if report.lower_quality else ""
     return (
-        f"Cross-validation says {number(report.cv)} ({word}); {scope_words(report)} expect "
+        f"Cross-validation gives {number(report.cv)} ({word}); {scope_words(report)} expect "
         f"{value_words(report.cvc, report.interval)}.{low}"
     )
 
@@ -82,7 +82,7 @@ def _reason(report: CvcReport) -> str:
 
 
 def explain_cvc(report: CvcReport) -> list[str]:
-    """Return what the correction is, what it rests on, and how it was made; nothing without one."""
+    """Return what the correction is, what it rests on, and how it was made, if there is one."""
     if report.cvc is None:
         return []
     return [*_bias(report), *_groups(report), *_field(report), *_made(report)]
@@ -98,14 +98,14 @@ def _bias(report: CvcReport) -> list[str]:
     low, high = report.bias_interval or (report.bias, report.bias)
     text = f"The difference, {value}, is what cross-validation gains from {gain}."
     if low <= 0:
-        text = f"The difference is {value}: that cross-validation gains from {gain} is not shown."
+        text = f"The difference is {value}, which does not show that cross-validation gains from {gain}."
     if report.bias_error:
         text += f" The number of simulated samples adds a standard error of {number(report.bias_error)}."
     noise = report.cv_interval[1] - report.cv
     if high <= NEGLIGIBLE * noise:
         text += (
             f" Even its upper end is less than a quarter of the noise of cross-validation itself "
-            f"({number(noise)}), so that plain cross-validation is good enough here."
+            f"({number(noise)}), so plain cross-validation is good enough here."
         )
     return [text]
 
@@ -120,7 +120,7 @@ def _groups(report: CvcReport) -> list[str]:
     most = f"Groups differ most by {largest.name!r}. " if len(known) > 1 else ""
     return [
         f"{most}A standard deviation of {number(largest.sd)} on the "
-        "scale of log odds means that about one group in three has odds more than "
+        "log-odds scale means that about one group in three has odds more than "
         f"{math.exp(_sd(largest)):.2g} times above or below those of an average group."
     ]
 
@@ -135,7 +135,7 @@ def _field(report: CvcReport) -> list[str]:
         return []
     places = joined([repr(name) for name in field.coordinates])
     return [
-        f"Rows are alike where they are near each other by {places}: the correlation falls to "
+        f"Rows that are close to each other by {places} are alike: the correlation falls to "
         f"{percent(math.exp(-1))} at a distance of {number(field.reach)}. Rows of different regions "
         f"still share a covariance of {number(field.across)}, and so will new regions."
     ]
@@ -146,7 +146,7 @@ def _made(report: CvcReport) -> list[str]:
     if report.slope is not None:
         source += f" (slope {number(report.slope)})"
     what, noise = (
-        ("log odds are", "") if report.task == "classification" else ("targets are", " and noise")
+        ("log odds are", "") if report.task == "classification" else ("targets are", ", noise")
     )
     effect = "a normal effect of each group" if report.field is None else "a random field"
     draws = (
@@ -155,7 +155,7 @@ def _made(report: CvcReport) -> list[str]:
         else "Nothing had to be simulated."
     )
     return [
-        f"In the simulated world {what} the sum of {effect}{noise} and of a fixed part: {source}. "
+        f"In the simulated world, {what} the sum of {effect}{noise} and a fixed part: {source}. "
         f"{draws} {ENGINES.get(report.engine, '')}".rstrip()
     ]
 
@@ -174,21 +174,21 @@ def describe_cvc(report: CvcReport) -> str:
 
 
 def trust_cvc(report: CvcReport) -> list[str]:
-    """Return when to trust which of the scores; nothing where there is no corrected one."""
+    """Return when to trust which score; an empty list if there is no corrected one."""
     if report.cvc is None:
         return []
     found = [
         *_beside_grouped(report),
-        "CV_c takes features of new groups to be like those of these rows. What a learner gains by "
-        "recognising groups from their features it does not see; folds of whole groups do.",
-        "CV_c takes group ids as right. In simulations a share p of wrong ids left about (1-p)³ of the "
-        "correction, so that it is too small: some 70% of it with 10% wrong. An audit that is told "
-        "how many are wrong corrects for them by e0.",
+        "CV_c assumes that the features of new groups are like those of these rows. It does not see what "
+        "a learner gains by recognising groups from their features; folds of whole groups do.",
+        "CV_c takes group ids as right. In simulations, a share p of wrong ids left about (1-p)³ of the "
+        "correction, for example about 70% of it with 10% wrong ids. An audit that is told how many ids "
+        "are wrong corrects for them with e0.",
     ]
     fewest = min(report.groups, key=lambda group: group.groups)
     if fewest.groups < FEW_GROUPS:
         found.append(
-            "With few groups CV_c is right on average and noisy in each case: it removes bias and adds "
+            "With few groups, CV_c is right on average but noisy in each case: it removes bias and adds "
             f"variance. Here {fewest.name!r} has {fewest.groups} groups."
         )
     return found
@@ -207,14 +207,14 @@ def _beside_grouped(report: CvcReport) -> list[str]:
     if others:
         shared = (
             f" Folds of whole {name} still share groups of {joined(others)} between training and "
-            "validation, for which CV_c corrects too."
+            "validation; CV_c corrects for these too."
         )
     codes = {finding.code for finding in report.findings}
     side = apart(report.grouped, report.grouped_interval, report.cvc, report.interval)
     if SIGNATURE in codes or side > 0:
         return [
-            f"Folds of whole groups of {name} score worse than CV_c. Features seem to tell groups "
-            f"apart; then trust the grouped score.{shared}"
+            f"Folds of whole groups of {name} score worse than CV_c. Features seem to identify "
+            f"groups; if so, trust the grouped score.{shared}"
         ]
     if side < 0:
         return [
@@ -231,7 +231,7 @@ def apart(
     other: float,
     other_ends: tuple[float, float | None] | None,
 ) -> int:
-    """Return 1 or -1 where a value is above or below another by more than both intervals, else 0."""
+    """Return 1 or -1 if a value is above or below another and outside both intervals, else 0."""
     if _holds(ends, other) or _holds(other_ends, value):
         return 0
     return (value > other) - (value < other)
@@ -245,12 +245,12 @@ def _holds(ends: tuple[float, float | None] | None, value: float) -> bool:
 
 # --- How e0 of an audit and corrected cross-validation relate
 
-#: From this share of wrong ids on it is shown what the correction would be without them.
+#: Above this share of wrong ids, the report says what the correction would be without them.
 MANY_WRONG = 0.05
 
 
 def summarise_cvc(report: AuditReport) -> str:
-    """Return corrected cross-validation in a sentence, to stand behind the answer of the audit."""
+    """Return corrected cross-validation in a sentence that follows the answer of the audit."""
     cvc = report.cvc
     if cvc is None:
         return ""
@@ -261,7 +261,7 @@ def summarise_cvc(report: AuditReport) -> str:
         )
     low = ", by an approximation of lower quality" if cvc.lower_quality else ""
     return (
-        f" Cross-validation corrected for correlated rows (CV_c) says "
+        f" Cross-validation corrected for correlated rows (CV_c) gives "
         f"{value_words(cvc.cvc, cvc.interval)} {scope_words(cvc)}{low}."
     )
 
@@ -273,12 +273,12 @@ def explain_pair(report: AuditReport) -> list[str]:
         return []
     if report.e0 is None:
         return [
-            "e0 is not known, so that CV_c cannot be held against it. CV_c takes the ids as right: it "
-            "is no answer to how many of them are wrong."
+            "e0 is not known, so CV_c cannot be compared with it. CV_c takes the ids as right; it does not "
+            "say how many of them are wrong."
         ]
     if cluster not in cvc.new:
         return [
-            f"e0 ({number(report.e0)}) is about new {cluster!r}, CV_c ({number(cvc.cvc)}) is not: it "
+            f"e0 ({number(report.e0)}) is about new {cluster!r}; CV_c ({number(cvc.cvc)}) is not: it "
             f"holds {scope_words(cvc)}. They answer different questions."
         ]
     if not report.refit.is_full and report.e0 <= cvc.cvc:
@@ -289,7 +289,7 @@ def explain_pair(report: AuditReport) -> list[str]:
     start = []
     if report.claim.range == (0.0, 0.0):
         start = [
-            f"The ids were taken as right, so that e0 is the score by folds of whole {cluster!r}, up to "
+            f"The ids were taken as right, so e0 is the score by folds of whole {cluster!r}, up to "
             "the noise of the fitted curve."
         ]
     return [*start, _reading(report, cvc, report.e0, cvc.cvc)]
@@ -304,22 +304,24 @@ def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> st
             wrong = "ids are wrong after all"
         return (
             f"e0 ({number(e0)}) is well above CV_c ({number(value)}): either features carry a "
-            f"signature of their cluster, which CV_c does not see, or {wrong}. Take e0, the "
+            f"signature of their cluster, which CV_c does not see, or {wrong}. Use e0, the "
             f"larger.{_without_wrong_ids(report, cvc)}"
         )
     if side < 0:
         others = [repr(name) for name in cvc.new if name != cluster]
         level = (
-            f"at a level that e0 was not told ({joined(others)})" if others else "in another way"
+            f"at a level that e0 does not know of ({joined(others)})"
+            if others
+            else "in another way"
         )
         return (
             f"e0 ({number(e0)}) is well below CV_c ({number(value)}): rows depend on each other "
             f"{level}, or the extrapolation to e0 is unstable (look at the residual of the loss "
-            "curve). Until that is known take CV_c, the larger."
+            "curve). Until that is known, use CV_c, the larger."
         )
     return (
-        f"e0 ({number(e0)}) and CV_c ({number(value)}) differ by no more than their noise. Where one "
-        f"number is needed, take the larger, {number(max(e0, value))}."
+        f"e0 ({number(e0)}) and CV_c ({number(value)}) differ by no more than their noise. If one "
+        f"number is needed, use the larger, {number(max(e0, value))}."
     )
 
 
@@ -332,9 +334,9 @@ def _without_wrong_ids(report: AuditReport, cvc: CvcReport) -> str:
     wrong = claimed[1]
     larger = cvc.bias / (1 - wrong) ** 3
     return (
-        f" If {percent(wrong)} of the ids are wrong, and weaken the correction as in simulations, it "
-        f"would be {number(larger)} instead of {number(cvc.bias)} without them, and CV_c "
-        f"{number(cvc.cv + larger)}: a what-if, not an estimate."
+        f" If {percent(wrong)} of the ids are wrong and weaken the correction as in simulations, then "
+        f"without them it would be {number(larger)} instead of {number(cvc.bias)}, and CV_c would be "
+        f"{number(cvc.cv + larger)}. This is a what-if, not an estimate."
     )
 
 
@@ -342,20 +344,20 @@ def scores_caption(report: CvcReport) -> str:
     """Return how to read the chart of the scores."""
     return (
         f"The {loss_words(report.loss)} of the same learner; smaller is better. CV puts rows of one "
-        "group into training and validation, CV_c adds what it gains by that, grouped CV keeps groups "
-        "whole, and e0 is the audit's answer where ids may be wrong. Bars are 95% intervals where "
-        "nothing else is said."
+        "group into both training and validation, CV_c adds what CV gains by that, grouped CV keeps "
+        "groups whole, and e0 is the audit's answer if ids may be wrong. Bars are 95% intervals unless "
+        "stated otherwise."
     )
 
 
 def multiples_caption(report: CvcReport) -> str:
-    """Return how to read the curve over the standard deviations; nothing where there is none."""
+    """Return how to read the curve over the standard deviations, if there is one."""
     if len(finite(report.sensitivity)) < 2:
         return ""
     return (
-        "The standard deviations between groups are what few groups tell badly. The curve says what "
-        "CV_c would be if all of them were larger or smaller by the same factor; at 0 groups do not "
-        "differ, and cross-validation is right as it is."
+        "With few groups, the standard deviations between them are estimated badly. The curve shows what "
+        "CV_c would be if all of them were larger or smaller by the same factor; at 0, groups do not "
+        "differ, and cross-validation needs no correction."
     )
 
 
@@ -367,13 +369,13 @@ def open_about_cvc(report: AuditReport) -> list[str]:
     if cvc.cvc is None:
         return ["How optimistic ordinary cross-validation is: its correction is withheld."]
     found = [
-        "Whether rows are correlated as the correction of cross-validation takes it: by the groups "
-        "that were named, through effects that have nothing to do with their features, with right ids."
+        "Whether rows are correlated as the correction of cross-validation assumes: only within the named "
+        "groups, through effects that are independent of the features, and with right ids."
     ]
     few = [f"{group.groups} {group.name!r}" for group in cvc.groups if group.groups < FEW_GROUPS]
     if few:
         found.append(
-            f"How much groups differ: {joined(few)} tell it badly, and the correction of "
+            f"How much groups differ: {joined(few)} are too few to estimate it well, and the correction of "
             "cross-validation grows with it."
         )
     return found

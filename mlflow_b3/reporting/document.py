@@ -41,7 +41,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Findings with their codes; a page says where there are none."""
+    """Findings with their codes; a page says so if there are none."""
 
     findings: tuple[Finding, ...]
 
@@ -77,7 +77,7 @@ class Table:
     prose: bool = False
 
     def side(self, column: int) -> str:
-        """Return to which side a column is aligned, `l` or `r`."""
+        """Return the side that a column is aligned to, `l` or `r`."""
         return self.align[column : column + 1] or "l"
 
 
@@ -184,7 +184,7 @@ def paragraphs(texts: Iterable[str]) -> list[Paragraph]:
 
 
 def lists(items: Iterable[str], title: str = "") -> list[Listing]:
-    """Return sentences as a list; nothing where there are none."""
+    """Return sentences as a list; no list if there are none."""
     listing = Listing(items=tuple(items), title=title)
     return [listing] if listing.items else []
 
@@ -387,7 +387,7 @@ def _style() -> str:
 
 
 def checked_path(argument: str, path: str | PathLike[str]) -> Path:
-    """Return where a report shall be written, before the work is done; refuse what cannot be."""
+    """Return the path a report is to be written to; refuse impossible ones before any work is done."""
     try:
         file = Path(path)
         folder, inside = file.is_dir(), file.parent.is_dir()
@@ -403,7 +403,7 @@ def checked_path(argument: str, path: str | PathLike[str]) -> Path:
 
 
 def write_text(argument: str, path: Path, text: str) -> None:
-    """Write a report, or say why that is not possible."""
+    """Write a report, or raise an error that says why that is not possible."""
     try:
         path.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:

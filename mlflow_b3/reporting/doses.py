@@ -1,4 +1,4 @@
-"""What an audit by doses says in words: the loss by own-cluster rows in training, and its noise."""
+"""What an audit by doses found, in words: the loss by mates in training, and its noise."""
 
 from mlflow_b3.auditing.doses import USUAL_ERROR
 from mlflow_b3.auditing.report import AuditReport
@@ -13,7 +13,7 @@ COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def dose_sentence(report: AuditReport, curve: DoseCurve) -> str:
-    """Return the loss with none, one, three and most of a row's own cluster in training."""
+    """Return the loss with none, one, three and the most of a row's mates in training."""
     losses = dict(zip(curve.d, curve.loss, strict=True))
     named = [d for d in (*NAMED_DOSES, curve.d[-1]) if d in losses and d > 0]
     in_percent = report.subject.loss == "zero_one"
@@ -39,14 +39,14 @@ def dose_caption(report: AuditReport, found: DoseSolution) -> str:
     """Return what the curve over the doses shows, how it was solved, and for which rate."""
     return (
         f"{dose_sentence(report, found.curve)} Some rows of each validation cluster were put into "
-        "training on purpose, and the others were scored. Wrong ids put more there, which nobody "
-        "sees; how often each number occurs follows from the rate of wrong ids. The curve is solved "
-        f"from differences between scores of the same rows.{_rate(report)}"
+        "training on purpose, and the others were scored. Wrong ids put more of them there "
+        "unnoticed; how often each number occurs follows from the rate of wrong ids. The curve is "
+        f"solved from differences between scores of the same rows.{_rate(report)}"
     )
 
 
 def _rate(report: AuditReport) -> str:
-    """Return for which rate of wrong ids the curve is, where that is not the one that was given."""
+    """Return the rate of wrong ids that the curve is for, unless it is the given one."""
     if not report.leakage.is_known:
         return (
             f" Nothing is known about the ids here; the curve is for a cluster error of "
@@ -61,23 +61,23 @@ def _rate(report: AuditReport) -> str:
 
 
 def explain_doses(report: AuditReport) -> list[str]:
-    """Return what the uncertainty of e0 comes from, and where e0 rests on little."""
+    """Return what the uncertainty of e0 comes from, and whether e0 was shrunk."""
     found = report.conclusion.dose
     if found is None or report.e0 is None:
         return []
     shrunk = (
-        f"The measured effect of rows of the same cluster is within its noise: with a probability of "
-        f"{percent(found.no_effect)} there is none. So e0 was pulled towards the score by the ids."
+        f"The measured effect of rows of the same cluster is within the noise: with a probability of "
+        f"{percent(found.no_effect)}, there is none. So e0 was pulled towards the score by the ids."
     )
     return [*([shrunk] if found.shrunk else []), narrowing(found)]
 
 
 def narrowing(found: DoseSolution) -> str:
-    """Return what would narrow the interval of e0, by its parts of the variance, largest first."""
+    """Return what the variance of e0 comes from and what would reduce it, largest part first."""
     parts = found.variance
     total = parts.clusters + parts.refits + parts.ids
     if not total > 0:
-        return "The variance of e0 could not be told apart by what it comes from."
+        return "The variance of e0 could not be split into its sources."
     causes = {
         "which clusters are in the table (more clusters narrow the interval)": parts.clusters,
         "the refits (a larger budget narrows it)": parts.refits,
@@ -97,7 +97,7 @@ def _percentage(share: float) -> str:
 
 
 def curve_from_doses(report: AuditReport) -> str:
-    """Return what the loss curve over injected shares is where losses were measured by dose."""
+    """Return what the loss curve over injected shares shows if losses were measured by dose."""
     return (
         f"The {loss_words(report.subject.loss)} when a share x of the validation rows is in training, as "
         "it follows from the losses by dose: a row of a cluster with M rows then has Binomial(M − 1, x) "

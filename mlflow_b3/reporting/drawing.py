@@ -1,6 +1,6 @@
-"""Colours of charts and pages, drawing on matplotlib axes, and figures as small SVG files that everybody can read.
+"""Colours of charts and pages, drawing on matplotlib axes, and figures as small, accessible SVG files.
 
-Matplotlib is imported when something is drawn, so that texts and tables do without it.
+Matplotlib is imported only when something is drawn: texts and tables do not need it.
 """
 
 import io
@@ -24,7 +24,7 @@ Draw = Callable[["Axes"], None]
 
 # --- The colours of reports and charts, for light and dark screens
 
-#: Okabe and Ito's colours, which people with any colour vision tell apart, darkened or lightened
+#: Okabe and Ito's colours, which people with any colour vision can tell apart, darkened or lightened
 #: where they would be too faint on their background.
 LIGHT = {
     "paper": "#ffffff",
@@ -69,7 +69,7 @@ def colours_of(root: str) -> str:
     )
 
 
-#: Elements keep the light colours as attributes, for viewers that know no variables.
+#: Elements keep the light colours as attributes, for viewers that do not support variables.
 CHART_STYLE = (
     """
 .b3{font:12px system-ui,sans-serif;max-width:100%;height:auto}
@@ -120,7 +120,7 @@ def axis_for(
     label: str = "",
     reach: float = 4.0,
 ) -> Axis:
-    """Return an axis that shows all of the `core`, and `more` as far as it is not far away.
+    """Return an axis that shows all of the `core`, and those of `more` that are not far away.
 
     Values beyond `reach` times the width of the core stretch the axis no further, so that one huge
     number cannot hide all others; the one value that is shown `perhaps` then does not stretch it at
@@ -139,7 +139,7 @@ def axis_for(
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """Return the numbers among values, none of them beyond what can be drawn."""
+    """Return the values that are numbers and can be drawn."""
     return [
         min(max(float(value), -LARGEST), LARGEST)
         for value in values
@@ -149,9 +149,9 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 # --- Drawing on axes
 
-#: Letters that fit on a line of a chart, and behind a sample in its legend.
+#: Letters that fit on a line of a chart, and beside a sample in its legend.
 LONGEST_LABEL, LONGEST_ENTRY = 60, 60
-#: Width of a letter, as far as one can say without a font.
+#: Approximate width of a letter, as no font is known.
 CHARACTER = 6.5
 
 
@@ -193,7 +193,7 @@ def _set_ticks(ax: "Axes", which: str, limits: Axis) -> None:
 
 
 def _long_label(value: float, which: str, limits: Axis) -> str:
-    """Return the label of a tick; none where half of it would leave the picture on the right."""
+    """Return the label of a tick; none if half of it would leave the picture on the right."""
     label = f"{value:.6g}"
     room = (limits.high - value) / (limits.high - limits.low) * (WIDTH - LEFT - RIGHT) + RIGHT
     return "" if which == "x" and CHARACTER * len(label) / 2 > room else label
@@ -219,7 +219,7 @@ def line(
 def mark(
     ax: "Axes", x: float | None, y: float | None, shape: str, colour: str, *, label: str = ""
 ) -> "Line2D":
-    """Draw one point, where it is known and the axes hold it."""
+    """Draw one point, if it is known and inside the axes."""
     at: tuple[list[float], list[float]] = ([], [])
     if x is not None and y is not None and _holds(ax.get_xlim(), x) and _holds(ax.get_ylim(), y):
         at = ([x], [y])
@@ -245,7 +245,7 @@ def band(
 
 
 def shade(ax: "Axes", low: float, high: float, *, label: str) -> "Patch":
-    """Shade everything between two values of the horizontal axis, as far as it shows them."""
+    """Shade the visible part between two values of the horizontal axis."""
     from matplotlib.patches import Patch
 
     least, most = ax.get_xlim()
@@ -259,7 +259,7 @@ def shade(ax: "Axes", low: float, high: float, *, label: str) -> "Patch":
 def spread(
     ax: "Axes", at: float, low: float, high: float | None, colour: str, *, upright: bool = False
 ) -> None:
-    """Draw an interval across, or upright; an arrow where it goes on beyond the axis."""
+    """Draw a horizontal or vertical interval, with an arrow where it continues beyond the axis."""
     limits = ax.get_ylim() if upright else ax.get_xlim()
     if math.isnan(low) or (high is not None and math.isnan(high)):
         return
@@ -286,7 +286,7 @@ def spread(
 
 
 def write(ax: "Axes", x: float, y: float, text: str, *, below: bool = False) -> None:
-    """Write beside a point, above it or, where there is room, below."""
+    """Write beside a point: above it, or below if there is room."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     x, y = min(max(x, left), right), min(max(y, bottom), top)
     part = (y - bottom) / (top - bottom)
@@ -309,7 +309,7 @@ def write(ax: "Axes", x: float, y: float, text: str, *, below: bool = False) -> 
 
 
 def write_in_corner(ax: "Axes", text: str, *, top: bool) -> None:
-    """Write at the right end of axes, inside of them."""
+    """Write at the right end of axes, inside them."""
     ax.annotate(
         shown(text),
         (1, 1 if top else 0),
@@ -337,7 +337,7 @@ def write_above(ax: "Axes", part: float, text: str) -> None:
 
 
 def write_in_row(ax: "Axes", y: float, text: str) -> None:
-    """Write at the left end of a row of axes, over whatever is drawn there."""
+    """Write at the left end of a row of axes, on top of whatever is drawn there."""
     ax.annotate(
         shown(text, min(LONGEST_LABEL, _across(ax) - 1)),
         (0, y),
@@ -345,7 +345,7 @@ def write_in_row(ax: "Axes", y: float, text: str) -> None:
         xytext=(4, 0),
         textcoords="offset points",
         va="center",
-        # a line that goes on between two digits looks like a colon
+        # a line that shows between two digits looks like a colon
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
         parse_math=False,
     )
@@ -375,7 +375,7 @@ def legend(ax: "Axes", handles: Sequence["Artist"]) -> None:
 
 
 def shown(text: str, longest: int = LONGEST_LABEL) -> str:
-    """Return text with nothing hidden in it, no longer than what fits."""
+    """Return text without hidden characters, shortened to what fits."""
     words = visible(text)
     return words if len(words) <= longest else words[: longest - 1] + "…"
 
@@ -386,7 +386,7 @@ def _holds(limits: tuple[float, float], value: float) -> bool:
 
 # --- Figures as SVG: no scripts, no links, the same bytes each time
 
-#: So narrow that labels can be read on a phone.
+#: Narrow enough for labels to be readable on a phone.
 WIDTH = 440
 LEFT, RIGHT, BOTTOM = 54, 16, 44
 LINE = 18
@@ -563,7 +563,7 @@ def _shapes(
 
 
 def _attributes(element: ET.Element) -> dict[str, str]:
-    """Return the style of an element as attributes, but for its font."""
+    """Return the style of an element as attributes, except its font."""
     pairs = [part.split(":") for part in element.get("style", "").split(";") if part]
     style = {name.strip(): value.strip() for name, value in pairs}
     known = ("stroke-linejoin", "stroke-dashoffset", "font-size", "font-family")

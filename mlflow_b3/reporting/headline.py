@@ -1,4 +1,4 @@
-"""The answer of an audit in a word and a few sentences: inflated, by how much, against the threshold."""
+"""The answer of an audit in a word and a few sentences: is the score inflated, and by how much."""
 
 import math
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ SHOWN, NOT_SHOWN, OPEN = "shown", "not shown", "open"
 #: A score holds if, at the upper end of the interval, new clusters cost no more than this share of
 #: the model's advantage over the best constant prediction.
 TOLERATED_SHARE = 0.2
-#: The finding of a feature from which the target follows.
+#: The finding that a feature gives away the target.
 GIVEN_AWAY = "B343"
 TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
 
@@ -72,17 +72,17 @@ class Headline(Result):
 def headline_of(report: AuditReport) -> Headline:
     """Return the answer of an audit in a word and a few sentences.
 
-    The word follows the worst of three comparisons: the score by rows (IID) with the score by
-    cluster ids (LOCO), either of them with e0.
+    The word reflects the worst of three comparisons: the score by rows (IID) with the score by
+    cluster ids (LOCO), and each of them with e0.
 
     `Inflated`
-        One of the comparisons was shown: LOCO's interval lies above IID, the interval of e0 lies
-        above IID or LOCO, or the learner profits from leaked rows and rows are known to have leaked.
+        One of them shows inflation: LOCO's interval lies above IID, the interval of e0 lies above
+        IID or LOCO, or the learner benefits from leaked rows and rows are known to have leaked.
     `Holds`
-        No comparison was shown, the data can show one, and the upper end of e0's interval leaves at
-        least four fifths of the advantage over the best constant prediction.
+        None of them shows inflation, the data can show it, and the upper end of e0's interval leaves
+        at least four fifths of the advantage over the best constant prediction.
     `Misses the threshold`
-        Not inflated, and all of e0's interval is at or above the threshold that was given.
+        Not inflated, and all of e0's interval is at or above the given threshold.
     `Cannot tell`
         The data or the evidence do not decide: clusters without a second row, few clusters, an
         unknown share of wrong ids, a model without errors or without skill, a wide interval.
@@ -100,14 +100,14 @@ def _answer(report: AuditReport) -> Headline:
     if report.partial:
         assert report.refits is not None
         done = f"{report.refits.done} of {report.refits.planned}"
-        stopped = f"The audit was stopped after {done} refits, which decides nothing."
+        stopped = f"The audit was stopped after {done} refits, so nothing is decided."
         return Headline(word=UNKNOWN, sentence=f"{stopped} So far: {scores}. {_premise(report)}")
     uninformative = _uninformative(report)
     if uninformative:
         return Headline(word=CANNOT_TELL, sentence=f"{uninformative} {_upper(scores)}.")
     if _inflated(report):
         details = f"{_second(report)}{_premise(report)}"
-        details += "" if _unchecked(report) else unsure(report)  # then it is about e0 only
+        details += "" if _unchecked(report) else unsure(report)  # the doubt is about e0 only
         return Headline(word=INFLATED, sentence=f"{_upper(scores)}. {details}")
     details = f"{_upper(scores)}. {_premise(report)}"
     if report.e0 is None and not report.leakage.is_known:
@@ -129,7 +129,7 @@ def _upper(text: str) -> str:
 
 
 def _scores(report: AuditReport) -> str:
-    """Return the reported score beside the worst of the others."""
+    """Return the reported score and the worse of the other two."""
     word = loss_words(report.subject.loss)
     reported = f"reported {word} {number(report.iid)}"
     worst = _worst(report)
@@ -142,26 +142,26 @@ def _scores(report: AuditReport) -> str:
 
 
 def _worst(report: AuditReport) -> float:
-    """Return the larger one of LOCO and e0, as far as e0 rests on something."""
+    """Return the larger of LOCO and e0; LOCO if e0 rests on nothing that was checked."""
     if report.e0 is None or _unchecked(report):
         return report.loco
     return max(report.e0, report.loco)
 
 
 def _second(report: AuditReport) -> str:
-    """Return what is known of the score by the cluster ids, where it is not the worst one."""
+    """Return what is known about LOCO, unless it is the worst score."""
     if _worst(report) == report.loco:
         return ""
     shown = {
         SHOWN: "inflated as well",
         NOT_SHOWN: "inflation not shown",
-        OPEN: "whether it is inflated is open",
+        OPEN: "whether it is inflated remains open",
     }[loco_inflation(report)]
     return f"{_upper(folds_words(report))}: {number(report.loco)}, {shown}. "
 
 
 def _premise(report: AuditReport) -> str:
-    """Return e0 with its interval under its condition, held against the threshold or the constant."""
+    """Return e0 with its premise and interval, compared with the threshold or the constant."""
     if report.e0 is None and not report.leakage.is_known:
         return f"{_unknown_rate(report)} {explain_tipping(report)}"
     start = f"{premise_of(report)}, the {_loss(report)}"
@@ -169,12 +169,12 @@ def _premise(report: AuditReport) -> str:
         return f"{start}."
     limit = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        limit = f"the {number(report.threshold)} of the best constant prediction"
+        limit = f"the loss of the best constant prediction ({number(report.threshold)})"
     compared = compare_with_threshold(report)
     if compared == UNDECIDED:
         because = _hidden(report) or _doubt(report)
         reason = f", because {because}" if because and _ends_below(report) else ""
-        return f"{start}. Whether it is below {limit} is open{reason}."
+        return f"{start}. Whether it is below {limit} remains open{reason}."
     return f"{start}, all of it {compared} {limit}."
 
 
@@ -200,7 +200,7 @@ def _uninformative(report: AuditReport) -> str:
     if mates < FEW_CLUSTERS:
         few = "no cluster has" if mates <= 0 else f"at most {mates} clusters have"
         return (
-            f"{_upper(few)} a second row, so the data cannot show what rows of a cluster give away "
+            f"{_upper(few)} a second row, so the data cannot show what rows of a cluster reveal "
             "about each other. Audit by ids that repeat: patients rather than visits."
         )
     if any(finding.code == GIVEN_AWAY for finding in report.findings):
@@ -214,14 +214,14 @@ def _uninformative(report: AuditReport) -> str:
 
 
 def _inflated(report: AuditReport) -> bool:
-    """Return whether any of the comparisons was shown."""
+    """Return whether any of the comparisons shows inflation."""
     if loco_inflation(report) == SHOWN:
         return True
     if not _same_rows(report):
         return False
     gap = report.conclusion.loco_gap_interval
     if gap is None:
-        # of the same rows, so that the noise of their difference is smaller than that of one of them
+        # both score the same rows, so their difference is less noisy than either of them
         by_clusters, noise = report.iid < report.loco_interval[0], 0.0
     else:
         by_clusters, noise = gap[0] > 0, (gap[1] - gap[0]) / 2
@@ -229,7 +229,7 @@ def _inflated(report: AuditReport) -> bool:
 
 
 def _is_above_rows(report: AuditReport, noise: float) -> bool:
-    """Return whether e0 is above the score by rows, which has noise of its own."""
+    """Return whether e0 is above the score by rows, whose noise is taken into account."""
     low = report.e0_interval[0]
     if report.e0 is None:
         return low - report.iid > noise
@@ -243,8 +243,8 @@ def _same_rows(report: AuditReport) -> bool:
 def loco_inflation(report: AuditReport) -> str:
     """Return whether the score by the cluster ids was shown to be optimistic.
 
-    `SHOWN`, `NOT_SHOWN` where the learner does not profit from leaked rows or the correction is not
-    upwards, or `OPEN` where too little is known about the ids or the refits.
+    `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows or the correction is not
+    upwards; or `OPEN` if too little is known about the ids or the refits.
     """
     known = report.e0 is not None and not _unchecked(report)
     low, high = report.claim.range or (0.0, 1.0)
@@ -260,7 +260,7 @@ def loco_inflation(report: AuditReport) -> str:
 
 
 def compare_with_threshold(report: AuditReport) -> str:
-    """Return whether all of e0's interval is below the threshold, at or above it, or neither.
+    """Return whether e0's interval is entirely below the threshold, at or above it, or neither.
 
     `BELOW` also needs evidence that can show a small loss: refits of the whole model, checked or
     stated shares, enough clusters, and folds that keep known clusters together.
@@ -277,49 +277,49 @@ def compare_with_threshold(report: AuditReport) -> str:
 
 
 def _ends_below(report: AuditReport) -> bool:
-    """Return whether neither e0 nor its interval reaches the threshold, as far as they are known."""
+    """Return whether e0 and its interval, if known, stay below the threshold."""
     assert report.threshold is not None
     _, high = report.e0_interval
     return all(value is None or value < report.threshold for value in (report.e0, high))
 
 
 def _hidden(report: AuditReport) -> str:
-    """Return why the loss may be larger than all of its interval; nothing where it may not."""
+    """Return why the loss may lie above its interval; an empty string if it cannot."""
     if not report.refit.is_full:
         return "part of the model was not trained again and keeps what it learned from all rows"
     if shares_clusters(report):
-        return "known clusters sit on both sides of the folds"
+        return "the folds have rows of the same cluster id on both sides"
     if report.e0 is None and report.linkage is not None:
         return "the evidence leaves open that all validation rows were seen"
     if report.e0 is None and report.claim.range is not None:
         return "the rows do not tell how many of them leaked"
     if not report.leakage.is_known and report.fragment_sensitivity is None:
         return "what split clusters would do could not be measured"
-    return "nothing limits it from above" if report.e0_interval[1] is None else ""
+    return "its interval has no upper limit" if report.e0_interval[1] is None else ""
 
 
 def _doubt(report: AuditReport) -> str:
-    """Return why the interval may be off on either side; nothing where nothing says so."""
+    """Return why the interval may be off on either side; an empty string if nothing suggests it."""
     if _unchecked(report):
         return "nobody has checked the match probabilities that it rests on"
     if report.plan.n_validated < FEW_CLUSTERS:
-        return f"{report.plan.n_validated} clusters are too few to speak of others"
+        return f"{report.plan.n_validated} clusters are too few to generalise to new ones"
     if report.refit.agreement is not None and not report.refit.agreement >= LEAST_AGREEMENT:
         return f"the refits are unlike {original_words(report.subject)}"
     if not report.accurate and report.leakage.misplaces:
-        return "the solver was not sure of its numbers"
+        return "the solver's numbers may be inaccurate"
     return ""
 
 
 def _room(report: AuditReport) -> str:
-    """Return what the interval leaves room for where a score does not hold; nothing where it does."""
+    """Return why it cannot be said that the score holds; an empty string if it holds."""
     constant, high = report.constant_loss, report.e0_interval[1]
     base = report.iid if _same_rows(report) else report.loco
     if report.e0 is None or high is None:
-        return "nothing limits the loss on new clusters"
+        return "there is no upper limit on the loss on new clusters"
     if constant is None:
         within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
-        return "" if within else "what a constant prediction would score is not known"
+        return "" if within else "the loss of the best constant prediction is not known"
     if max(report.e0, report.loco) >= constant:
         return (
             f"the model is no better than the best constant prediction ({number(constant)}), so "
@@ -331,25 +331,26 @@ def _room(report: AuditReport) -> str:
 
 
 def unsure(report: AuditReport) -> str:
-    """Return the sentence that says why an answer is not sure; nothing where nothing says so."""
+    """Return the sentence that says why an answer is uncertain, or an empty string."""
     doubt = _doubt(report)
-    return f" That is not sure, because {doubt}." if doubt else ""
+    return f" This is uncertain, because {doubt}." if doubt else ""
 
 
 def _loss(report: AuditReport) -> str:
-    """Return the loss on new clusters with what is known of it."""
+    """Return the loss on new clusters, as far as it is known."""
     low, high = report.e0_interval
     word = f"{loss_words(report.subject.loss)} on new clusters"
     if high is None:
         return f"{word} is {at_least(report)}"
-    ends, sure = f"{number(low)} to {number(high)}", confidence_of(report)
+    sure = confidence_of(report)
     if report.e0 is None:
-        return f"{word} lies somewhere from {ends} ({sure})"
+        return f"{word} lies somewhere between {number(low)} and {number(high)} ({sure} confidence)"
+    ends = f"{number(low)} to {number(high)}"
     return f"{word} is about {number(report.e0)} ({sure} interval {ends})"
 
 
 def at_least(report: AuditReport) -> str:
-    """Return the loss on new clusters where only a lower bound of it is known."""
+    """Return the loss on new clusters if it has no upper limit."""
     low = f"at least {number(report.e0_interval[0])}"
     if report.e0 is None:
         return f"{low} with {confidence_of(report)} confidence, with no upper limit"
@@ -374,28 +375,33 @@ def explain_tipping(report: AuditReport) -> str:
     full = report.refit.is_full
     what = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        what = f"the {number(report.threshold)} of the best constant prediction"
+        what = f"the loss of the best constant prediction ({number(report.threshold)})"
     if report.loco >= report.threshold:
         return (
             f"There is no tipping point: {folds_words(report)} the loss is {number(report.loco)}, "
-            f"which reaches {what} already."
+            f"which already reaches {what}."
         )
     curve = report.sensitivity
     most = percent(max(curve.error or curve.p0))
     if curve.error is None:
-        condition, tip = TRAINING_ROWS, report.tipping_p0
+        tips = [(report.tipping_p0, most, TRAINING_ROWS)]
     else:
-        condition, tip = "of the rows carried a wrong id", report.tipping_cluster_error
-    tips = [_tips(condition, tip, most, full)]
+        tips = [(report.tipping_cluster_error, most, "of the rows carried a wrong id")]
     if report.fragment_sensitivity is not None:
-        condition = "of the rows belonged to split clusters"
-        tips.append(_tips(condition, report.tipping_split_rate, "100%", full))
-    return f"Tipping point: the loss on new clusters would reach {what} {'; '.join(tips)}."
+        split = "of the rows belonged to split clusters"
+        tips.append((report.tipping_split_rate, "100%", split))
+    return f"Tipping point: the loss on new clusters would {_tips(what, tips, full=full)}."
 
 
-def _tips(condition: str, value: float | None, most: str, full: bool) -> str:
-    if value is None and not full:
-        return f"at a rate that cannot be told (what shows does not reach it if {most} {condition})"
-    if value is None:
-        return f"not even if {most} {condition}"
-    return f"{'' if full else 'at the latest '}if {percent(value)} {condition}"
+def _tips(what: str, tips: list[tuple[float | None, str, str]], *, full: bool) -> str:
+    """Return at which rates the loss reaches `what`, and which rates are not enough."""
+    reached = [f"if {percent(tip)} {rows}" for tip, _, rows in tips if tip is not None]
+    missed = [f"if {most} {rows}" for tip, most, rows in tips if tip is None]
+    if not full:
+        hidden = "at an unknown rate (the part of the bias that shows does not reach it even"
+        told = [f"at the latest {tip}" for tip in reached] + [f"{hidden} {tip})" for tip in missed]
+        return f"reach {what} {'; '.join(told)}"
+    if not reached:
+        return f"not reach {what} even {' or '.join(missed)}"
+    but = f", but not even {missed[0]}" if missed else ""
+    return f"reach {what} {' or '.join(reached)}{but}"

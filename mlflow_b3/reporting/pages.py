@@ -42,7 +42,9 @@ from mlflow_b3.reporting.tables import (
     suspicious_tables,
 )
 
-FOR_A_PAPER = "How clusters and leakage were handled, in the sense of TRIPOD+AI. Copy it, and check that it fits."
+FOR_A_PAPER = (
+    "How clusters and leakage were handled, as TRIPOD+AI requires. Copy it, and check that it fits."
+)
 
 
 def to_text(report: AuditReport) -> str:

@@ -1,4 +1,4 @@
-"""A paragraph for a paper: how clusters and leakage were handled, as TRIPOD+AI asks for it."""
+"""A paragraph for a paper: how clusters and leakage were handled, as TRIPOD+AI requires."""
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
@@ -96,13 +96,13 @@ def _validation(report: AuditReport) -> str:
 
 def _problem(report: AuditReport) -> str:
     return (
-        f"Where cluster identifiers {report.leakage.damage}, rows of one true cluster can be in training and in "
+        f"If cluster identifiers {report.leakage.damage}, rows of one true cluster can be in both training and "
         "validation data and make the performance estimate optimistic."
     )
 
 
 def _evidence(report: AuditReport) -> str:
-    """Return by what evidence the leaked share is known."""
+    """Return which evidence the leaked share rests on."""
     claim, source = report.claim, report.p0_source
     if claim.range is None:
         return "How many identifiers are wrong was not known."
@@ -113,7 +113,7 @@ def _evidence(report: AuditReport) -> str:
     leak = report.linkage
     looked_up = "some" if leak is None or leak.n_labels is None else str(leak.n_labels)
     sure = "" if leak is None or leak.n_labels is None else f" ({percent(leak.level)} confidence)"
-    stated = "That was stated, not estimated from these data."
+    stated = "This rate was stated, not estimated from these data."
     beside = claim.split_range
     split = (
         "" if beside is None else f" and {range_words(beside)} belong to clusters that were split"
@@ -124,29 +124,29 @@ def _evidence(report: AuditReport) -> str:
     bound = report.p0_bound
     confidence = percent(0.95 if bound is None else bound.confidence)
     texts = {
-        "cluster_error": f"It was taken that {rate} of the rows carry a wrong identifier{split}. "
+        "cluster_error": f"It was assumed that {rate} of the rows carry a wrong identifier{split}. "
         f"{stated}",
-        "p0": f"It was taken that {rate} of the training rows of a fold belong to its validation "
+        "p0": f"It was assumed that {rate} of the training rows of a fold belong to its validation "
         f"clusters, {back}. {stated}",
-        "split_rate": f"It was taken that {rate} of the rows belong to clusters that were split in "
-        f"two identifiers. {stated}",
+        "split_rate": f"It was assumed that {rate} of the rows belong to clusters that were split "
+        f"into two identifiers. {stated}",
         "mixture": "The share of training rows that belong to validation clusters was bounded from "
         f"above by how many of them look like validation rows: at most {percent(high)} with "
         f"{confidence} confidence, {back}.",
-        "resolved_rows": f"For a sample of {looked_up} rows all other rows of the same true cluster "
-        f"were looked up by hand; by these, {middle}.",
-        "partition_samples": f"By posterior samples of the record linkage, {middle}.",
-        "linkage_quality": "By the published quality of the record linkage, at most "
+        "resolved_rows": f"For a sample of {looked_up} rows, all other rows of the same true cluster "
+        f"were looked up by hand; according to these, {middle}.",
+        "partition_samples": f"According to posterior samples of the record linkage, {middle}.",
+        "linkage_quality": "According to the published quality of the record linkage, at most "
         f"{percent(high)} {seen}{sure}.",
-        "match_probability": "By match probabilities of the record linkage that nobody checked, "
+        "match_probability": "According to unchecked match probabilities of the record linkage, "
         f"about {percent(claim.middle)} {seen}; {rate} was allowed for.",
-        "match_column": "By match probabilities of the rows that nobody checked, about "
-        f"{percent(claim.middle)} of them carry a wrong identifier; {rate} was allowed for.",
+        "match_column": f"According to unchecked match probabilities, about {percent(claim.middle)} of "
+        f"the rows carry a wrong identifier; {rate} was allowed for.",
     }
     if report.e0 is None and report.leakage.is_bounded_by_rows:
         return (
-            "How many training rows belong to validation clusters was not known; how many of them "
-            "look like validation rows excluded nothing."
+            "How many training rows belong to validation clusters was not known; the number of those "
+            "that look like validation rows excluded nothing."
         )
     if report.e0 is None and leak is not None:
         return (
@@ -158,7 +158,7 @@ def _evidence(report: AuditReport) -> str:
 
 def _estimation(report: AuditReport) -> str:
     route = ROUTE_WORDS.get(report.refit.route, "the model was trained again")
-    refits = f"{report.measured.fits} refits in all, for each of which {route}"
+    refits = f"{report.measured.fits} refits in total, for each of which {route}"
     if report.dose is not None:
         text = _by_doses(report, refits)
     elif not report.leakage.misplaces:
@@ -186,8 +186,8 @@ def _estimation(report: AuditReport) -> str:
         )
     if not report.refit.is_full:
         text += (
-            " Part of the model kept what it had learned from all rows, so that these losses are "
-            "lower bounds."
+            " Part of the model kept what it had learned from all rows, so these losses are lower "
+            "bounds."
         )
     return text
 
@@ -209,7 +209,7 @@ def _by_doses(report: AuditReport, refits: str) -> str:
 
 
 def _bootstrap(report: AuditReport) -> str:
-    """Return the published method, and in what this one differs from it."""
+    """Return the published method, and how this one differs from it."""
     others = [
         *(["training sets drawn without replacement"] if report.plan.scheme == "subset" else []),
         *(["rows leaking in both directions"] if report.claim.p0_validation != 0 else []),
@@ -227,14 +227,14 @@ def _results(report: AuditReport) -> str:
     if high is None:
         corrected = at_least(report)
     elif report.e0 is None:
-        corrected = f"between {number(low)} and {number(high)} ({sure})"
+        corrected = f"between {number(low)} and {number(high)} ({sure} confidence)"
     text = (
         f"The {word} was {number(report.iid)} when clusters were ignored, {number(report.loco)} (95% "
         f"interval {number(ends[0])} to {number(ends[1])}) {folds_words(report)}, and "
         f"{corrected} on new clusters after correction."
     )
     if is_half(report):
-        text += " That is the value for half of the limit; the interval is for none to all of it."
+        text += " This value assumes half of the limit; the interval covers none to all of it."
     limit = report.e0_secant
     if limit is not None:
         above = ", above the estimate here" * (report.e0 is not None and limit > report.e0)
@@ -244,8 +244,8 @@ def _results(report: AuditReport) -> str:
         )
     if report.plan.n_validated < FEW_CLUSTERS:
         text += (
-            f" The intervals speak of new rows of the same clusters: {report.plan.n_validated} are "
-            "too few to speak of others."
+            f" The intervals are for new rows of the same clusters: {report.plan.n_validated} clusters "
+            "are too few to generalise to new ones."
         )
     return text
 
@@ -255,7 +255,7 @@ def _threshold(report: AuditReport) -> str:
     answer = {
         BELOW: f"All of the interval is below {limit}.",
         ABOVE: f"All of the interval is at or above {limit}.{unsure(report)}",
-    }.get(compare_with_threshold(report), f"Whether that is below {limit} is open.")
+    }.get(compare_with_threshold(report), f"Whether it is below {limit} remains open.")
     return f"{answer} {explain_tipping(report)}"
 
 
@@ -264,7 +264,7 @@ def _test(report: AuditReport) -> str:
     verb = "rejected" if test.rejected else "did not reject"
     low, high = (number(end) for end in test.interval)
     return (
-        f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} that the model gains "
+        f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} the hypothesis that the model gains "
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in "
         f"{test_sets(report)} the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
     )
@@ -279,8 +279,8 @@ def _corrected(report: AuditReport) -> list[str]:
     model = "logistic" if cvc.task == "classification" else "linear"
     effects = "normal random intercepts" if cvc.field is None else "a Gaussian random field"
     start = (
-        f"By cross-validation on {cvc.folds} folds of rows the {loss_words(cvc.loss)} was "
-        f"{value_words(cvc.cv, cvc.cv_interval)}; its bias by the correlation of rows within {names} "
+        f"By cross-validation on {cvc.folds} folds of rows, the {loss_words(cvc.loss)} was "
+        f"{value_words(cvc.cv, cvc.cv_interval)}; its bias due to the correlation of rows within {names} "
         f"(Yuval and Rosset, 2025; {model} working model with {effects}, {cvc.draws} simulated "
         f"samples, engine {cvc.engine!r}, working model {cvc.working!r})"
     )
@@ -293,9 +293,9 @@ def _corrected(report: AuditReport) -> list[str]:
             f"{value_words(cvc.grouped, cvc.grouped_interval)}."
         )
     return [
-        f"{start} was estimated as {value_words(cvc.bias, cvc.bias_interval)}, so that "
-        f"{value_words(cvc.cvc, cvc.interval)} is to be expected {scope_words(cvc)}.{whole} This takes "
-        "group identifiers as right, and features as free of group effects."
+        f"{start} was estimated as {value_words(cvc.bias, cvc.bias_interval)}, so "
+        f"{value_words(cvc.cvc, cvc.interval)} is expected {scope_words(cvc)}.{whole} This assumes that "
+        "group identifiers are right and that features are free of group effects."
     ]
 
 

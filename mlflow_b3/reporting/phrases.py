@@ -15,7 +15,7 @@ from mlflow_b3.results import Result, number, percent, visible
 
 
 def explain_linkage(report: AuditReport) -> list[str]:
-    """Return both leak shares of linkage evidence, and how the folds were made of it."""
+    """Return both leak shares that linkage evidence gives for the folds."""
     leak = report.linkage
     if leak is None:
         return []
@@ -26,13 +26,13 @@ def explain_linkage(report: AuditReport) -> list[str]:
         if leak.n_labels is None
         else f"an upper limit with {percent(leak.level)} confidence",
         "lower": "a lower limit",
-        "uncalibrated": "what scores say that nobody checked",
+        "uncalibrated": "what unchecked scores suggest",
     }
     return [
         f"Leak shares by {leak.method}: {sides[0]} of the training rows of a fold have records of the "
         f"same true cluster in validation, {sides[1]} of the validation rows have some in training; "
-        f"{kind[leak.kind]}. The second drives the score; the first falls as folds are added, the "
-        "second does not." + _as_split_rate(report)
+        f"{kind[leak.kind]}. The second share drives the score. The first falls as folds are added; "
+        "the second does not." + _as_split_rate(report)
     ]
 
 
@@ -45,26 +45,27 @@ def _share(share: LeakShare, kind: str) -> str:
 
 
 def _as_split_rate(report: AuditReport) -> str:
-    """Return the split rate of the table that goes with the seen share, where there is one."""
+    """Return the split rate that corresponds to the seen share, if there is one."""
     leak, apart = report.linkage, 2 * seen_share(0.5, report.folds).share
     upper = leak is not None and leak.kind == "upper"
     seen = leak.validation.high if leak is not None and upper else report.p0
     if report.e0 is None or seen is None or seen >= apart:
         return ""
-    return f" In the table of split rates that is {'at most ' * upper}{percent(seen / apart)}."
+    most = "at most " * upper
+    return f" In the table of split rates, this corresponds to {most}{percent(seen / apart)}."
 
 
 def explain_regression(report: AuditReport) -> list[str]:
-    """Return what the regression of losses on leak probabilities says, where it was made."""
+    """Return what the regression of losses on leak probabilities says, if there is one."""
     return [] if report.regression is None else [report.regression.statement]
 
 
-# --- On what the numbers of an audit rest: what is known of the leakage, the folds, the confidence
+# --- What the numbers of an audit rest on: what is known of the leakage, the folds, the confidence
 
-NOT_FINITE = "Some of the numbers of this audit are not finite, so they say nothing."
+NOT_FINITE = "Some numbers of this audit are not finite, so nothing follows from them."
 
 
-#: An end of an interval that is so many times the loss of a constant prediction limits nothing.
+#: An end of an interval that is this many times the loss of a constant prediction limits nothing.
 SENSELESS = 10.0
 
 
@@ -89,7 +90,7 @@ def sensible_number(report: AuditReport, value: float) -> str:
 
 
 def is_finite(report: AuditReport) -> bool:
-    """Return whether all numbers that an answer is made of are numbers."""
+    """Return whether all numbers behind an answer are finite."""
     numbers = (
         *(report.e0, *report.e0_interval, report.threshold, report.inflation),
         *(report.iid, report.loco, *report.loco_interval, report.test.pvalue),
@@ -103,7 +104,7 @@ def premise_of(report: AuditReport) -> str:
 
 
 def folds_words(report: AuditReport) -> str:
-    """Return by which folds the score is that keeps clusters apart, as far as they do."""
+    """Return on which folds LOCO was computed."""
     if shares_clusters(report):
         return "on the given folds"
     if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
@@ -131,7 +132,7 @@ def is_mixture(report: AuditReport) -> bool:
 def confidence_of(report: AuditReport) -> str:
     """Return the confidence of the interval of e0.
 
-    Where it is over all leakage up to a limit that itself may fail, both may.
+    If the interval covers all leakage up to a limit, the limit may fail as well as the interval.
     """
     limit = 1.0
     if is_half(report) and report.leakage.is_bounded_by_rows:
@@ -145,14 +146,14 @@ def rate_of(report: AuditReport, *, split: bool) -> str:
     """Return what the horizontal axis of a sensitivity curve is called."""
     if split:
         return "split rate"
-    # where the share of validation rows is fixed, no rate of wrong ids stands behind a p0
+    # if the share of validation rows is fixed, a p0 belongs to no rate of wrong ids
     return "leaked share p0" if report.sensitivity.error is None else "cluster error"
 
 
 def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, float, float] | None:
     """Return what is known of the leakage as (low, middle, high) on the axis of a curve.
 
-    None where nothing is known, evidence excludes nothing, or it belongs to the other pattern.
+    None if nothing is known, if the evidence excludes nothing, or if it is about the other pattern.
     """
     if report.claim.range is None or report.claim.pattern != curve.pattern or report.e0 is None:
         return None
@@ -165,12 +166,12 @@ def claimed_errors(report: AuditReport, curve: Sensitivity) -> tuple[float, floa
     return low, middle, high
 
 
-# --- A report whose names can be shown: nothing in them is hidden, and none floods the page
+# --- A report whose names are safe to show: no hidden characters, and none too long for the page
 
 LONGEST_NAME = 100
 LONGEST_TEXT = 2000
 LONGEST_LINE = 300
-#: Lines of a long traceback that are shown of its beginning, and of its end.
+#: How many lines of a long traceback are shown from its beginning, and from its end.
 HALF_OF_TRACEBACK = 20
 #: Fields with names that others chose; all other text is sentences.
 NAMES = frozenset(
@@ -186,8 +187,9 @@ Report = TypeVar("Report", bound=Result)
 def readable(report: Report) -> Report:
     """Return the report with visible and short names, for people.
 
-    The numbers are the same, but an upper end of e0 that limits nothing is left out. Names come from tables, models and run tags. They may be long, span lines, or contain characters
-    that are invisible or turn the direction of what follows.
+    The numbers are the same, but an upper end of e0 that limits nothing is left out. Names come from
+    tables, models and run tags. They may be long, span lines, or contain characters that are invisible
+    or change the direction of the text.
     """
     shown = _readable(report, LONGEST_TEXT)
     if isinstance(shown, AuditReport):
@@ -219,7 +221,7 @@ def _readable(value: Any, longest: int) -> Any:
 
 
 def traceback_lines(report: AuditReport) -> list[str]:
-    """Return the traceback of the first refit that failed, line by line, in no way hidden."""
+    """Return the lines of the traceback of the first failed refit, with no hidden characters."""
     text = report.refits.traceback if report.refits is not None else None
     lines = (text or "").splitlines()
     if len(lines) > 2 * HALF_OF_TRACEBACK:
@@ -246,9 +248,9 @@ ROUTE_WORDS = {
     "clone": "an untrained copy with the same parameters was trained on other rows",
     "parameters": "a model with the recovered parameters was trained on other rows",
     "trainer": "the training function was called with other rows",
-    "fresh": "the network was initialised anew and trained by its recipe on other rows",
-    "hot-start": "training went on from the logged weights on other rows",
-    "last-layer": "the network's last layer was trained again on other rows, its features kept",
+    "fresh": "the network was reinitialised and trained by its recipe on other rows",
+    "hot-start": "training continued from the logged weights on other rows",
+    "last-layer": "the network's last layer was trained again on other rows, with its features kept",
     "head": "a linear model on the model's outputs was trained on other rows",
 }
 
@@ -256,7 +258,7 @@ ROUTE_WORDS = {
 def estimator_words(report: AuditReport) -> str:
     """Return the estimator of the loss on new clusters, with its options."""
     if report.dose is not None:
-        return "dose (solved from differences within rows between doses)"
+        return "dose (solved from differences between doses within rows)"
     if not report.leakage.misplaces:
         return "mixture"
     options = [f"{name} {value}" for name, value in report.plan.method_options.items()]
@@ -266,7 +268,7 @@ def estimator_words(report: AuditReport) -> str:
 
 
 def sharpness_words(report: AuditReport) -> str:
-    """Return the limit on how sharply the loss curve falls, where e0 is read from that curve."""
+    """Return the limit on how sharply the loss curve falls, if e0 is read from that curve."""
     return "" if report.dose is not None else f", curve sharpness at most {report.curve.sharpness}"
 
 
@@ -280,14 +282,15 @@ def fold_words(report: AuditReport) -> str:
     each = len(report.folds) // report.plan.repeats
     count = "1 fold" if each == 1 else f"{each} folds"
     if report.plan.repeats > 1:
-        count += f" assigned anew {report.plan.repeats} times"
+        count += f" in each of {report.plan.repeats} assignments"
     if report.plan.fold_threshold is not None:
         count += (
-            f" that keep rows with a match probability from {report.plan.fold_threshold:g} together"
+            " that keep together rows with a match probability of at least "
+            f"{report.plan.fold_threshold:g}"
         )
     if report.plan.purge_threshold is not None:
         count += (
-            " without training rows whose cluster has a match probability from "
+            " without training rows whose cluster has a match probability of at least "
             f"{report.plan.purge_threshold:g} with validation rows"
         )
     return count

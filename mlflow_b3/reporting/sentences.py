@@ -1,4 +1,4 @@
-"""What an audit found in sentences, what its charts show, what it leaves open."""
+"""What an audit found, what its charts show and what it leaves open, in sentences."""
 
 import math
 
@@ -46,7 +46,7 @@ DOSE_RATE = 0.2
 #: In which training sets the leakage test compares losses.
 SMALL_SETS = "small training sets"
 DOSE_WORDS = {
-    "uniform": "at a cut drawn uniformly",
+    "uniform": "at a uniformly drawn cut",
     "halves": "in halves",
     "singles": "with one row breaking off",
 }
@@ -66,24 +66,24 @@ def explain(report: AuditReport) -> list[str]:
 
 
 def explain_answer(report: AuditReport) -> str:
-    """Return the loss on new clusters, under what it is known."""
+    """Return the loss on new clusters and the premise it holds under."""
     word = loss_words(report.subject.loss)
     if not is_finite(report):
         return NOT_FINITE
     if not report.refit.is_full:
         return (
             f"{premise_of(report)}, this model's {word} on clusters it has never seen is "
-            f"{at_least(report)}. How much more it is cannot be told, because part of the model was "
+            f"{at_least(report)}. How much larger cannot be determined, because part of the model was "
             "not trained again and keeps what it learned from all rows."
         )
     sure, (low, high) = confidence_of(report), report.e0_interval
     if report.e0 is None:
-        ends = f"lies between {number(low)} and {number(high)} ({sure})"
+        ends = f"lies between {number(low)} and {number(high)} ({sure} confidence)"
         if high is None:
             ends = f"is {at_least(report)}"
         return (
             f"How well this model does on new clusters is not known. {premise_of(report)}, its {word} there "
-            f"{ends}. The tables below say what each rate would mean. "
+            f"{ends}. The tables below show what each rate would mean. "
             + _search(report)
             + ("" if report.leakage.is_known else _doses(report))
         )
@@ -102,14 +102,14 @@ def explain_answer(report: AuditReport) -> str:
 def _half(report: AuditReport) -> str:
     if not is_half(report):
         return ""
-    text = " It is the value for half of that limit; the interval is for none to all of it"
+    text = " This value assumes half of that limit; the interval covers none to all of it."
     if confidence_of(report) == percent(CONFIDENCE):
-        return f"{text}."
-    return f"{text}, and as the limit may fail too, it holds with {confidence_of(report)}."
+        return text
+    return f"{text} As the limit may fail too, it holds with {confidence_of(report)} confidence."
 
 
 def _doses(report: AuditReport) -> str:
-    """Return what the loss would be if clusters split in other ways than they were broken."""
+    """Return what the loss would be if clusters had split in other ways than the audit split them."""
     losses, claimed = report.fragments, report.claim.range
     if losses is None or not losses.doses:
         return ""
@@ -125,7 +125,7 @@ def _doses(report: AuditReport) -> str:
     others = " and ".join(
         f"{number(dose.e0)} if they split {DOSE_WORDS[dose.fragments]}" for dose in answer.doses
     )
-    given = "by the sizes given" if report.linkage is None else "as those that were found did"
+    given = "in the given sizes" if report.linkage is None else "like those that were found"
     stated = DOSE_WORDS.get(report.plan.fragment_sizes, given)
     return f"{subject} if clusters split {stated}; it would be about {others}."
 
@@ -134,12 +134,12 @@ def _search(report: AuditReport) -> str:
     low, high = report.search.identified
     if report.search.flat:
         return (
-            f"The loss curve itself does not tell the rate: it fits every leaked share up to "
+            f"The loss curve alone does not reveal the rate: it fits every leaked share up to "
             f"{percent(high)} equally well."
         )
     return (
-        f"Of the loss curve itself, leaked shares of {percent(low)} to {percent(high)} of the "
-        "training rows cannot be excluded; that is no estimate of the share."
+        f"The loss curve alone does not exclude leaked shares of {percent(low)} to {percent(high)} of "
+        "the training rows; this range is not an estimate of the share."
     )
 
 
@@ -152,24 +152,26 @@ def explain_inflation(report: AuditReport) -> str:
     second = f"{folds_words(report)} it is {number(report.loco)}"
     if report.e0 is None or report.inflation is None:
         return f"{ignoring}; {second}." + (
-            " The second is optimistic as well if ids are wrong." if report.test.rejected else ""
+            " The second score is optimistic as well if ids are wrong."
+            if report.test.rejected
+            else ""
         )
     answer = loco_inflation(report)
     if not report.refit.is_full:
-        shows = f"of the second's bias, {number(report.inflation)} shows."
+        shows = f"{number(report.inflation)} of the second score's bias shows."
         if report.inflation <= 0:
-            shows = "no bias of the second shows, which does not say that it has none."
-        found = "Both are optimistic" if answer == SHOWN else "How far they are off is not known"
+            shows = "the second shows no bias, which does not mean that it has none."
+        found = "Both are optimistic" if answer == SHOWN else "How far off they are is not known"
         return f"{ignoring}; {second}. {found}; {shows}"
     gap = report.e0 - report.iid
     naive = f"{number(gap)} too low" if gap > 0 else f"not too low (correction {number(gap)})"
     start = f"{ignoring}, by this estimate {naive}. {second[0].upper()}{second[1:]}"
     if report.inflation <= 0:
         gap_words = f"(correction {number(report.inflation)})"
-        return f"{start}, which by this estimate leakage has not made too low {gap_words}."
+        return f"{start}, by this estimate not too low {gap_words}."
     half = ", if half of that limit leaked" if is_half(report) else ""
     return f"{start}, by this estimate {number(report.inflation)} too low{half}." + {
-        NOT_SHOWN: " Within the noise it may not be too low at all.",
+        NOT_SHOWN: " This is within the noise: it may not be too low at all.",
         OPEN: " Whether it is too low at all is not known.",
     }.get(answer, "")
 
@@ -180,7 +182,7 @@ def explain_test_of(report: AuditReport) -> str:
 
 
 def test_sets(report: AuditReport) -> str:
-    """Return in which training sets the test compares losses."""
+    """Return the kind of training sets in which the test compares losses."""
     # by doses, rows in unchanged folds are compared with held-back rows of refits of full size
     return SMALL_SETS if report.dose is None else "training sets of full size"
 
@@ -188,8 +190,11 @@ def test_sets(report: AuditReport) -> str:
 def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
     """Return what the leakage test says, and what it does not say."""
     if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
-        return "The numbers of the leakage test are not finite, so it says nothing."
-    null = "that this learner gains nothing from having seen other rows of the validation clusters"
+        return "The numbers of the leakage test are not finite, so nothing follows from it."
+    null = (
+        "the hypothesis that this learner gains nothing from having seen other rows of the validation "
+        "clusters"
+    )
     ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
     if test.rejected:
@@ -201,9 +206,9 @@ def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
     return (
         f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In {sets} "
         f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))} "
-        f"({ends} for how much they lower it). This is no proof that leakage is "
-        f"harmless, nor that ids are right: {found}, smaller ones less often. Rejecting would have "
-        f"said that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
+        f"({ends} for how much they lower it). This does not prove that leakage is harmless or that "
+        f"ids are right: {found}, smaller ones less often. A rejection would have meant that wrong ids "
+        f"make the score optimistic, not that ids are wrong. {_form(test)}."
     )
 
 
@@ -211,7 +216,7 @@ def _form(test: LeakageTest) -> str:
     units = f"{test.units} {test.unit}"
     if test.method == "welch":
         return f"It is the published form, on {units} without a row in common"
-    scope = ", so it speaks of new rows of these clusters" if test.unit == "rows" else ""
+    scope = ", so it is about new rows of these clusters" if test.unit == "rows" else ""
     if test.method == "permutation":
         return (
             f"It is the permutation form, on {units} and {test.arrangements} rearrangements, whose "
@@ -226,9 +231,9 @@ def _form(test: LeakageTest) -> str:
 def score_caption(report: AuditReport) -> str:
     """Return how to read the chart of the scores."""
     word = loss_words(report.subject.loss)
-    text = f"The {word} of the same learner under three ways of validating it; smaller is better."
+    text = f"The {word} of the same learner, validated in three ways; smaller is better."
     if report.e0 is None:
-        text += " Of the last only a range is known"
+        text += " For the last, only a range is known"
         text += "." if report.e0_interval[1] is not None else ", which has no upper end."
     elif not report.refit.is_full:
         text += " The last is a lower bound; the bar has no upper end."
@@ -266,7 +271,7 @@ def curve_caption(report: AuditReport) -> str:
             low < high
         )
         if report.path.exposure[0] == 0:
-            return f"{text} By what was taken as known no row leaked, so e0 is read there.{middle}"
+            return f"{text} No row is taken to have leaked, so e0 is read at 0%.{middle}"
         return (
             f"{text} Rows that leaked by wrong ids are in there already, so the point without leakage "
             f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
@@ -281,9 +286,9 @@ def curve_caption(report: AuditReport) -> str:
 
 
 def measured_caption(report: AuditReport) -> str:
-    """Return what the measured curve says where e0 follows from a mixture."""
+    """Return how to read the measured curve if e0 follows from a mixture."""
     return (
-        f"{_measuring(loss_words(report.subject.loss))} How steeply it falls is how much this learner "
+        f"{_measuring(loss_words(report.subject.loss))} How steeply it falls shows how much this learner "
         "profits from rows of the same cluster. For split clusters e0 is solved from the mixture above, "
         "not read from this curve."
     )
@@ -302,11 +307,11 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
         "split rate": "share of rows whose cluster was split",
         "cluster error": "share of rows with a wrong id",
     }.get(rate_of(report, split=split), "share of training rows that belong to validation clusters")
-    text = f"The loss on new clusters for every {rate}: the one thing that the data cannot tell."
+    text = f"The loss on new clusters for every {rate}, which the data cannot reveal."
     if report.threshold is not None and not report.plan.threshold_given:
         text += (
             f" No threshold was given; {number(report.threshold)} is the loss of the best constant "
-            "answer, which needs no features."
+            "prediction, which needs no features."
         )
     return text
 
@@ -315,21 +320,21 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
 
 SHARP_EFFECTS = (
     "Very sharp effects: the interval assumes that a row is affected through no more mates than its "
-    "cluster has rows, 25 at the most."
+    "cluster has rows, at most 25."
 )
 OTHER_EFFECTS = (
-    "Effects that are not about numbers: the estimate assumes that how many rows of its cluster a row "
-    "has in training matters, not which ones, and that wrong ids hit all rows alike."
+    "Effects of particular rows: the estimate assumes that only the number of a row's mates in training "
+    "matters, not which ones they are, and that wrong ids hit all rows alike."
 )
 LIMITS = (
-    "How many ids are wrong, from the model alone: the same loss curve fits every rate. Rows that "
-    "were looked up by hand tell it, scores of record linkage do not.",
-    "Leakage that is not about clusters: a feature that knows the target, preprocessing that was "
-    "fitted on all rows, time running backwards.",
-    "Clusters that nobody has named: if rows depend on each other through something that is not in "
-    "the cluster column, no split by that column shows it.",
+    "How many ids are wrong: the same loss curve fits every rate. Rows that were resolved by hand "
+    "reveal it; scores of record linkage do not.",
+    "Leakage that is not about clusters: a feature that gives away the target, preprocessing fitted "
+    "on all rows, future information.",
+    "Unknown clusters: if rows depend on each other through something outside the cluster column, no "
+    "split by that column shows it.",
     SHARP_EFFECTS,
-    "Other populations: new clusters are taken to be like those of this table.",
+    "Other populations: new clusters are assumed to be like those of this table.",
     "The corrected score has less bias and more variance than the uncorrected one. Where leakage does "
     "not matter, the uncorrected one is as good.",
 )
@@ -342,22 +347,20 @@ def limits_of(report: AuditReport) -> tuple[str, ...]:
     return tuple(OTHER_EFFECTS if limit == SHARP_EFFECTS else limit for limit in LIMITS)
 
 
-GIVEN = (
-    "Whether the rate that was given is right; the sensitivity curve says what others would mean."
-)
-UNCHECKED = "How far the match probabilities are off: nobody has checked them."
-VACUOUS = "How many rows leaked: the evidence that was to tell it excludes nothing."
-#: What remains unknown of the leaked share, by where it came from.
+GIVEN = "Whether the given rate is right; the sensitivity curve shows what other rates would mean."
+UNCHECKED = "How far off the match probabilities are: nobody has checked them."
+VACUOUS = "How many rows leaked: the given evidence excludes nothing."
+#: What remains unknown about the leaked share, by its source.
 SOURCES = {
     "none": "How many ids are wrong. Without that there is no single number for new clusters.",
     "p0": GIVEN,
     "cluster_error": GIVEN,
     "split_rate": GIVEN,
-    "mixture": "How many rows leaked: the rows themselves give an upper bound, and it does not say "
+    "mixture": "How many rows leaked: the rows themselves give an upper bound, which does not mean "
     "that any row did.",
-    "resolved_rows": "Whether those who looked rows up found all that belong together. That only a "
-    "sample was looked up is in the interval.",
-    "partition_samples": "Whether the model of the record linkage is right, whose samples were used.",
+    "resolved_rows": "Whether the reviewers found all rows that belong together. The interval accounts "
+    "for the fact that only a sample was resolved.",
+    "partition_samples": "Whether the record linkage model that the samples come from is right.",
     "linkage_quality": "How far the leaked share is below its upper limit, and whether the figures of "
     "the linkage hold for this table.",
     "match_probability": UNCHECKED,
@@ -377,13 +380,12 @@ def open_questions(report: AuditReport) -> list[str]:
         )
     if any(fold.shared_clusters for fold in report.folds):
         found.append(
-            "How the model does on folds that keep known clusters together: those that were given "
-            "do not."
+            "How the model does on folds that keep known clusters together: the given folds do not."
         )
     if validated < FEW_CLUSTERS:
         found.append(
-            f"How far the next cluster differs from these {validated}: the intervals speak "
-            "of new rows of the same clusters."
+            f"How far the next cluster differs from these {validated}: the intervals are "
+            "for new rows of the same clusters."
         )
     if not test.rejected:
         found.append(
@@ -405,7 +407,7 @@ def _about_refits(report: AuditReport) -> list[str]:
     if agreement is None:
         return [f"{question}: they could not be compared."] if report.subject.uri else []
     if not agreement >= LEAST_AGREEMENT:
-        return [f"{question}: on all rows they agree in {percent(agreement)} only."]
+        return [f"{question}: on all rows they agree in only {percent(agreement)}."]
     return []
 
 
@@ -427,7 +429,7 @@ def describe_method(report: AuditReport) -> str:
 
 
 def describe_refit(report: AuditReport) -> str:
-    """Return how the model was trained again, and what that means for the result."""
+    """Return how the model was refitted, and what that means for the result."""
     subject, refit = report.subject, report.refit
     meaning = (
         "so that all of the bias can show"

@@ -54,7 +54,7 @@ def score_rows(
 
 
 def secant_words(report: AuditReport) -> str:
-    """Return what the lower limit of e0 by a secant is called."""
+    """Return the name of the lower limit of e0 by a secant."""
     e0, limit = report.e0, report.e0_secant
     above = e0 is not None and limit is not None and limit > e0
     return "e0 at least, if the curve is convex" + " (here it is above e0)" * above
@@ -70,7 +70,7 @@ def score_table(report: AuditReport) -> Table:
 
 
 def confidence_note(report: AuditReport, ends: tuple[float, float | None] | None) -> str:
-    """Return the confidence of the interval of e0 where it is not that of all others."""
+    """Return the confidence of the interval of e0 if it differs from that of the others."""
     sure = confidence_of(report)
     own = ends == report.e0_interval and f"{sure} interval" != INTERVAL
     return f" ({sure})" if own else ""
@@ -151,7 +151,7 @@ def distribution_tables(report: AuditReport) -> list[Table]:
 
 
 def suspicious_tables(report: AuditReport) -> list[Table]:
-    """Return the rows to review first, where the evidence tells rows apart."""
+    """Return the rows to review first, if the evidence distinguishes rows."""
     if not report.suspicious:
         return []
     rows = [
@@ -168,7 +168,7 @@ def suspicious_tables(report: AuditReport) -> list[Table]:
     ]
     return [
         Table(
-            caption="Rows to look at first: likely leaked, and better for it",
+            caption="Rows to review first: likely leaked, with a better score because of it",
             header=("row", "leak chance", "loss", "score better by", "likely mate"),
             rows=tuple(rows),
         )
@@ -176,7 +176,7 @@ def suspicious_tables(report: AuditReport) -> list[Table]:
 
 
 def fold_tables(report: AuditReport) -> list[Table]:
-    """Return the folds one by one; of many, how they vary and those with the largest loss."""
+    """Return the folds; if there are many, how they vary and those with the largest loss."""
     folds, repeats = report.folds, report.plan.repeats
     each = max(1, len(folds) // repeats)
     names = [
@@ -280,7 +280,7 @@ def _broken(report: AuditReport) -> str | None:
 
 
 def _split(report: AuditReport) -> str | None:
-    """Return how clusters are taken to be split where no cluster is broken on purpose."""
+    """Return how clusters are assumed to be split if none is broken on purpose."""
     splits = report.leakage.splits or report.claim.split_range is not None
     return report.plan.fragment_sizes if splits and report.dose is not None else None
 
@@ -325,7 +325,7 @@ def score_value(score: Score) -> str:
 
 
 def level_table(report: CvcReport) -> Table:
-    """Return by what rows are correlated, and how much."""
+    """Return what correlates the rows, and how much."""
     scale = "log odds" if report.task == "classification" else "units of the target"
     rows = [_level(group) for group in report.groups]
     if report.field is not None:
@@ -350,7 +350,7 @@ def _level(group: GroupLevel) -> tuple[str, ...]:
 
 
 def multiple_tables(report: CvcReport) -> list[Table]:
-    """Return what CV_c would be if groups differed less or more than was found."""
+    """Return what CV_c would be if groups differed less or more than estimated."""
     pairs = zip(report.multipliers, report.sensitivity, strict=True)
     shown = [(f"{times:g}", number(value)) for times, value in pairs if times in SHOWN_MULTIPLES]
     if not shown:

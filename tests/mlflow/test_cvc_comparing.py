@@ -99,7 +99,7 @@ def test_it_is_said_where_plain_cv_prefers_another_model():
         "(0.696 vs 0.720)."
     ) in sentences
     assert sentences[-1].startswith(
-        "Scores that ignore clusters put 1 of 1 pairs the other way round than CV_c"
+        "Scores that ignore clusters put 1 of 1 pairs in the opposite order to CV_c"
     )
 
 

@@ -217,7 +217,7 @@ def test_published_quality_is_an_upper_limit(frame):
     assert report.linkage.kind == "upper"
     assert report.settings.claim[0] == 0
     assert "at most" in str(report)
-    assert "value for half of that limit" in str(report).replace("\n  ", " ")
+    assert "This value assumes half of that limit" in str(report).replace("\n  ", " ")
 
 
 def test_posterior_samples_of_a_linkage_are_read_in(clinic, frame):
@@ -546,7 +546,7 @@ def test_metrics_keep_the_shares_of_the_two_patterns_apart(by_resolved_rows):
 
 def test_the_share_is_also_said_as_a_split_rate(by_resolved_rows):
     text = str(by_resolved_rows).replace("\n  ", " ")
-    assert "In the table of split rates that is" in text
+    assert "In the table of split rates, this corresponds to" in text
 
 
 def test_folds_can_be_given_as_a_number_for_each_row(frame, resolved):

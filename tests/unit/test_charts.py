@@ -142,7 +142,7 @@ def test_every_audit_has_the_same_charts_and_one_by_doses_its_own(audit):
 
 def test_a_curve_that_there_is_not_says_so():
     svg = charts_of(report(fragments=None, fragment_sensitivity=None))["sensitivity_split"]
-    assert "No cluster has two rows, so that none can be split." in texts(svg)
+    assert "No cluster has two rows, so none can be split." in texts(svg)
 
 
 def test_the_scores_are_on_one_axis_with_intervals_and_the_threshold():
@@ -317,7 +317,7 @@ def test_where_no_row_leaked_nothing_is_extrapolated_in_words():
     path = replace(REPORT.path, exposure=(0.0, 0.0))
     text = curve_caption(report(path=path, settings={"claim": (0.0, 0.0)}))
     assert "to the left" not in text
-    assert text.endswith("By what was taken as known no row leaked, so e0 is read there.")
+    assert text.endswith("No row is taken to have leaked, so e0 is read at 0%.")
 
 
 def test_lower_bounds_have_no_band():
@@ -330,7 +330,7 @@ def test_lower_bounds_have_no_band():
 def test_the_residual_profile_shows_the_noise_and_what_is_not_excluded():
     written = texts(charts_of(REPORT)["residual"])
     assert "not excluded by the curve: 0% to 10%" in written
-    assert "no difference beyond the noise" in written
+    assert "differences are within the noise" in written
     assert "p0* 0%" in written
 
 

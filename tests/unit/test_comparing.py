@@ -509,7 +509,7 @@ def test_with_few_clusters_noise_between_them_cannot_be_told():
     assert not found.noise_known
     assert not found.beyond_noise
     assert any("fewer than 10 clusters" in note for note in comparison.notes)
-    assert "cannot be told from so few clusters" in told(comparison)
+    assert "cannot be determined from so few clusters" in told(comparison)
     assert "beyond the noise" not in told(comparison)
 
 
@@ -576,7 +576,7 @@ def test_the_text_says_who_is_best_and_what_of_it_is_noise(reports):
     assert "has the lowest error rate on new clusters" in text
     assert "within the noise" in text
     assert "Ignoring clusters, nearest looks best" in text
-    assert "pairs the other way round than e0" in " ".join(text.split())
+    assert "pairs in the opposite order to e0" in " ".join(text.split())
 
 
 def test_a_tie_is_not_called_a_lead(reports):

@@ -54,7 +54,7 @@ def test_the_answer_comes_first_in_one_sentence():
     lines = str(CVC).splitlines()
     assert lines[0] == TITLE
     assert one_line(" ".join(lines[3:5])) == (
-        "Cross-validation says 0.312 (error rate); for new groups of 'patient' and 'day' expect "
+        "Cross-validation gives 0.312 (error rate); for new groups of 'patient' and 'day' expect "
         "0.349 (95% interval 0.300 to 0.420)."
     )
 
@@ -98,12 +98,12 @@ def test_a_standard_deviation_is_put_into_odds():
 
 def test_what_was_simulated_is_told_in_words():
     text = " ".join(explain_cvc(CVC))
-    assert "In the simulated world log odds are the sum of a normal effect of each group" in text
-    assert "what the model itself predicts for a row when it was trained without the row's" in text
+    assert "In the simulated world, log odds are the sum of a normal effect of each group" in text
+    assert "what the model itself predicts for a row after training without the row's" in text
     assert "slope 0.520" in text
-    assert "400 samples were simulated. The model was trained again for each of them." in text
+    assert "400 samples were simulated. The model was trained again on each of them." in text
     numbers = " ".join(explain_cvc(replace(CVC, task="regression", loss="squared")))
-    assert "targets are the sum of a normal effect of each group and noise" in numbers
+    assert "targets are the sum of a normal effect of each group, noise and a fixed part" in numbers
     assert "Nothing had to be simulated." in " ".join(explain_cvc(replace(CVC, draws=0)))
 
 
@@ -126,7 +126,7 @@ def test_an_engine_of_lower_quality_says_so_in_the_answer(engine):
 def test_regions_of_a_field_are_told_apart_from_groups():
     text = one_line(str(over_regions()))
     assert "for new regions by 'region' expect 0.349" in text
-    assert "alike where they are near each other by 'east' and 'north'" in text
+    assert "Rows that are close to each other by 'east' and 'north' are alike" in text
     assert "36.8% at a distance of 3.100" in text
     assert "field over east, north – – 1.200 0.700 – 2.000" in text
     assert "region 12 new ones – –" in text
@@ -151,7 +151,7 @@ def test_findings_come_with_their_codes():
 
 def test_markdown_says_the_same():
     markdown = cvc_markdown(CVC)
-    assert markdown.startswith(f"# {TITLE}\n\n**Cross-validation says 0.312")
+    assert markdown.startswith(f"# {TITLE}\n\n**Cross-validation gives 0.312")
     assert "| corrected for correlated rows (CV\\_c) | 0.349 | 0.300 – 0.420 |" in markdown
     assert "| patient | 10 | new ones | 1.030 | 0.600 – 1.900 |" in markdown
     assert "- **B335** few groups" in markdown
@@ -177,7 +177,7 @@ def test_only_what_withholds_is_the_reason():
 
 
 def test_without_a_correction_the_grouped_score_is_pointed_to():
-    assert "Folds of whole groups of 'patient', which need no model of the correlation, say" in (
+    assert "Folds of whole groups of 'patient', which need no model of the correlation, give" in (
         one_line(str(withheld()))
     )
     alone = replace(withheld(), grouped=None, grouped_interval=None, grouped_by=None)
@@ -200,10 +200,11 @@ def test_nothing_is_explained_about_a_correction_that_does_not_exist():
 def test_the_assumptions_are_always_told():
     text = " ".join(trust_cvc(CVC))
     assert (
-        "recognising groups from their features it does not see; folds of whole groups do" in text
+        "a learner gains by recognising groups from their features; folds of whole groups do"
+        in text
     )
     assert "(1-p)³" in text
-    assert "right on average and noisy in each case" in text
+    assert "right on average but noisy in each case" in text
     assert "'day' has 5 groups" in text
 
 
@@ -216,9 +217,9 @@ def test_many_groups_need_no_word_about_few():
     ("changes", "words"),
     [
         ({}, "differ by no more than their noise. Folds of whole 'patient' still share groups of"),
-        ({"grouped": 0.5, "grouped_interval": (0.45, 0.55)}, "then trust the grouped score"),
+        ({"grouped": 0.5, "grouped_interval": (0.45, 0.55)}, "if so, trust the grouped score"),
         ({"grouped": 0.2, "grouped_interval": (0.15, 0.25)}, "Take CV_c as the cautious number"),
-        ({"findings": (Finding(code="B338", message="x."),)}, "then trust the grouped score"),
+        ({"findings": (Finding(code="B338", message="x."),)}, "if so, trust the grouped score"),
     ],
 )
 def test_the_grouped_score_is_held_against_the_corrected_one(changes, words):
@@ -238,7 +239,10 @@ def test_a_correction_far_below_the_noise_makes_plain_cross_validation_good_enou
 )
 def test_a_correction_that_may_be_nothing_is_not_called_a_gain(bias, ends):
     none = replace(CVC, bias=bias, bias_interval=ends)
-    assert "gains from rows of the same groups in training is not shown" in explain_cvc(none)[0]
+    assert (
+        "does not show that cross-validation gains from rows of the same groups"
+        in explain_cvc(none)[0]
+    )
     assert "is what cross-validation gains from rows of the same groups" in explain_cvc(CVC)[0]
 
 
@@ -265,7 +269,7 @@ def test_the_summary_mentions_the_corrected_score_behind_e0():
     assert sentence.startswith(plain.sentence)
     assert headline_of(AUDIT).word == plain.word
     assert sentence.endswith(
-        "Cross-validation corrected for correlated rows (CV_c) says 0.349 (95% interval 0.300 to "
+        "Cross-validation corrected for correlated rows (CV_c) gives 0.349 (95% interval 0.300 to "
         "0.420) for new groups of 'patient' and 'day'."
     )
     assert headline_of(audited(withheld())).sentence.endswith("withheld; the findings say why.")
@@ -282,10 +286,10 @@ def test_the_corrected_score_does_not_change_the_word_of_the_audit():
     [
         (
             {},
-            "differ by no more than their noise. Where one number is needed, take the larger, 0.360",
+            "differ by no more than their noise. If one number is needed, use the larger, 0.360",
         ),
         ({"e0": 0.6, "e0_interval": (0.5, 0.7)}, "signature of their cluster"),
-        ({"e0": 0.2, "e0_interval": (0.1, 0.25)}, "at a level that e0 was not told ('day')"),
+        ({"e0": 0.2, "e0_interval": (0.1, 0.25)}, "at a level that e0 does not know of ('day')"),
         ({"e0": None, "e0_interval": (0.2, 0.8)}, "e0 is not known"),
         ({"cluster": "visit"}, "They answer different questions"),
     ],
@@ -313,7 +317,7 @@ def test_what_wrong_ids_may_have_taken_is_a_what_if():
     far = {"e0": 0.6, "e0_interval": (0.5, 0.7)}
     text = explain_pair(audited(**far))[0]
     assert "it would be 0.051 instead of 0.037" in text
-    assert "CV_c 0.363: a what-if, not an estimate" in text
+    assert "CV_c would be 0.363. This is a what-if, not an estimate" in text
     few = explain_pair(audited(**far, settings={"claim": (0.05, 0.05)}))[0]
     assert "what-if" not in few
     nothing_known = audited(**far, settings={"claim": None})
@@ -323,8 +327,7 @@ def test_what_wrong_ids_may_have_taken_is_a_what_if():
 def test_where_ids_are_taken_as_right_e0_is_the_score_by_whole_clusters():
     taken = audited(settings={"claim": (0.0, 0.0)})
     assert (
-        "ids were taken as right, so that e0 is the score by folds of whole"
-        in (explain_pair(taken)[0])
+        "ids were taken as right, so e0 is the score by folds of whole" in (explain_pair(taken)[0])
     )
     far = audited(settings={"claim": (0.0, 0.0)}, e0=0.6, e0_interval=(0.5, 0.7))
     assert "or ids are wrong after all" in explain_pair(far)[1]
@@ -373,11 +376,11 @@ def test_findings_are_told_once():
 def test_the_paragraph_for_a_paper_says_what_was_corrected():
     text = describe_for_paper(AUDIT)
     for part in (
-        "By cross-validation on 10 folds of rows the error rate was 0.312",
+        "By cross-validation on 10 folds of rows, the error rate was 0.312",
         "correlation of rows within 'patient' and 'day' (Yuval and Rosset, 2025; logistic working",
-        "was estimated as 0.037 (95% interval 0.011 to 0.092), so that 0.349",
+        "was estimated as 0.037 (95% interval 0.011 to 0.092), so 0.349",
         "With whole groups of 'patient' left out it was 0.355",
-        "takes group identifiers as right",
+        "assumes that group identifiers are right",
     ):
         assert part in text
     assert text.endswith("data digest 0123456789abcdef).")
@@ -389,8 +392,8 @@ def test_the_paragraph_for_a_paper_says_what_was_corrected():
 
 def test_what_stays_open_is_listed():
     text = " ".join(open_questions(AUDIT))
-    assert "by the groups that were named" in text
-    assert "10 'patient' and 5 'day' tell it badly" in text
+    assert "only within the named groups" in text
+    assert "10 'patient' and 5 'day' are too few to estimate it well" in text
     assert "its correction is withheld" in " ".join(open_questions(audited(withheld())))
 
 

@@ -141,7 +141,7 @@ def test_what_would_narrow_the_interval_is_told_by_its_part_of_the_variance():
 def test_an_effect_within_its_noise_is_told():
     doses = replace(DOSES, shrunk=True, no_effect=0.63)
     text = " ".join(explain(by_doses(doses)))
-    assert "with a probability of 63% there is none. So e0 was pulled towards the score by" in text
+    assert "with a probability of 63%, there is none. So e0 was pulled towards the score by" in text
     assert "pulled" not in " ".join(explain(REPORT_BY_DOSES))
 
 
@@ -154,14 +154,16 @@ def test_no_sentence_speaks_of_an_extrapolation_in_shares(settings):
     page = one_line(to_html(audit))
     for words in ("extrapolat", "convex", "mixture", "sharpness", "small training sets", "secant"):
         assert words not in page
-    assert "estimator dose (solved from differences within rows" in describe_method(audit)
+    assert "estimator dose (solved from differences between doses within rows" in describe_method(
+        audit
+    )
 
 
 def test_the_paragraph_for_a_paper_says_how_e0_was_solved():
     text = describe_for_paper(REPORT_BY_DOSES)
     assert "was estimated by doses, a variant of the binomial block bootstrap" in text
     assert "solved from the differences within rows" in text
-    assert "95 refits in all" in text
+    assert "95 refits in total" in text
     assert "under every share of wrong identifiers up to 50%" in describe_for_paper(
         unknown_by_doses()
     )

@@ -177,7 +177,7 @@ def test_inflation_by_ids_needs_rows_that_leaked_and_a_learner_that_profits(chan
 
 @pytest.mark.parametrize("changes", [{"n_validated": 4, "n_clusters": 4}, {"refit_agreement": 0.5}])
 def test_inflation_is_told_with_what_makes_it_unsure(changes):
-    assert "That is not sure, because" in sentence(report(settings={**ANY, **changes}))
+    assert "This is uncertain, because" in sentence(report(settings={**ANY, **changes}))
     assert "not sure" not in sentence(report(settings=ANY))
 
 
@@ -195,7 +195,7 @@ def test_one_row_a_cluster_cannot_tell():
 def test_three_clusters_cannot_tell():
     audit = sound(settings={**ANY, "n_clusters": 3, "n_validated": 3})
     assert word(audit) == CANNOT_TELL
-    assert sentence(audit).startswith("3 clusters are too few to speak of others.")
+    assert sentence(audit).startswith("3 clusters are too few to generalise to new ones.")
 
 
 def test_a_model_without_any_error_cannot_tell():
@@ -236,11 +236,11 @@ def test_a_wide_interval_cannot_tell():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"settings": {"n_validated": 4}}, "4 clusters are too few to speak of others"),
+        ({"settings": {"n_validated": 4}}, "4 clusters are too few to generalise to new ones"),
         ({"settings": {"refit_agreement": 0.5}}, "the refits are unlike the logged model"),
         ({"settings": {"refit_agreement": math.nan}}, "the refits are unlike the logged model"),
-        ({"accurate": False}, "the solver was not sure of its numbers"),
-        ({"folds": shared().folds}, "known clusters sit on both sides of the folds"),
+        ({"accurate": False}, "the solver's numbers may be inaccurate"),
+        ({"folds": shared().folds}, "the folds have rows of the same cluster id on both sides"),
         ({"settings": {"refit_strength": "lower-bound"}}, "part of the model was not trained"),
     ],
 )
@@ -312,7 +312,7 @@ def test_e0_and_all_of_its_interval_are_compared_with_the_threshold(threshold, e
 
 
 def test_without_a_threshold_the_constant_is_compared_with():
-    assert "all of it below the 0.450 of the best constant prediction." in sentence(
+    assert "all of it below the loss of the best constant prediction (0.450)." in sentence(
         report(settings=ANY)
     )
 
@@ -335,15 +335,15 @@ def test_checked_evidence_can_show_that_a_loss_is_small(source):
             report(p0_source="match_column", settings={"claim": (0.01, 0.3)}),
             "nobody has checked the match probabilities",
         ),
-        (report(settings={"n_validated": 4}), "4 clusters are too few to speak of others"),
-        (report(accurate=False), "the solver was not sure of its numbers"),
-        (shared(), "known clusters sit on both sides of the folds"),
+        (report(settings={"n_validated": 4}), "4 clusters are too few to generalise to new ones"),
+        (report(accurate=False), "the solver's numbers may be inaccurate"),
+        (shared(), "the folds have rows of the same cluster id on both sides"),
         (lower_bound(), "part of the model was not trained again"),
     ],
 )
 def test_a_small_loss_needs_evidence_to_rely_on(audit, reason):
     assert compare_with_threshold(audit) == UNDECIDED
-    assert f"is open, because {reason}" in sentence(audit)
+    assert f"remains open, because {reason}" in sentence(audit)
     assert compare_with_threshold(changed(audit, threshold=0.2)) == ABOVE
 
 

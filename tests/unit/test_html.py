@@ -136,7 +136,7 @@ def test_findings_come_with_their_codes():
 def test_the_evidence_of_a_linkage_and_its_rows_are_told():
     page = Page(to_html(AUDITS["resolved_rows"])).text
     assert "Leak shares by the test" in page
-    assert "Rows to look at first" in page
+    assert "Rows to review first" in page
     assert "R2 (0%)" in page
 
 
@@ -363,18 +363,18 @@ def test_a_path_that_cannot_be_written_is_refused(path, reason, tmp_path, monkey
 # --- a paragraph for a paper, and limitations -----------------------------------------------------
 
 EVIDENCE = {
-    "cluster_error": "It was taken that 10% of the rows carry a wrong identifier. That was stated",
+    "cluster_error": "It was assumed that 10% of the rows carry a wrong identifier. This rate was stated",
     "p0": "1% to 3% of the training rows of a fold belong to its validation clusters, with 10% of "
-    "the validation rows from training clusters. That was stated",
-    "split_rate": "It was taken that 40% of the rows belong to clusters that were split",
+    "the validation rows from training clusters. This rate was stated",
+    "split_rate": "It was assumed that 40% of the rows belong to clusters that were split",
     "none": "How many identifiers are wrong was not known.",
     "mixture": "at most 5% with 95% confidence, with as many rows leaking back",
-    "resolved_rows": "For a sample of 120 rows all other rows of the same true cluster were looked up "
-    "by hand; by these, 30% (95% interval 20% to 40%) of the validation rows",
-    "partition_samples": "By posterior samples of the record linkage, 30% (95% interval",
-    "linkage_quality": "By the published quality of the record linkage, at most 40% of the",
-    "match_probability": "that nobody checked, about 30% of the validation rows",
-    "match_column": "that nobody checked, about 15.5% of them carry a wrong identifier",
+    "resolved_rows": "For a sample of 120 rows, all other rows of the same true cluster were looked up "
+    "by hand; according to these, 30% (95% interval 20% to 40%) of the validation rows",
+    "partition_samples": "According to posterior samples of the record linkage, 30% (95% interval",
+    "linkage_quality": "According to the published quality of the record linkage, at most 40% of the",
+    "match_probability": "unchecked match probabilities of the record linkage, about 30% of the validation rows",
+    "match_column": "unchecked match probabilities, about 15.5% of the rows carry a wrong identifier",
 }
 
 
@@ -390,11 +390,11 @@ def test_the_paragraph_has_what_tripod_asks_for():
         "with the rows of a cluster kept together (5 folds)",
         "a variant of the binomial block bootstrap (Barnes and Dubrawski, 2017, 2019; training sets "
         "drawn without replacement, rows leaking in both directions, another estimator)",
-        "estimator power; 420 refits in all",
+        "estimator power; 420 refits in total",
         "0.150 when clusters were ignored, 0.250 (95% interval 0.220 to 0.280)",
         "0.300 (95% interval 0.260 to 0.340) on new clusters after correction",
         "All of the interval is below the threshold of 0.450. Tipping point:",
-        "A one-sided test (paired, 200 rows) rejected that the model gains nothing",
+        "A one-sided test (paired, 200 rows) rejected the hypothesis that the model gains nothing",
         "mlflow-b3 0.1.0 (seed 7, data digest 0123456789abcdef)",
     ):
         assert part in text
@@ -403,7 +403,9 @@ def test_the_paragraph_has_what_tripod_asks_for():
 
 def test_the_paragraph_claims_no_more_than_the_audit():
     assert "did not reject" in describe_for_paper(report(test=SHOWS_NOTHING))
-    assert "between 0.220 and 0.800 (95%) on new clusters" in describe_for_paper(unknown())
+    assert "between 0.220 and 0.800 (95% confidence) on new clusters" in describe_for_paper(
+        unknown()
+    )
     assert "lower bounds" in describe_for_paper(lower_bound())
     assert "at least about 0.300" in describe_for_paper(lower_bound())
     assert "extrapolated" not in describe_for_paper(split())
@@ -444,13 +446,13 @@ def test_the_paragraph_tells_in_what_the_method_differs_from_the_published_one()
 @pytest.mark.parametrize(
     ("audit", "words"),
     [
-        (report(settings={"n_validated": 4}), "4 are too few to speak of others."),
+        (report(settings={"n_validated": 4}), "4 clusters are too few to generalise to new ones."),
         (
             report(settings={"n_validated": 4}, threshold=0.2),
-            "That is not sure, because 4 clusters",
+            "This is uncertain, because 4 clusters",
         ),
         (unknown(), "For every share of rows in split clusters up to 50% it was estimated"),
-        (MIXTURE, "after correction. That is the value for half of the limit"),
+        (MIXTURE, "after correction. This value assumes half of the limit"),
         (
             report(e0=0.27),
             "at least 0.280 (one-sided 95% limit of a secant), above the estimate here.",
@@ -478,7 +480,7 @@ def test_every_source_leaves_something_open():
         (lower_bound(), "How much larger the loss on new clusters is"),
         (report(test=SHOWS_NOTHING), "Whether this model profits from leaked rows at all."),
         (report(settings={"n_validated": 4}), "How far the next cluster differs from these 4"),
-        (report(settings={"refit_agreement": 0.5}), "on all rows they agree in 50% only."),
+        (report(settings={"refit_agreement": 0.5}), "on all rows they agree in only 50%."),
         (report(), "they could not be compared"),
         (report(e0_secant=None), "does not show that it is convex"),
         (

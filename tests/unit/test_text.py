@@ -94,7 +94,7 @@ def test_both_uncorrected_scores_are_compared_with_the_answer():
 @pytest.mark.parametrize(
     ("changes", "caveat"),
     [
-        ({"test": SHOWS_NOTHING}, "Within the noise it may not be too low at all."),
+        ({"test": SHOWS_NOTHING}, "This is within the noise: it may not be too low at all."),
         ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is too low at all is not known."),
     ],
 )
@@ -104,9 +104,7 @@ def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
 
 def test_a_score_that_leakage_made_worse_is_not_called_too_good():
     audit = report(e0=0.24, inflation=-0.01)
-    assert explain(audit)[1].endswith(
-        "which by this estimate leakage has not made too low (correction -0.010)."
-    )
+    assert explain(audit)[1].endswith("by this estimate not too low (correction -0.010).")
 
 
 def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
@@ -121,7 +119,7 @@ def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
 def test_rejection_names_the_null_the_effect_and_what_does_not_follow():
     text = explain_test(PROFITS)
     assert text.startswith(
-        "The leakage test rejects that this learner gains nothing from having seen other rows of "
+        "The leakage test rejects the hypothesis that this learner gains nothing from having seen other rows of "
         "the validation clusters (p = 0.0001;"
     )
     assert "lower the loss by 0.080" in text
@@ -130,9 +128,9 @@ def test_rejection_names_the_null_the_effect_and_what_does_not_follow():
 
 def test_no_rejection_is_never_sold_as_proof_of_absence():
     text = explain_test(SHOWS_NOTHING)
-    assert "does not reject that this learner gains nothing" in text
+    assert "does not reject the hypothesis that this learner gains nothing" in text
     assert "(p = 0.34)" in text
-    assert "no proof that leakage is harmless" in text
+    assert "does not prove that leakage is harmless" in text
     assert "an effect of 0.050 would have been found in four of five cases" in text
 
 
@@ -150,7 +148,7 @@ def test_either_answer_comes_with_its_interval_its_power_and_both_readings(test)
     ("changes", "form"),
     [
         ({"unit": "clusters"}, "It is the paired form, on 200 clusters"),
-        ({}, "on 200 rows, so it speaks of new rows of these clusters"),
+        ({}, "on 200 rows, so it is about new rows of these clusters"),
         ({"method": "welch", "unit": "folds"}, "the published form, on 200 folds without a row"),
         (
             {"method": "permutation", "arrangements": 99},
@@ -174,13 +172,30 @@ def test_the_report_repeats_what_the_test_says(test):
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
         "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
-        "rows carried a wrong id; not even if 100% of the rows belonged to split clusters."
+        "rows carried a wrong id, but not even if 100% of the rows belonged to split clusters."
     )
+
+
+def test_a_tipping_point_that_both_patterns_have_is_given_in_one_clause():
+    assert explain(changed(REPORT, tipping_split_rate=0.4))[3] == (
+        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
+        "rows carried a wrong id or if 40% of the rows belonged to split clusters."
+    )
+
+
+def test_a_threshold_that_no_rate_reaches_is_told_in_one_clause():
+    text = explain(changed(REPORT, tipping_cluster_error=None))[3]
+    assert text.startswith(
+        "Tipping point: the loss on new clusters would not reach the threshold of 0.450 even if "
+    )
+    assert text.endswith("wrong id or if 100% of the rows belonged to split clusters.")
 
 
 def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert "would reach the 0.450 of the best constant prediction if 30%" in explain(audit)[3]
+    assert (
+        "would reach the loss of the best constant prediction (0.450) if 30%" in explain(audit)[3]
+    )
 
 
 def test_without_clusters_to_break_nothing_is_said_about_split_ones():
@@ -194,11 +209,13 @@ def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
     audit = report(threshold=0.25, e0=0.2, e0_interval=(0.16, 0.24), inflation=-0.05)
     assert compare_with_threshold(audit) == BELOW
     assert explain(audit)[3] == (
-        "There is no tipping point: by the cluster ids as they are the loss is 0.250, which reaches "
-        "the threshold of 0.250 already."
+        "There is no tipping point: by the cluster ids as they are the loss is 0.250, which already "
+        "reaches the threshold of 0.250."
     )
     constant = report(threshold=0.25, settings={"threshold_given": False})
-    assert "reaches the 0.250 of the best constant prediction already" in explain(constant)[3]
+    assert (
+        "already reaches the loss of the best constant prediction (0.250)" in explain(constant)[3]
+    )
 
 
 def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows():
@@ -258,7 +275,7 @@ def test_a_name_cannot_steer_the_terminal():
 def test_numbers_that_are_not_finite_are_not_told_as_an_answer():
     for audit in (report(e0=math.nan), report(test=replace(PROFITS, pvalue=math.nan))):
         assert not re.search(r"(about|by|is|=) nan", said(audit))
-        assert "are not finite, so they say nothing" in said(audit)
+        assert "are not finite, so nothing follows from them" in said(audit)
 
 
 def test_a_lower_bound_above_the_estimate_is_marked():
@@ -281,8 +298,10 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
 
 def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
     """40% of the 80.4% that five folds put apart, and 32% of them where that is estimated."""
-    assert "of split rates that is at most 49.8%." in said(linked("linkage_quality", "upper"))
-    assert "of split rates that is 39.8%." in said(linked("resolved_rows"))
+    assert "of split rates, this corresponds to at most 49.8%." in said(
+        linked("linkage_quality", "upper")
+    )
+    assert "of split rates, this corresponds to 39.8%." in said(linked("resolved_rows"))
 
 
 def test_the_scores_come_from_naive_to_corrected():
@@ -364,7 +383,7 @@ def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     text = " ".join(to_text(PARTIAL).split())
     assert "error rate on new clusters (e0), at least 0.300 0.260, no upper limit" in text
     assert "is at least about 0.300 (at least 0.260 with 95% confidence)" in text
-    assert "How much more it is cannot be told" in text
+    assert "How much larger cannot be determined" in text
     assert "Both are optimistic" in text
     assert "0.340" not in text  # no upper end, in no table
     assert "would reach the threshold" not in text or "at the latest" in text
@@ -376,10 +395,10 @@ def test_a_refit_of_a_part_never_says_that_leakage_is_harmless():
     tame = changed(PARTIAL, tipping_cluster_error=None, tipping_split_rate=None, inflation=-0.01)
     text = " ".join(explain(tame))
     assert "not even if" not in text
+    assert "would not reach" not in text
     assert "not too low" not in text
-    assert "has not made too low" not in text
-    assert "at a rate that cannot be told" in text
-    assert "no bias of the second shows, which does not say that it has none" in text
+    assert "at an unknown rate" in text
+    assert "the second shows no bias, which does not mean that it has none" in text
 
 
 def test_a_refit_of_a_part_that_shows_no_bias_is_not_called_too_good():

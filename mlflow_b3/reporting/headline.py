@@ -107,7 +107,11 @@ def _answer(report: AuditReport) -> Headline:
         return Headline(word=CANNOT_TELL, sentence=f"{uninformative} {_upper(scores)}.")
     if _inflated(report):
         details = f"{_second(report)}{_premise(report)}"
-        details += "" if _unchecked(report) else unsure(report)  # the doubt is about e0 only
+        doubt = "" if _unchecked(report) else _doubt(report)  # unchecked scores concern e0 only
+        if doubt and doubt in details:
+            details += " The inflation is uncertain for the same reason."
+        elif doubt:
+            details += unsure(report)
         return Headline(word=INFLATED, sentence=f"{_upper(scores)}. {details}")
     details = f"{_upper(scores)}. {_premise(report)}"
     if report.e0 is None and not report.leakage.is_known:

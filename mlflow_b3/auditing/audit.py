@@ -139,7 +139,7 @@ def audit(
         The loss at which the model fails, for the tipping points; by default that of the best
         constant prediction. Error rates may be given as "35%".
     budget : int or str, optional
-        Number of refits, or a time such as "10m" for the whole audit. By default at most 100, or 480
+        Number of refits, or a time such as "10m" for the whole audit. By default at most 100 with five folds, or 480
         if a loss curve is extrapolated. With a time, the numbers depend on the speed of the machine. A
         budget that is too small is refused; a time, as soon as the first refits show it.
     trainer : str or callable, optional

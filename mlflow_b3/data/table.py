@@ -186,25 +186,11 @@ def join_target(data: Any, y: Any) -> tuple[pd.DataFrame, str]:
         The target of each row. A Series keeps its name.
     """
     frame = read_table(data)
-    if isinstance(y, pd.Series) and not y.index.equals(frame.index):
-        raise InputError(
-            "y is a Series whose index differs from that of the table, so its values may belong to other "
-            "rows; give y.to_numpy() if they are in the order of the rows."
-        )
     values = y.to_numpy() if callable(getattr(y, "to_numpy", None)) else np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.shape != (len(frame),):
-        raise InputError(
-            f"y={type(y).__name__} of shape {values.shape} is not usable; give one value for each of the "
-            f"{len(frame)} rows."
-        )
-    name = str(getattr(y, "name", None) or TARGET)
-    while name in frame.columns:
-        name += "_"
-    joined = frame.copy(deep=False)
-    joined[name] = y if isinstance(y, pd.Series) else values
-    return joined, name
+    column = y if isinstance(y, pd.Series) and values.ndim == 1 else values
+    return _with_column(frame, column, y, argument="y", what="value", otherwise=TARGET)
 
 
 def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str]:
@@ -216,23 +202,44 @@ def label_clusters(frame: pd.DataFrame, cluster: Any) -> tuple[pd.DataFrame, str
     if isinstance(cluster, str):
         in_index = cluster not in frame.columns and cluster in frame.index.names
         return frame.reset_index(level=cluster) if in_index else frame, cluster
-    if isinstance(cluster, pd.Series) and not cluster.index.equals(frame.index):
-        raise InputError(
-            "cluster is a Series whose index differs from that of the table, so its labels may belong "
-            "to other rows; give cluster.to_numpy() if they are in the order of the rows."
-        )
     labels = np.asarray(getattr(cluster, "labels", cluster))
-    if labels.shape != (len(frame),):
+    return _with_column(
+        frame, labels, cluster, argument="cluster", what="label", otherwise=LABELLED
+    )
+
+
+def _with_column(
+    frame: pd.DataFrame, column: Any, given: Any, *, argument: str, what: str, otherwise: str
+) -> tuple[pd.DataFrame, str]:
+    """Return the table with another column, and its name.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    column : Series or array
+    given : object
+        The argument that the column was made of; it keeps its name if it has one.
+    argument, what : str
+        Its name, and what it has for each row.
+    otherwise : str
+        The name of a column without one, which is also the option that takes the name of a column.
+    """
+    if isinstance(given, pd.Series) and not given.index.equals(frame.index):
         raise InputError(
-            f"cluster={type(cluster).__name__} of shape {labels.shape} is not usable; give the name "
-            f"of a column, or one label for each of the {len(frame)} rows."
+            f"{argument} is a Series whose index differs from that of the table, so its {what}s may belong "
+            f"to other rows; give {argument}.to_numpy() if they are in the order of the rows."
         )
-    name = str(getattr(cluster, "name", None) or LABELLED)
+    if column.shape != (len(frame),):
+        raise InputError(
+            f"{argument}={type(given).__name__} of shape {column.shape} is not usable; give one {what} "
+            f"for each of the {len(frame)} rows, or the name of a column as {otherwise}."
+        )
+    name = str(getattr(given, "name", None) or otherwise)
     while name in frame.columns:
         name += "_"
-    labelled = frame.copy(deep=False)
-    labelled[name] = labels
-    return labelled, name
+    extended = frame.copy(deep=False)
+    extended[name] = column
+    return extended, name
 
 
 def _restore_texts(path: Path, frame: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:

@@ -416,8 +416,8 @@ class DoseLaw:
         self._observed, counts = np.unique(self.sizes, return_counts=True)
         self._counts = counts.astype(np.float64)
         self._prepare_doses(held_back)
-        spread = 3 * np.sqrt(2 * cluster_error * largest) + 2 if cluster_error else 0
-        top = max(2 * largest if split_rate else 0, int(largest + spread))
+        noise = 3 * np.sqrt(2 * cluster_error * largest) + 2 if cluster_error else 0
+        top = max(2 * largest if split_rate else 0, int(largest + noise))
         self._grid = _Sizes.up_to(min(top, self.n_rows))
         self._cache: dict[Any, Any] = {}
         self._find_parts()

@@ -24,7 +24,7 @@ from mlflow_b3.reporting.phrases import (
     range_words,
     shares_clusters,
 )
-from mlflow_b3.reporting.sentences import test_sets
+from mlflow_b3.reporting.sentences import sets_compared
 from mlflow_b3.results import loss_words, number, percent
 
 #: The estimators that are not those of the papers.
@@ -266,7 +266,7 @@ def _test(report: AuditReport) -> str:
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} the hypothesis that the model gains "
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in "
-        f"{test_sets(report)} the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
+        f"{sets_compared(report)} the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
     )
 
 

@@ -178,10 +178,10 @@ def explain_inflation(report: AuditReport) -> str:
 
 def explain_test_of(report: AuditReport) -> str:
     """Return what the leakage test of an audit says, and what it does not say."""
-    return explain_test(report.test, sets=test_sets(report))
+    return explain_test(report.test, sets=sets_compared(report))
 
 
-def test_sets(report: AuditReport) -> str:
+def sets_compared(report: AuditReport) -> str:
     """Return the kind of training sets in which the test compares losses."""
     # by doses, rows in unchanged folds are compared with held-back rows of refits of full size
     return SMALL_SETS if report.dose is None else "training sets of full size"

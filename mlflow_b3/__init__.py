@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mlflow_b3.auditing.report import AuditReport
     from mlflow_b3.correlated.cvc import cvc
     from mlflow_b3.correlated.report import CvcReport
+    from mlflow_b3.data.group_leakage import assert_no_group_leakage
     from mlflow_b3.demo import Clinic, make_clinic
     from mlflow_b3.errors import (
         B3Error,
@@ -94,6 +95,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "__version__",
+    "assert_no_group_leakage",
     "attest",
     "audit",
     "bound_p0",
@@ -155,6 +157,7 @@ _HOMES = {
     "TrackingError": "errors",
     "Verdict": "evidence.verdict",
     "Verification": "gating.gate",
+    "assert_no_group_leakage": "data.group_leakage",
     "attest": "gating.attesting",
     "audit": "auditing.audit",
     "bound_p0": "estimation.p0",

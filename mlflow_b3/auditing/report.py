@@ -528,6 +528,36 @@ class AuditReport(Result):
             write_text("path", file, page)
         return page
 
+    def to_model_card(self, path: str | PathLike[str] | None = None) -> str:
+        """Return the audit as sections of a model card, and write them to a file if a path is given.
+
+        They are Markdown, with the headings of Hugging Face's template and of Mitchell et al. (2019):
+        evaluation, caveats and recommendations. Paste them into a model card, or into the description
+        of a model in MLflow.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file to write; an existing one is replaced.
+
+        Returns
+        -------
+        str
+
+        References
+        ----------
+        Mitchell, M. et al. (2019). Model cards for model reporting. *FAT 2019*.
+        doi:10.1145/3287560.3287596.
+        """
+        from mlflow_b3.reporting.document import checked_path, write_text
+        from mlflow_b3.reporting.model_card import to_model_card
+
+        file = None if path is None else checked_path("path", path)
+        card = to_model_card(self)
+        if file is not None:
+            write_text("path", file, card)
+        return card
+
 
 # --- Format 1, in which all parts were flat: its fields, and where they are now
 

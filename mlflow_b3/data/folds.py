@@ -234,7 +234,7 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
             sides = tuple(split)
             if len(sides) != 2:
                 raise ValueError(f"{len(sides)} parts; give (training rows, validation rows).")
-            training, validation = (_row_mask(side, data.n_rows) for side in sides)
+            training, validation = (row_mask(side, data.n_rows) for side in sides)
         except (TypeError, ValueError) as error:
             problems.append(f"fold {number}: {error}")
             continue
@@ -248,7 +248,7 @@ def _from_splits(splits: Iterable[Any], data: AuditData) -> tuple[Fold, ...]:
     return tuple(made)
 
 
-def _row_mask(side: Any, n_rows: int) -> NDArray[np.bool_]:
+def row_mask(side: Any, n_rows: int) -> NDArray[np.bool_]:
     """Return which rows are on a side that the user gave as row numbers or as a row mask."""
     rows = np.asarray(side)
     if rows.dtype == bool:

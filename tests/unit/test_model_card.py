@@ -1,0 +1,89 @@
+"""`report.to_model_card`: the sections of a model card on evaluation and caveats."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from example_reports import (
+    SUBJECT,
+    audited,
+    by_doses,
+    changed,
+    linked,
+    lower_bound,
+    report,
+    split,
+    unknown,
+)
+
+from mlflow_b3 import AuditReport, InputError
+from mlflow_b3.reporting.headline import headline_of
+from mlflow_b3.reporting.model_card import NOT_AUDITED, RATES
+from mlflow_b3.reporting.sentences import SOURCES, open_questions
+
+HEADINGS = [
+    "## Evaluation",
+    "### Testing data, factors and metrics",
+    "### Results",
+    "## Caveats and recommendations",
+]
+KINDS = {
+    "known rate": report(),
+    "by doses": by_doses(),
+    "unknown rate": unknown(),
+    "split clusters": split(),
+    "lower bound": lower_bound(),
+    "unchecked scores": linked("match_probability"),
+    "with corrected cross-validation": audited(),
+}
+
+
+def plain(card: str) -> str:
+    """Return a card without the marks that keep text from being read as markup."""
+    return re.sub(r"\\(.)", r"\1", card)
+
+
+@pytest.mark.parametrize("audit", KINDS.values(), ids=KINDS.keys())
+def test_a_card_has_the_answer_the_scores_and_what_is_not_known(audit: AuditReport):
+    card = audit.to_model_card()
+    assert re.findall(r"^#+ .*$", card, re.MULTILINE) == HEADINGS
+    text = plain(card)
+    assert headline_of(audit).sentence in text
+    assert all(question in text for question in open_questions(audit))
+    assert all(finding.message in text for finding in audit.findings)
+    assert NOT_AUDITED in text
+    assert f"{audit.subject.n_rows:,} rows of {audit.subject.n_clusters:,} clusters" in text
+
+
+def test_an_unknown_score_is_said_to_be_unknown():
+    row = next(line for line in unknown().to_model_card().splitlines() if "(e0)" in line)
+    assert "unknown" in row
+    assert "No rate of wrong ids was given." in unknown().to_model_card()
+
+
+def test_a_stated_rate_is_not_presented_as_measured():
+    assert "stated by whoever ran the audit" in report().to_model_card()
+
+
+def test_every_source_of_the_rate_has_its_sentence():
+    assert RATES.keys() == SOURCES.keys()
+
+
+def test_the_best_constant_is_shown_if_it_is_known():
+    known = changed(report(), constant_loss=0.48)
+    assert "| best constant prediction, for comparison | 0.480 |" in known.to_model_card()
+    assert "best constant prediction, for comparison" not in report().to_model_card()
+
+
+def test_names_from_tables_cannot_add_markup():
+    hostile = replace(report(), subject=replace(SUBJECT, cluster="<img src=x>\n# [a](b) `x`"))
+    card = hostile.to_model_card()
+    assert "<img" not in card.replace("\\<", "")
+    assert re.findall(r"^#+ .*$", card, re.MULTILINE) == HEADINGS
+
+
+def test_a_card_can_be_written_to_a_file(tmp_path):
+    file = tmp_path / "card.md"
+    assert report().to_model_card(file) == file.read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="is a folder"):
+        report().to_model_card(tmp_path)

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.newest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / file for file in FILES), *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Options of other programs that our pages name.
 FOREIGN_OPTIONS = {"--env-manager", "--constraint", "--app-name", "--nthreads"}

@@ -3,6 +3,8 @@
     python benchmarks/leakage_test.py --data heart.csv --out leakage_test.jsonl
     python benchmarks/leakage_test.py --table leakage_test.jsonl --docs docs/leakage-test.md
 
+    python benchmarks/leakage_test.py --data heart.csv --forms doses --data-kinds clustered --null 100 --power 50 --out doses.jsonl
+
 Every line of the output file is one test; a second run with the same file continues it. Rows are
 drawn and refits run by the package itself, on learners written out in numpy so that thousands of
 tests take minutes; they predict what scikit-learn's predict, which is checked first.
@@ -27,11 +29,12 @@ from mlflow_b3.auditing.conclusions import conclude_test
 from mlflow_b3.data.folds import Fold, make_folds
 from mlflow_b3.data.losses import resolve_loss
 from mlflow_b3.data.table import AuditData
-from mlflow_b3.measurement.campaign import Campaign, measure_test
+from mlflow_b3.measurement.campaign import Campaign, DoseCampaign, measure_test
+from mlflow_b3.measurement.design import dose_levels, plan_doses
 from mlflow_b3.measurement.runner import Means
 
 ARRANGEMENTS = {1: 39, 4: 19, 5: 19}  # by the number of folds, for the time that it takes
-FORMS = ("paired", "welch", "permutation")
+FORMS = ("paired", "welch", "permutation", "doses")
 SIZES = {"null": (60, 120, 200), "power": (40, 60, 120, 200)}
 CLUSTERED = {
     "shuffled ids": "null",
@@ -231,29 +234,37 @@ def run(case: dict[str, Any], heart: tuple[Any, Any, Any]) -> dict[str, Any]:
     table, folds = draw_clusters(case, heart, rng) if clustered else draw_hospital(case, heart, rng)
     noisy = case["scenario"].endswith("noise by cluster")
     task = "regression" if noisy else "classification"
-    budget = 6 * len(folds) if "audit" in case["scenario"] else None
-    if case["form"] == "permutation":
-        budget = 6 * len(folds) * (ARRANGEMENTS[len(folds)] + 1)
-    campaign = Campaign(
-        data=table,
-        learner=LEARNERS[case["learner"]](task),
-        loss=resolve_loss("squared" if task == "regression" else "zero_one", task),
-        folds=folds,
-        seed=case["seed"],
-        budget=budget,
-        means=Means(progress=False),
-        test=case["form"],
-    )
-    with campaign.session() as session:
-        losses = measure_test(campaign, session, budget)
-    test = conclude_test(losses, case["form"], splits=folds)
+    common: dict[str, Any] = {
+        "data": table,
+        "learner": LEARNERS[case["learner"]](task),
+        "loss": resolve_loss("squared" if task == "regression" else "zero_one", task),
+        "seed": case["seed"],
+        "means": Means(progress=False),
+    }
+    if case["form"] == "doses":
+        largest = int(np.bincount(table.clusters).max())
+        plan = plan_doses(None, n_folds=5, n_iid=5, slots=len(dose_levels(largest)))
+        folds = make_folds(table, 5, seed=case["seed"], repeats=plan.passes)
+        campaign = DoseCampaign(
+            **common, folds=folds, repeats=plan.passes, budget=None, passes=plan, enough=None
+        )
+        measured, counts = campaign.measure()
+        test = conclude_test(measured.test_losses, "paired", splits=folds)
+    else:
+        budget = 6 * len(folds) if "audit" in case["scenario"] else None
+        if case["form"] == "permutation":
+            budget = 6 * len(folds) * (ARRANGEMENTS[len(folds)] + 1)
+        campaign = Campaign(**common, folds=folds, budget=budget, test=case["form"])
+        with campaign.session() as session:
+            losses = measure_test(campaign, session, budget)
+        test, counts = conclude_test(losses, case["form"], splits=folds), session.counts
     return {
         **case,
         "p": test.pvalue,
         "effect": test.effect,
         "detectable": test.detectable,
         "units": test.units,
-        "fits": session.counts.done,
+        "fits": counts.done,
     }
 
 
@@ -279,14 +290,20 @@ def cases(args: argparse.Namespace) -> list[dict[str, Any]]:
                         {"scenario": name, "kind": kind, "form": form, "learner": learner}
                         | {"repetitions": repetitions}
                         for name, meant in CLUSTERED.items()
-                        if meant == kind
-                        and (form == "paired" or not ("audit" in name or name.startswith("sizes")))
+                        if meant == kind and _applies(form, name)
                     ]
     return [
         {**{k: v for k, v in case.items() if k != "repetitions"}, "seed": args.first_seed + number}
         for case in made
         for number in range(case["repetitions"])
     ]
+
+
+def _applies(form: str, scenario: str) -> bool:
+    """Return whether a form is tried; audits by doses need more clusters than four hospitals."""
+    if form == "doses":
+        return "audit" not in scenario and "hospitals" not in scenario
+    return form == "paired" or not ("audit" in scenario or scenario.startswith("sizes"))
 
 
 def table(results: list[dict[str, Any]], kind: str) -> str:
@@ -297,8 +314,8 @@ def table(results: list[dict[str, Any]], kind: str) -> str:
             row = (result["scenario"], result.get("size", 0), result["learner"])
             groups[row].setdefault(result["form"], []).append(result)
     lines = [
-        "| scenario | validation rows | learner | paired | welch | permutation |",
-        "|---|---|---|---|---|---|",
+        f"| scenario | validation rows | learner | {' | '.join(FORMS)} |",
+        "|---|---|---|" + "---|" * len(FORMS),
     ]
     for (scenario, size, learner), forms in sorted(groups.items()):
         cells = " | ".join(_cell(forms.get(form, [])) for form in FORMS)

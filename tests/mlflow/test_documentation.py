@@ -275,7 +275,8 @@ def test_links_and_pictures_of_a_page_lead_somewhere(page):
 def test_every_page_is_in_the_navigation():
     listed = re.findall(r": ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]
-    assert sorted(listed) == sorted([*pages, "examples/index.md"])
+    made = [f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")]
+    assert sorted(listed) == sorted([*pages, *made, "examples/index.md"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

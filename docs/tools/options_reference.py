@@ -9,15 +9,15 @@ INTRODUCTION = """# The options of an audit
 
 <!-- Written by docs/tools/options_reference.py from mlflow_b3/options.py; do not edit. -->
 
-One option has one name: it is an argument of [`mlflow_b3.audit`](api.md#mlflow_b3.audit), an option of
+One option has one name: it is an argument of [`mlflow_b3.audit`](python/audit.md#mlflow_b3.audit), an option of
 [`mlflow-b3 audit`](cli.md#mlflow-b3-audit), a parameter of the MLflow project's entry point `audit`, and a key of
 [the evaluator `b3`](../howto/evaluate.md). The exceptions are in the last column. Those that *change numbers* are
 committed by [`preregister`](../howto/preregister.md).
 
 In Python the rarer ones have a place in a value: `design.scheme` is the field `scheme` of
-[`Design`](api.md#mlflow_b3.Design), given as `design=b3.Design(scheme="replace")`. The others are
-[`LinkageEvidence`](api.md#mlflow_b3.LinkageEvidence) in `linkage`, [`RefitOptions`](api.md#mlflow_b3.RefitOptions) in
-`refit`, and [`Running`](api.md#mlflow_b3.Running) in `running`. Their own names work too, `scheme="replace"`, and are
+[`Design`](python/audit.md#mlflow_b3.Design), given as `design=b3.Design(scheme="replace")`. The others are
+[`LinkageEvidence`](python/audit.md#mlflow_b3.LinkageEvidence) in `linkage`, [`RefitOptions`](python/audit.md#mlflow_b3.RefitOptions) in
+`refit`, and [`Running`](python/audit.md#mlflow_b3.Running) in `running`. Their own names work too, `scheme="replace"`, and are
 the only ones on the command line and in configurations.
 """
 HEADER = "| option | in Python | command line | default | changes numbers | what it is | not in |\n|---|---|---|---|---|---|---|"

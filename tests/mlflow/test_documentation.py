@@ -1,6 +1,7 @@
 """Everything that a user can meet is documented, and what is documented exists."""
 
 import ast
+import doctest
 import importlib.util
 import re
 import shlex
@@ -140,12 +141,13 @@ def test_codes_of_findings_in_a_page_exist(page):
 
 
 @pytest.mark.parametrize(
-    ("page", "package"),
-    [("api", mlflow_b3), ("linkage", linkage)],
+    ("pages", "package"),
+    [(["api.md", "python/*.md"], mlflow_b3), (["linkage.md"], linkage)],
     ids=["mlflow_b3", "mlflow_b3.linkage"],
 )
-def test_every_public_name_is_in_the_reference_once(page, package):
-    text = text_of(DOCS / "reference" / f"{page}.md")
+def test_every_public_name_is_in_the_reference_once(pages, package):
+    found = [path for page in pages for path in sorted((DOCS / "reference").glob(page))]
+    text = "\n".join(map(text_of, found))
     shown = re.findall(rf"^::: {package.__name__}\.(\w+)$", text, re.MULTILINE)
     elsewhere = {"__version__", "linkage"} if package is mlflow_b3 else set()
     assert sorted([*shown, *elsewhere]) == package.__all__
@@ -277,6 +279,15 @@ def test_every_page_is_in_the_navigation():
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]
     made = [f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")]
     assert sorted(listed) == sorted([*pages, *made, "examples/index.md"])
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "reference" / "python").glob("*.md")), ids=name)
+def test_examples_of_the_reference_run_and_give_what_they_say(page):
+    for code in blocks(page, "pycon"):
+        example = doctest.DocTestParser().get_doctest(code, {}, page.stem, str(page), 0)
+        failures: list[str] = []
+        doctest.DocTestRunner(verbose=False).run(example, out=failures.append)
+        assert not failures, "".join(failures)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

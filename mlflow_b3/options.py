@@ -349,10 +349,16 @@ _ENTRIES = (
         where=AUDITS_AND_TESTS,
     ),
     Option(
+        name="scoring",
+        type=TEXT,
+        group=SCORE,
+        help="Score by scikit-learn's name, such as roc_auc, f1 or r2, in place of a loss.",
+    ),
+    Option(
         name="threshold",
         type=NUMBER,
         group=SCORE,
-        help="Loss at which the model fails; by default that of the best constant prediction.",
+        help="Loss or score at which the model fails; by default that of the best constant prediction.",
     ),
     Option(
         name="folds",

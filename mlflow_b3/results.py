@@ -209,6 +209,28 @@ LOSS_WORDS = {
     "hinge": "hinge loss",
     "squared": "mean squared error",
     "absolute": "mean absolute error",
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "AUC",
+    "roc_auc_ovr": "AUC of one class against the others",
+    "roc_auc_ovr_weighted": "weighted AUC of one class against the others",
+    "matthews_corrcoef": "Matthews correlation",
+    "r2": "R²",
+    "root_mean_squared_error": "root mean squared error",
+    **{
+        name + ending: words + more
+        for name, words in (
+            ("precision", "precision"),
+            ("recall", "recall"),
+            ("f1", "F1 score"),
+            ("jaccard", "Jaccard score"),
+        )
+        for ending, more in (
+            ("", ""),
+            ("_macro", " averaged over classes"),
+            ("_weighted", " averaged over rows"),
+        )
+    },
 }
 
 
@@ -259,7 +281,8 @@ def not_percentage(value: Any) -> str:
 
 def loss_words(name: str) -> str:
     """Return the name of a loss for use in a sentence."""
-    return LOSS_WORDS.get(name, f"loss {name!r}")
+    start = "1 - " if name.startswith("1 - ") else ""
+    return start + LOSS_WORDS.get(name.removeprefix(start), f"loss {name!r}")
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

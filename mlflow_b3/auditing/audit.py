@@ -60,6 +60,7 @@ def audit(
     target: str | None = None,
     cluster: Any = None,
     loss: Any = None,
+    scoring: Any = None,
     p0: Any = None,
     p0_validation: float | None = None,
     cluster_error: Any = None,
@@ -101,6 +102,11 @@ def audit(
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
         default), "absolute"; or `(target, prediction) → losses`.
+    scoring : str or scorer, optional
+        In place of a loss, a score by scikit-learn's name: "accuracy", "balanced_accuracy", "roc_auc",
+        "f1", "precision", "recall", "matthews_corrcoef", "r2" and others; see `docs/scores.md`. All
+        numbers of the report are then in its units. Of scores that begin with `neg_`, reports show
+        the loss itself.
     p0 : number, (low, high), "grid" or "mixture", optional
         Share of the training rows of a fold that belong to validation clusters. "mixture" bounds
         it from above by how many training rows look like validation rows; "grid" is the same as no
@@ -136,8 +142,8 @@ def audit(
         coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is always a
         group and always new, and `working` may be the report of another model's audit.
     threshold : number or str, optional
-        The loss at which the model fails, for the tipping points; by default that of the best
-        constant prediction. Error rates may be given as "35%".
+        The loss or score at which the model fails, for the tipping points; by default that of the
+        best constant prediction. Shares may be given as "35%".
     budget : int or str, optional
         Number of refits, or a time such as "10m" for the whole audit. By default at most 100 with five folds, or 480
         if a loss curve is extrapolated. With a time, the numbers depend on the speed of the machine. A
@@ -237,6 +243,7 @@ def _load(request: Request) -> Subject:
         target=request.target,
         cluster=request.cluster,
         loss=request.loss,
+        score=request.score,
         trainer=request.trainer,
         refit=request.refit,
         refit_options=request.refit_options,
@@ -246,7 +253,7 @@ def _load(request: Request) -> Subject:
         read_extra=request.extension.read,
         before_fits=request.check_budget,
     )
-    check_threshold(request.threshold, subject.loss)
+    check_threshold(request.threshold, subject.score or subject.loss)
     return subject
 
 
@@ -277,7 +284,7 @@ def _campaign(plan: Plan) -> Campaign:
         "before_first_refit": subject.audited.before_first_refit,
     }
     if plan.doses is not None:
-        return DoseCampaign(**common, passes=plan.doses, enough=enough)
+        return DoseCampaign(**common, passes=plan.doses, enough=enough, score=subject.score)
     return Campaign(
         **common,
         scheme=request.scheme,
@@ -359,7 +366,7 @@ def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
         refit=plan.refit_summary,
         plan=plan.summary,
         claim=plan.claim.summary(plan.bound),
-        measured=summarize_measurement(losses, plan.summaries),
+        measured=summarize_measurement(losses, plan.summaries, plan.subject_summary),
         conclusion=conclusion,
         findings=(),
         version=__version__,

@@ -216,8 +216,9 @@ def compare_reports(
     is left out.
     """
     require_comparable(reports)
+    shown, reports = reports, {name: report.as_losses for name, report in reports.items()}
     score, compared = choose_score(by, reports)
-    contenders = _ranked(reports, score, compared, audit_runs or {})
+    contenders = _ranked(reports, shown, score, compared, audit_runs or {})
     audits = list(reports.values())
     axis = score.axis(audits)
     pairs = list(combinations([c.name for c in contenders if c.name in compared], 2))
@@ -231,7 +232,7 @@ def compare_reports(
         for a, b in pairs
     )
     return Comparison(
-        loss=next(iter(reports.values())).subject.loss,
+        loss=next(iter(shown.values())).subject.loss,
         by=score.name,
         axis=axis,
         contenders=contenders,
@@ -243,11 +244,12 @@ def compare_reports(
 
 def _ranked(
     reports: Mapping[str, AuditReport],
+    shown: Mapping[str, AuditReport],
     score: Score,
     compared: list[str],
     audit_runs: Mapping[str, str],
 ) -> tuple[Contender, ...]:
-    """Return those that are compared, the best first, and then all others."""
+    """Return those that are compared, the best first, and then all others, with their own scores."""
     among = {name: reports[name] for name in compared}
     first = _places({name: score.known(report) or 0.0 for name, report in among.items()})
     places: dict[str, dict[str, int]] = {
@@ -257,6 +259,9 @@ def _ranked(
         f"rank_{score.name}": first,
     }
     extensions = [extension_score(method) for method in EXTENSIONS]
+    ranked = sorted(
+        reports.items(), key=lambda item: (first.get(item[0], len(reports) + 1), item[1].loco)
+    )
     return tuple(
         Contender(
             name=name,
@@ -272,9 +277,7 @@ def _ranked(
             **_places_of(name, places),
             **{k: v for other in extensions for k, v in other.of_contender(report).items()},
         )
-        for name, report in sorted(
-            reports.items(), key=lambda item: (first.get(item[0], len(reports) + 1), item[1].loco)
-        )
+        for name, report in ((name, shown[name]) for name, _ in ranked)
     )
 
 

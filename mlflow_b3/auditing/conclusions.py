@@ -34,8 +34,13 @@ from mlflow_b3.auditing.report import (
     PlanSummary,
     RefitSummary,
     SubjectSummary,
+    turn_conclusion,
+    turn_influence,
+    turn_measured,
+    turned,
 )
 from mlflow_b3.data.folds import Fold, cross_validates
+from mlflow_b3.data.scores import RankScore, named_score
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import CONFIDENCE, ShapeCheck, check_shape
@@ -98,7 +103,9 @@ def conclude(
     influence : Influence
         How far each cluster moves the scores.
     """
-    subject, threshold = _with_ceiling(subject, measured), plan.threshold
+    greater = subject.greater_is_better
+    subject = _with_ceiling(subject, measured)
+    threshold = turned(plan.threshold) if greater else plan.threshold
     way = _way(measured, claim, folds, subject=subject, plan=plan)
     by_rows = way.rows_sensitivity()
     by_fragments = way.split_sensitivity()
@@ -137,6 +144,8 @@ def conclude(
         dose=headline.dose,
         loco_gap_interval=_loco_gap_interval(measured),
     )
+    if greater:
+        return turn_conclusion(conclusion), turn_influence(influence)
     return conclusion, influence
 
 
@@ -170,20 +179,24 @@ def _way(
             bound=subject.loss_bound,
             errors=ERRORS,
             possible=possible,
+            by_pairs=isinstance(named_score(subject.loss), RankScore),
         )
     case = Case(measured=measured, folds=folds, method=curve_method(plan), bound=subject.loss_bound)
     return ByShares(case=case, claim=claim, possible=possible)
 
 
-def summarize_measurement(measured: Measurement, folds: Folds) -> MeasurementSummary:
+def summarize_measurement(
+    measured: Measurement, folds: Folds, subject: SubjectSummary
+) -> MeasurementSummary:
     """Return what a report says about the measured losses, except how the refits went."""
-    return MeasurementSummary(
+    summary = MeasurementSummary(
         loco=measured.loco,
         iid=measured.iid,
         curve=measured.curve,
         fragments=measured.fragments,
         folds=_with_losses(folds, measured),
     )
+    return turn_measured(summary) if subject.greater_is_better else summary
 
 
 def recompute(report: AuditReport) -> AuditReport:
@@ -203,7 +216,7 @@ def recompute(report: AuditReport) -> AuditReport:
             "report has no measurements or folds to draw conclusions from; audits of this version record "
             "them as measurements.json and folds.csv."
         )
-    summary = summarize_measurement(measured, report.folds)
+    summary = summarize_measurement(measured, report.folds, report.subject)
     recorded = report.measured
     conclusion, influence = conclude(
         measured,
@@ -243,7 +256,10 @@ def preview(
     else:
         score, (value, interval) = "e0", found
     low, high = _possible(interval, _with_ceiling(subject, measured))
-    return f"{score} {number(_floored(value, subject))} ({number(low)} to {number(high)})"
+    value = _floored(value, subject)
+    if subject.greater_is_better:
+        value, low, high = turned(value), turned(high), turned(low)
+    return f"{score} {number(value)} ({number(low)} to {number(high)})"
 
 
 def enough_refits(
@@ -373,9 +389,11 @@ def _e0_interval(
     low, high = _possible(headline.interval, subject)
     if not refit.is_full:
         return low, None
-    if claim.is_vacuous:
+    if claim.is_vacuous and (subject.loss_bound is not None or not subject.greater_is_better):
         # if all rows may have been seen, only the largest possible loss limits the loss on new ones
         return low, subject.loss_bound
+    if named_score(subject.loss) is not None:  # their refits are full, and doses limit the ends
+        return low, high
     limit = FARTHEST_END * max(measured.loco, *measured.curve.loss)
     if subject.loss_bound is not None:
         limit = min(limit, (1 - 1e-9) * subject.loss_bound)
@@ -544,8 +562,8 @@ def examine_rows(
 ) -> AuditReport:
     """Add the rows to review first and the regression of losses on leak probabilities."""
     leak = _row_leak(evidence, folds, table)
-    if leak is None:
-        return report
+    if leak is None or named_score(report.subject.loss) is not None:
+        return report  # what rows add to a score is no loss of theirs
     losses = mean_losses(row_losses, folds, table.n_rows)
     scored = np.isfinite(losses[leak.rows])
     rows, chance = leak.rows[scored], leak.probability[scored]

@@ -62,6 +62,8 @@ class ByDoses:
         The cluster errors and split rates of the sensitivity curves.
     possible : callable
         Restricts an estimate and its interval to possible losses.
+    by_pairs : bool
+        Whether losses are of pairs of rows, so that doses of other rows shift those of all.
     """
 
     measured: Measurement
@@ -72,12 +74,14 @@ class ByDoses:
     bound: float | None
     errors: tuple[float, ...]
     possible: Callable[[float, tuple[float, float]], Point]
+    by_pairs: bool = False
 
     @cached_property
     def fit(self) -> DoseFit:
         """The part of the estimate that does not depend on the ids."""
         assert self.measured.doses is not None
-        return DoseFit(self.measured.doses, bounds=(self.floor or 0.0, self.bound))
+        bounds = (self.floor or 0.0, self.bound)
+        return DoseFit(self.measured.doses, bounds=bounds, by_pairs=self.by_pairs)
 
     @cached_property
     def _laws(self) -> dict[Rates, DoseLaw]:

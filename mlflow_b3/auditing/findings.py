@@ -72,23 +72,31 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 f"{test.detectable:.3g} with probability 0.8.",
             )
         )
-    constant, threshold = report.constant_loss, report.threshold
+    losses, greater = report.as_losses, report.subject.greater_is_better
+    constant, threshold = losses.constant_loss, losses.threshold
     if report.plan.threshold_given and None not in (constant, threshold) and threshold > constant:  # type: ignore[operator]
+        beyond, what, other = (
+            ("below", "score", "larger") if greater else ("above", "loss", "smaller")
+        )
         found.append(
             (
                 "B351",
-                f"the threshold of {number(threshold)} is above {number(constant)}, the loss of the best "
-                "constant prediction: a model that has learned nothing would meet it. Give a smaller "
-                "threshold.",
+                f"the threshold of {number(report.threshold)} is {beyond} {number(report.constant_loss)}, "
+                f"the {what} of the best constant prediction: a model that has learned nothing would "
+                f"meet it. Give a {other} threshold.",
             )
         )
     bound = report.subject.loss_bound
-    if report.e0 is not None and bound is not None and report.e0 >= bound:
+    if losses.e0 is not None and bound is not None and losses.e0 >= bound:
+        worst = (
+            f"smallest possible score, {1 - bound:g}"
+            if greater
+            else f"largest possible loss, {bound:g}"
+        )
         found.append(
             (
                 "B314",
-                f"e0 reaches the largest possible loss, {bound:g}: the given leaked share is too "
-                "large for this curve.",
+                f"e0 reaches the {worst}: the given leaked share is too large for this curve.",
             )
         )
     return found

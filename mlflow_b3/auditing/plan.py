@@ -185,9 +185,11 @@ def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -
     """Return whether e0 is solved from the losses by dose; refuse if it must be and cannot."""
     table = subject.table
     reasons = _why_not_by_doses(request, table)
-    asked = bool(request.by_dose) or request.claim.split_beside is not None
+    score = subject.score
+    asked = bool(request.by_dose) or request.claim.split_beside is not None or score is not None
     if reasons and asked:
         what = "method='dose'" if request.by_dose else "cluster_error together with split_rate"
+        what = what if score is None else f"scoring={score.name!r}"
         raise InputError(
             f"{what} needs the losses by dose, which cannot be measured here: {'; '.join(reasons)}."
         )

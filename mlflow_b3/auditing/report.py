@@ -1,7 +1,7 @@
 """`AuditReport`: everything one audit found, as plain numbers, nested by their origin."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, o
 from mlflow_b3.auditing.extension import ExtensionReport, extension_report
 from mlflow_b3.auditing.leakage import Leakage, LeakageClaim, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
+from mlflow_b3.data.scores import is_greater_better
 from mlflow_b3.estimation.bounds import ShapeCheck
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.estimation.estimate import LossDistribution
@@ -50,13 +51,15 @@ class SubjectSummary(Result):
     sample_weight : str or None
         The column that weighted the rows in training.
     loss : str
+        The loss or score.
     loss_bound, loss_floor : float or None
-        The largest and the smallest possible loss of a row.
+        The largest and the smallest possible loss of a row. For a score of which more is better, of
+        1 - score.
     loss_ceiling : float or None
         For `squared` and `absolute`: the largest mean loss of predictions inside the range of the
         target. It limits intervals if all measured losses are below it.
     constant_loss : float or None
-        The loss of the best constant prediction; None for losses whose best constant is not known.
+        The loss, or score, of the best constant prediction; None if it is not known.
     n_rows, n_clusters : int
     n_repeated : int or None
         Clusters with two rows or more; None in reports of earlier versions.
@@ -96,6 +99,11 @@ class SubjectSummary(Result):
     rows_digest: str = ""
     training_digest: str | None = None
     data_source: str | None = field(default=None, compare=False)
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether the numbers of the report are a score of which more is better, such as the AUC."""
+        return is_greater_better(self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,6 +490,26 @@ class AuditReport(Result):
         return get_type_hints(cls, localns={"CvcReport": extension_report("cvc")})
 
     @cached_property
+    def as_losses(self) -> "AuditReport":
+        """The report with 1 - score in place of a score of which more is better; else itself.
+
+        What decides something, such as a headline or a verdict, reads this: less is always better here.
+        """
+        subject = self.subject
+        if not subject.greater_is_better:
+            return self
+        return replace(
+            self,
+            subject=replace(
+                subject, loss=f"1 - {subject.loss}", constant_loss=turned(subject.constant_loss)
+            ),
+            plan=replace(self.plan, threshold=turned(self.plan.threshold)),
+            measured=turn_measured(self.measured),
+            conclusion=turn_conclusion(self.conclusion),
+            influence=None if self.influence is None else turn_influence(self.influence),
+        )
+
+    @cached_property
     def leakage(self) -> Leakage:
         """What was known about the leakage."""
         return recorded_leakage(self.claim)
@@ -557,6 +585,96 @@ class AuditReport(Result):
         if file is not None:
             write_text("path", file, card)
         return card
+
+
+# --- Scores of which more is better: 1 - score in place of the score, and back
+
+
+@overload
+def turned(value: float) -> float: ...
+
+
+@overload
+def turned(value: None) -> None: ...
+
+
+def turned(value: float | None) -> float | None:
+    """Return 1 - value."""
+    return None if value is None else 1.0 - value
+
+
+def _turn_ends(low: Any, high: Any) -> tuple[Any, Any]:
+    return turned(high), turned(low)
+
+
+def _turn_all(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(1.0 - value for value in values)
+
+
+def turn_measured(measured: MeasurementSummary) -> MeasurementSummary:
+    """Return what was measured by doses, with 1 - score in place of each score."""
+    curve = measured.curve
+    return replace(
+        measured,
+        loco=turned(measured.loco),
+        iid=turned(measured.iid),
+        curve=replace(
+            curve,
+            loss=_turn_all(curve.loss),
+            training_loss=curve.training_loss and _turn_all(curve.training_loss),
+        ),
+        folds=tuple(replace(fold, loss=turned(fold.loss)) for fold in measured.folds),
+    )
+
+
+def turn_conclusion(found: Conclusion) -> Conclusion:
+    """Return conclusions by doses, with 1 - score in place of each score.
+
+    How much better a score looks than it is (`inflation`, `loco_gap_interval`, the effect of mates and of
+    the leakage test) is the same in both.
+    """
+    return replace(
+        found,
+        e0=turned(found.e0),
+        e0_interval=_turn_ends(*found.e0_interval),
+        loco_interval=_turn_ends(*found.loco_interval),
+        losses=found.losses and _turn_all(found.losses),
+        sensitivity=_turn_sensitivity(found.sensitivity),
+        fragment_sensitivity=found.fragment_sensitivity
+        and _turn_sensitivity(found.fragment_sensitivity),
+        readings=tuple(
+            replace(read, e0=turned(read.e0), low=turned(read.high), high=turned(read.low))
+            for read in found.readings
+        ),
+        dose=found.dose and _turn_dose(found.dose),
+    )
+
+
+def _turn_sensitivity(curve: Sensitivity) -> Sensitivity:
+    low, high = _turn_all(curve.high), _turn_all(curve.low)
+    return replace(curve, e0=_turn_all(curve.e0), low=low, high=high)
+
+
+def _turn_dose(found: DoseSolution) -> DoseSolution:
+    curve = found.curve
+    return replace(
+        found,
+        e0=turned(found.e0),
+        interval=_turn_ends(*found.interval),
+        loco=turned(found.loco),
+        loco_interval=_turn_ends(*found.loco_interval),
+        curve=replace(
+            curve,
+            loss=_turn_all(curve.loss),
+            low=_turn_all(curve.high),
+            high=_turn_all(curve.low),
+        ),
+    )
+
+
+def turn_influence(influence: Influence) -> Influence:
+    """Return the influence of clusters on 1 - score."""
+    return replace(influence, loco=-influence.loco, e0=-influence.e0)
 
 
 # --- Format 1, in which all parts were flat: its fields, and where they are now

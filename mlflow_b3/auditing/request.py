@@ -13,6 +13,7 @@ from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
 from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.data.folds import count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
+from mlflow_b3.data.scores import Score, resolve_scoring
 from mlflow_b3.data.table import AuditData, join_target
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
@@ -51,6 +52,8 @@ class Request:
         When the audit was requested, by `time.monotonic`.
     model, data, target, cluster, loss, row_id
         As in `mlflow_b3.audit`.
+    score : Score or None
+        The score to audit, if it is not the mean of a loss.
     claim : Leakage
         What is known about the leakage.
     linkage : LinkageArguments
@@ -87,6 +90,7 @@ class Request:
     target: str
     cluster: Any
     loss: Any
+    score: Score | None
     row_id: str | None
     claim: Leakage
     linkage: LinkageArguments
@@ -140,21 +144,10 @@ class Request:
             plan_fits(fits, n_folds=count, stochastic=stochastic, **design)
 
 
-#: Losses that are a score of scikit-learn's in other units.
-LOSS_OF_SCORE = {
-    "accuracy": ("zero_one", "1 - accuracy"),
-    "neg_log_loss": ("log", "its negative"),
-    "neg_brier_score": ("brier", "its negative"),
-    "neg_mean_squared_error": ("squared", "its negative"),
-    "neg_mean_absolute_error": ("absolute", "its negative"),
-}
-
-
 def translate_names(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `mlflow_b3.audit` with scikit-learn's names replaced by ours.
 
-    `y` becomes a column of the table, `groups` is `cluster`, and `cv` is `folds`. `scoring` is refused
-    with the loss that says the same, if there is one.
+    `y` becomes a column of the table, `groups` is `cluster`, and `cv` is `folds`.
     """
     options = dict(given)
     problems = []
@@ -175,24 +168,11 @@ def translate_names(given: Mapping[str, Any]) -> dict[str, Any]:
             "cluster is missing; give the name of a column, or the labels of the rows, as cluster or "
             "groups."
         )
-    if "scoring" in options:
-        problems.append(_explain_scoring(options.pop("scoring")))
     if problems:
         raise InputError.from_problems("audit", problems)
     if y is not None:
         options["data"], options["target"] = join_target(options["data"], y)
     return options
-
-
-def _explain_scoring(scoring: Any) -> str:
-    told = f"scoring={scoring!r} is not usable: audits measure losses, of which less is better."
-    if isinstance(scoring, str) and scoring in LOSS_OF_SCORE:
-        loss, relation = LOSS_OF_SCORE[scoring]
-        return f"{told} Give loss={loss!r}, which is {relation}."
-    return (
-        f"{told} Scores that are no mean over rows, such as the AUC, F1 or R², cannot be audited. Give a "
-        "loss by name, or a function (target, prediction) → losses of the rows."
-    )
 
 
 def make_request(given: Mapping[str, Any]) -> Request:
@@ -219,7 +199,10 @@ def make_request(given: Mapping[str, Any]) -> Request:
     if claim.split_beside is not None and extension.e0_method == "auto":
         by_dose = True  # no other method corrects for both
     fragments = options["fragments"]
+    loss, score = _read_score(options, extension)
     parsed = {
+        "loss": loss,
+        "score": score,
         "started": started,
         "claim": claim,
         "linkage": linkage,
@@ -239,7 +222,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
     check_settings(request)
     extension.check(n_train=request.n_train)
     check_timed_test(request.test, request.budget)
-    check_threshold(request.threshold, named_loss(request.loss))
+    check_threshold(request.threshold, request.score or named_loss(request.loss))
     request.check_budget()
     n_train = None if request.n_train is None else int(request.n_train)
     return replace(request, seed=int(request.seed), n_train=n_train)
@@ -248,6 +231,27 @@ def make_request(given: Mapping[str, Any]) -> Request:
 def _chosen(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Return the options that are fields of a dataclass."""
     return {field.name: options[field.name] for field in fields(kind) if field.name in options}
+
+
+def _read_score(options: Mapping[str, Any], extension: Extension) -> tuple[Any, Score | None]:
+    """Return the loss, and the score that is audited in its place."""
+    loss, scoring = options["loss"], options["scoring"]
+    if scoring is None:
+        return loss, None
+    if loss is not None:
+        raise InputError(
+            f"scoring={scoring!r} and loss={loss!r} both say how the model is scored; give one of them."
+        )
+    found = resolve_scoring(scoring)
+    if isinstance(found, str):
+        return found, None
+    if extension.e0_method != "auto" or extension.takes_ids_as_right:
+        method = options["method"]
+        raise InputError(
+            f"scoring={found.name!r} needs method='dose', not {method!r}, which is for mean losses. Leave "
+            "the method out, or give a loss."
+        )
+    return None, found
 
 
 def _read_claim(
@@ -301,25 +305,35 @@ def check_settings(request: Request) -> None:
         raise InputError(f"threshold={threshold!r} must be a finite number.")
 
 
-def check_threshold(threshold: float | None, loss: Loss | None) -> None:
-    """Refuse a threshold that the loss never or always reaches.
+def check_threshold(threshold: float | None, loss: Loss | Score | None) -> None:
+    """Refuse a threshold that the loss or score never or always reaches.
 
     Parameters
     ----------
     threshold : float or None
-    loss : Loss or None
+    loss : Loss, Score or None
         None if it is not known yet.
     """
-    if threshold is None or loss is None or loss.floor is None:
+    if threshold is None or loss is None:
         return
-    if loss.floor <= threshold and (loss.bound is None or threshold <= loss.bound):
-        return
-    if loss.bound is None:
-        limits = f"is at least {loss.floor:g}"
+    least: float | None
+    most: float | None
+    if isinstance(loss, Score) and loss.greater:
+        least, most = None if loss.bound is None else 1 - loss.bound, 1.0
     else:
-        limits = f"lies between {loss.floor:g} and {loss.bound:.4g}"
+        least, most = 0.0 if isinstance(loss, Score) else loss.floor, loss.bound
+        if least is None:
+            return
+    if (least is None or least <= threshold) and (most is None or threshold <= most):
+        return
+    if least is None:
+        limits = f"is at most {most:g}"
+    elif most is None:
+        limits = f"is at least {least:g}"
+    else:
+        limits = f"lies between {least:g} and {most:.4g}"
     hint = ""
-    if loss.bound == 1 and 1 < threshold <= 100:
+    if most == 1 and 1 < threshold <= 100:
         hint = f' For a percentage give {threshold / 100:g} or "{threshold:g}%".'
     raise InputError(
         f"threshold={threshold:g} decides nothing: the {loss_words(loss.name)} ({loss.name}) "

@@ -10,6 +10,7 @@ from typing import Any
 from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.auditing.report import RefitSummary, SubjectSummary
 from mlflow_b3.data.losses import Loss, constant_loss, infer_task, loss_ceiling, resolve_loss
+from mlflow_b3.data.scores import Score
 from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.refit.learner import (
@@ -47,6 +48,8 @@ class Subject:
     rows : AuditData
         The same rows in the form that the learner expects.
     loss : Loss
+    score : Score or None
+        The score that the losses are for, if it is not their mean.
     sample_weight : str or None
     options : dict
         The `refit_options`, as JSON can hold them.
@@ -72,6 +75,7 @@ class Subject:
     source: str | None = None
     training_digest: str | None = None
     extra: Any = None
+    score: Score | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -81,7 +85,7 @@ class Subject:
 
     def summary(self) -> SubjectSummary:
         """Return what a report says about model, table and loss."""
-        audited, table, loss = self.audited, self.table, self.loss
+        audited, table = self.audited, self.table
         return SubjectSummary(
             model=audited.name,
             uri=audited.uri,
@@ -94,11 +98,7 @@ class Subject:
             features=table.feature_names,
             texts=audited.inputs.texts,
             sample_weight=self.sample_weight,
-            loss=loss.name,
-            loss_bound=loss.bound,
-            loss_floor=loss.floor,
-            loss_ceiling=loss_ceiling(loss, table.target),
-            constant_loss=constant_loss(loss, table.target, self.task),
+            **self._scored(),
             n_rows=table.n_rows,
             n_clusters=table.n_clusters,
             n_repeated=table.n_repeated,
@@ -107,6 +107,24 @@ class Subject:
             training_digest=self.training_digest,
             data_source=self.source,
         )
+
+    def _scored(self) -> dict[str, Any]:
+        """Return what a report says about the loss or score."""
+        loss, score, target = self.loss, self.score, self.table.target
+        if score is None:
+            return {
+                "loss": loss.name,
+                "loss_bound": loss.bound,
+                "loss_floor": loss.floor,
+                "loss_ceiling": loss_ceiling(loss, target),
+                "constant_loss": constant_loss(loss, target, self.task),
+            }
+        return {
+            "loss": score.name,
+            "loss_bound": score.bound,
+            "loss_floor": 0.0,
+            "constant_loss": score.constant_score(target),
+        }
 
     def refit_summary(self) -> RefitSummary:
         """Return what a report says about how the model is refitted."""
@@ -146,6 +164,7 @@ def load_subject(
     target: str,
     cluster: Any,
     loss: Any = None,
+    score: Score | None = None,
     trainer: Any = None,
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
@@ -169,10 +188,13 @@ def load_subject(
     frame = own.frame
     learner = audited.learner
     if learner.task is None and target in frame.columns:
-        learner = learner.with_task(infer_task(loss, frame[target]))
+        learner = learner.with_task(
+            infer_task(loss, frame[target]) if score is None else score.task
+        )
     task = learner.task or "classification"  # without a target the table is refused anyway
     _check_weights(learner, sample_weight)
-    chosen = resolve_loss(loss, task)
+    if score is not None:
+        _check_score(score, task, learner)
     table = prepare(
         frame,
         target=target,
@@ -185,6 +207,11 @@ def load_subject(
         others=own.names,
         used=learner.used,
     )
+    if score is None:
+        chosen = resolve_loss(loss, task)
+    else:
+        score.check(table.target, table.clusters)
+        chosen = score.loss(table.target)
     before_fits(table, learner.stochastic and not learner.seed_untried)
     learner = learner.with_target(table.target)
     with without_autologging():
@@ -206,7 +233,21 @@ def load_subject(
         source=str(data) if isinstance(data, (str, Path)) else None,
         training_digest=training_digest,
         extra=own.content,
+        score=score,
     )
+
+
+def _check_score(score: Score, task: str, learner: Learner) -> None:
+    """Refuse a score of another task, or with refits that show only part of the bias."""
+    if score.task != task:
+        raise InputError(
+            f"scoring={score.name!r} is for {score.task}, but the model is for {task}."
+        )
+    if learner.strength != "full":
+        raise InputError(
+            f"scoring={score.name!r} needs refits of the whole model, but refit={learner.route!r} keeps "
+            "part of what it learned. Give a loss, for which a lower limit can be found."
+        )
 
 
 def _check_columns(learner: Learner, rows: AuditData) -> None:

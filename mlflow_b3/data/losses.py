@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
+from mlflow_b3.results import LOSS_WORDS
 
 Array = NDArray[Any]
 SMALLEST_PROBABILITY = 1e-15
@@ -183,6 +184,8 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
         return next(iter(known.values()))
     if callable(loss):
         name = getattr(loss, "__name__", type(loss).__name__)
+        if name in LOSS_WORDS:  # such as a function that is called accuracy
+            name = f"own {name}"
         kind = "label" if task == "classification" else "value"
         return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss), floor=None)
     if isinstance(loss, str) and loss in {**CLASSIFICATION, **REGRESSION}:

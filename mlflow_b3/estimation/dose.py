@@ -52,6 +52,8 @@ FAMILIES = (0.2, 0.5, 0.3)
 SLOWEST = (30.0, 6.0)
 #: Prior standard deviations of δ, as shares of LOCO.
 COMPOSITIONS = (0.0, 0.03)
+#: The same for losses of pairs of rows: the doses of other rows shift those of all.
+PAIR_SHIFTS = (*COMPOSITIONS, 0.1, 0.3)
 #: What laws and a common γ leave unexplained, as a share of LOCO: the standard deviation of
 #: independent errors of the mean differences that more clusters do not reduce.
 MISFIT = 0.025
@@ -313,6 +315,8 @@ class DoseFit:
     ----------
     losses, bounds, level
         As in `estimate_doses`.
+    by_pairs : bool
+        Whether losses are of pairs of rows, so that the doses of other rows shift those of all.
     """
 
     def __init__(
@@ -321,6 +325,7 @@ class DoseFit:
         *,
         bounds: tuple[float, float | None] = (0.0, 1.0),
         level: float = 0.95,
+        by_pairs: bool = False,
     ) -> None:
         if not 0 < level < 1:
             raise InputError(f"level={level!r} must lie between 0 and 1.")
@@ -328,6 +333,10 @@ class DoseFit:
             raise InputError(f"bounds={bounds!r} must be a smaller and a larger number.")
         self.losses, self.bounds, self.level = losses, bounds, level
         self._cells = _Cells.of(losses, bounds)
+        shifted = np.ones(len(self._cells.level))
+        if by_pairs:  # in folds of single rows both rows of a pair have the same dose
+            shifted = np.where(self._cells.level == losses.by_row, 0.0, 1.0)
+        self._shifts = _Shifts(PAIR_SHIFTS if by_pairs else COMPOSITIONS, shifted)
 
     def estimate(self, law: Law, *, law_range: tuple[Law, Law] | None = None) -> DoseSolution:
         """Return the estimate under a law, or under a law and the ends of a range around it."""
@@ -335,7 +344,9 @@ class DoseFit:
         laws = _Laws.of(self.losses, cells, law)
         doses = _curve_doses(laws)
         points = np.eye(laws.x0.size)[doses]
-        found = _Posterior.of(cells, laws, np.vstack([-laws.x0, points - laws.x0, laws.held]))
+        found = _Posterior.of(
+            cells, laws, self._shifts, np.vstack([-laws.x0, points - laws.x0, laws.held])
+        )
         parts = self._variance(found, laws)
         e0 = self._clipped(cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(parts))
@@ -370,7 +381,7 @@ class DoseFit:
     def reading(self, law: Law) -> DoseReading:
         """Return e_0 and its interval under a law: one point of a sensitivity curve."""
         laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, -laws.x0[None])
+        found = _Posterior.of(self._cells, laws, self._shifts, -laws.x0[None])
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
         low, high = self._interval(e0, stderr)
@@ -389,7 +400,7 @@ class DoseFit:
     def influence(self, law: Law) -> tuple[Array, Array]:
         """Return the first-order contributions of the clusters to the errors of LOCO and e_0."""
         laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, -laws.x0[None])
+        found = _Posterior.of(self._cells, laws, self._shifts, -laws.x0[None])
         return self._cells.influence, found.influence[0]
 
     def _variance(
@@ -736,6 +747,14 @@ def _hidden_dependence(plain: Array, held: Array) -> float:
 # --- The effect of mates
 
 
+@dataclass(frozen=True, eq=False)
+class _Shifts:
+    """Prior standard deviations of δ, as shares of LOCO, and which cells it shifts."""
+
+    deviations: tuple[float, ...]
+    shifted: Array
+
+
 def _kinds(n_doses: int, unit: float) -> tuple[Array, Array]:
     """Return shapes F(d) of the effect with F(0) = 0 and F(∞) = 1, and their prior probabilities."""
     d = np.arange(n_doses, dtype=float)
@@ -764,7 +783,7 @@ class _Posterior:
     no_effect: float
 
     @classmethod
-    def of(cls, cells: _Cells, laws: _Laws, functionals: Array) -> "_Posterior":
+    def of(cls, cells: _Cells, laws: _Laws, shifts: _Shifts, functionals: Array) -> "_Posterior":
         y, V, n = cells.y, cells.covariance, len(cells.y)
         kinds, prior = _kinds(laws.x0.size, cells.unit)
         f, functional = -laws.x @ kinds.T, -functionals @ kinds.T  # one column for each kind
@@ -775,8 +794,9 @@ class _Posterior:
             return -0.5 * (degrees + n) * np.log1p(squares / degrees)
 
         null, evidence, amount, unsure, slope = [], [], [], [], []
-        for tau in COMPOSITIONS:
-            noise = V + np.eye(n) * (MISFIT * cells.typical) ** 2 + (tau * cells.typical) ** 2
+        for tau in shifts.deviations:
+            noise = V + np.eye(n) * (MISFIT * cells.typical) ** 2
+            noise += (tau * cells.typical) ** 2 * np.outer(shifts.shifted, shifts.shifted)
             white_y, white_f = np.linalg.solve(noise, y), np.linalg.solve(noise, f)
             constant, square = -0.5 * float(np.linalg.slogdet(noise)[1]), float(y @ white_y)
             grown = 1 + variances * (f * white_f).sum(axis=0)  # (amplitudes, kinds)

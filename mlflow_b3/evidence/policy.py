@@ -92,10 +92,13 @@ class Policy(Result):
         Limit on the upper end of the interval of e0, and of CV_c if the audit has it. "constant" is
         the loss of the best constant prediction. With a number, the model must also beat that
         prediction.
+    score_low : float or None
+        For audits of a score of which more is better, such as the AUC: limit on the lower end of the
+        interval of e0. A number in `e0_high` does not apply to them.
     inflation : float or None
-        Limit on e0 - LOCO.
+        Limit on e0 - LOCO; of such a score, on LOCO - e0.
     tipping_cluster_error, tipping_split_rate : float or None
-        The smallest error of the ids at which e0 may reach the limit `e0_high`.
+        The smallest error of the ids at which e0 may reach the limit `e0_high`, or `score_low`.
     champion : {"not_worse", "better"} or None
         How the version must compare, beyond noise, with the version that has `champion_alias`.
     champion_alias : str
@@ -131,6 +134,7 @@ class Policy(Result):
     pins: tuple[Pin, ...]
     artifact_roots: tuple[str, ...]
     e0_high: float | str | None
+    score_low: float | None = None
     inflation: float | None
     tipping_cluster_error: float | None
     tipping_split_rate: float | None
@@ -155,7 +159,10 @@ class Policy(Result):
         Comments and the order of keys do not change it. The order of pins does, because the first
         match counts.
         """
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        values = self.to_dict()
+        if self.score_low is None:  # policies of earlier versions keep their hash
+            del values["score_low"]
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def applies_to(self, model: str) -> bool:
@@ -296,6 +303,7 @@ class _PinTerms(_Section):
 
 class _Limits(_Section):
     e0_high: float | Literal["constant"] | None = Field(description=f"a number, {CONSTANT} or null")
+    score_low: float | None = Field(None, description="a number or null")
     inflation: Number
     tipping_cluster_error: Share
     tipping_split_rate: Share
@@ -307,7 +315,8 @@ class _Limits(_Section):
     @field_validator("tipping_cluster_error", "tipping_split_rate")
     @classmethod
     def _require_e0_high(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and info.data.get("e0_high", CONSTANT) is None:
+        limits = info.data.get("e0_high", CONSTANT), info.data.get("score_low")
+        if value is not None and limits == (None, None):
             raise ValueError("needs limits.e0_high, the loss to reach.")
         return value
 
@@ -657,6 +666,11 @@ def _describe_limits(policy: Policy) -> Iterator[str]:
         )
     if limit not in (None, CONSTANT):
         yield f"Both must also be at most the loss{OF_CONSTANT}."
+    if policy.score_low is not None:
+        yield (
+            "Of a score of which more is better, the lower end of the 95% interval of e0 must be at least "
+            f"{number(policy.score_low)}; an audit of a loss does not pass."
+        )
     if policy.inflation is not None:
         yield f"e0 may exceed LOCO by at most {number(policy.inflation)}."
     for name, least in (
@@ -664,14 +678,16 @@ def _describe_limits(policy: Policy) -> Iterator[str]:
         ("split rate", policy.tipping_split_rate),
     ):
         if least is not None:
-            yield f"e0 must stay below {words} up to a {name} of {percent(least)}."
+            side = f"below {words}" if limit is not None else f"above {number(policy.score_low)}"
+            yield f"e0 must stay {side} up to a {name} of {percent(least)}."
     if policy.champion is not None:
         rule = {
             "not_worse": "must not be worse, beyond noise, than",
             "better": "must be better, beyond noise, than",
         }[policy.champion]
         yield f"A version {rule} the version with the alias {policy.champion_alias!r}."
-    if limit is None and policy.inflation is None and policy.champion is None:
+    limits = (limit, policy.score_low, policy.inflation, policy.champion)
+    if all(value is None for value in limits):
         yield "It sets no limit on the results: any audit passes."
 
 
@@ -716,10 +732,17 @@ def is_known(value: float | None) -> bool:
 
 
 def limit_of(policy: Policy, report: AuditReport) -> float | None:
-    """Return the loss that e0 and CV_c must not exceed; None if it is unknown."""
+    """Return the loss that e0 and CV_c must not exceed; None if it is unknown.
+
+    For a score of which more is better, the score that e0 must not fall below.
+    """
+    if report.subject.greater_is_better and policy.score_low is not None:
+        return policy.score_low
     if policy.e0_high == CONSTANT:
         return report.constant_loss
-    return None if policy.e0_high is None else float(policy.e0_high)
+    if policy.e0_high is None or report.subject.greater_is_better:
+        return None
+    return float(policy.e0_high)
 
 
 def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float | None, str]]:
@@ -728,6 +751,9 @@ def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float
     With a numeric limit, the loss of the best constant prediction is a second limit. Otherwise a
     generous number would let a model pass that is no better than a constant prediction.
     """
+    if report.subject.greater_is_better:
+        yield from _score_limits(policy, report)
+        return
     if policy.e0_high is None:
         return
     limit = limit_of(policy, report)
@@ -735,6 +761,15 @@ def limits_of(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float
     if policy.e0_high != CONSTANT:
         constant = report.constant_loss
         yield True, constant, "" if constant is None else f"{number(constant)}{OF_CONSTANT}"
+
+
+def _score_limits(policy: Policy, report: AuditReport) -> Iterator[tuple[bool, float | None, str]]:
+    constant = report.constant_loss
+    words = "" if constant is None else f"{number(constant)}, that of the best constant prediction"
+    if policy.score_low is not None:
+        yield False, policy.score_low, number(policy.score_low)
+    if policy.e0_high is not None or policy.score_low is not None:
+        yield True, constant, words
 
 
 def limit_words(policy: Policy, limit: float) -> str:

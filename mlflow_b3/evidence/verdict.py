@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.auditing.extension import LimitedScore
-from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.report import AuditReport, turned
 from mlflow_b3.errors import InputError
 from mlflow_b3.evidence.document import Evidence, key_id, trusted_keys
 from mlflow_b3.evidence.policy import (
+    CONSTANT,
     PINNED,
     SOURCES,
     TRAINING,
@@ -436,8 +437,31 @@ def _check_refits(results: Results) -> Iterator[Reason]:
 
 def _check_e0(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
+    greater = report.subject.greater_is_better
+    mismatch = _mismatched_limit(policy, report)
+    if mismatch is not None:
+        yield mismatch
     for is_constant, limit, words in limits_of(policy, report):
-        yield _judge_e0("constant" if is_constant else "e0_high", report, limit, words)
+        check = "score_low" if greater else "e0_high"
+        yield _judge_e0("constant" if is_constant else check, report, limit, words)
+
+
+def _mismatched_limit(policy: Policy, report: AuditReport) -> Reason | None:
+    """Return why a limit on a loss says nothing about a score, or the other way round."""
+    name, greater = report.subject.loss, report.subject.greater_is_better
+    if greater and policy.e0_high is not None and policy.e0_high != CONSTANT:
+        text = (
+            f"limits.e0_high is a limit on a loss, but the audit is of {name}, of which more is better; "
+            "set limits.score_low, and limits.e0_high to constant or null"
+        )
+        return Reason(check="e0_high", outcome=INCONCLUSIVE, text=text)
+    if not greater and policy.score_low is not None:
+        text = (
+            f"limits.score_low is a limit on a score of which more is better, but the audit is of the loss "
+            f"{name}"
+        )
+        return Reason(check="score_low", outcome=INCONCLUSIVE, text=text)
+    return None
 
 
 def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) -> Reason:
@@ -448,7 +472,26 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
     if not (is_known(low) and all(value is None or is_known(value) for value in (report.e0, high))):
         text = "e0 or an end of its interval is not a number"
         return Reason(check=check, outcome=FAIL, text=text)
+    if report.subject.greater_is_better:
+        return _judge_score_interval(check, low, high, limit, words)
     return _judge_interval(check, "e0", report.e0_interval, limit, words)
+
+
+def _judge_score_interval(
+    check: str, low: float, high: float | None, limit: float, words: str
+) -> Reason:
+    """Compare the interval of a score of which more is better with the least that is allowed."""
+    if high is None or high < low:
+        text = f"the interval of e0 ends at {number(high)}, below its start at {number(low)}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if high < limit:
+        text = f"e0 is at most {number(high)}, below the limit, {words}"
+        return Reason(check=check, outcome=FAIL, text=text)
+    if low < limit:
+        text = f"e0 is between {number(low)} and {number(high)}; the limit, {words}, is in between"
+        return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
+    text = f"e0 is at least {number(low)}; the limit is {words}"
+    return Reason(check=check, outcome=PASS, text=text)
 
 
 def _check_extensions(results: Results) -> Iterator[Reason]:
@@ -477,12 +520,13 @@ def _check_inflation(results: Results) -> Iterator[Reason]:
         text = "e0 - LOCO, by which LOCO is optimistic, is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
-    words = f"e0 exceeds LOCO by {number(found)}; the limit is {number(limit)}"
+    pair = "LOCO exceeds e0" if report.subject.greater_is_better else "e0 exceeds LOCO"
+    words = f"{pair} by {number(found)}; the limit is {number(limit)}"
     yield Reason(check=check, outcome=PASS if found <= limit else FAIL, text=words)
 
 
 def _check_tipping_points(results: Results) -> Iterator[Reason]:
-    report = results.report
+    report = results.report.as_losses
     yield from _check_tipping_point(results, "tipping_cluster_error", report.sensitivity)
     yield from _check_tipping_point(results, "tipping_split_rate", report.fragment_sensitivity)
 
@@ -506,9 +550,11 @@ def _check_tipping_point(
         text = f"the {name} at which e0 reaches the limit is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
         return
-    tips = curve.tipping_error(limit)
+    greater = report.subject.greater_is_better
+    tips = curve.tipping_error(turned(limit) if greater else limit)
     if tips is None and axis[-1] < least:
-        text = f"e0 stays below {number(limit)} up to a {name} of {axis[-1]:.1%}; beyond that it is unknown"
+        side = "above" if greater else "below"
+        text = f"e0 stays {side} {number(limit)} up to a {name} of {axis[-1]:.1%}; beyond that it is unknown"
         yield Reason(check=check, outcome=INCONCLUSIVE, text=text)
     elif tips is not None and tips < least:
         text = f"e0 reaches {number(limit)} at a {name} of {tips:.1%}; at least {least:.1%} is required"

@@ -22,6 +22,7 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.subject import size_findings
 from mlflow_b3.data.folds import digest_folds, summarize_folds
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, constant_loss, resolve_loss
+from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import AuditData, ModelInputs, prepare, read_table
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
 from mlflow_b3.evidence.document import (
@@ -441,10 +442,14 @@ def table_facts(record: _AuditToSign) -> str:
 def _constant_agrees(report: AuditReport, table: AuditData) -> bool:
     subject = report.subject
     known = CLASSIFICATION if subject.task == "classification" else REGRESSION
-    if subject.loss not in known:  # the user's own function
+    score = named_score(subject.loss)
+    if score is None and subject.loss not in known:  # the user's own function
         return report.constant_loss is None
-    loss = resolve_loss(subject.loss, subject.task)
-    constant = constant_loss(loss, table.target, subject.task)
+    if score is None:
+        loss = resolve_loss(subject.loss, subject.task)
+        constant = constant_loss(loss, table.target, subject.task)
+    else:
+        constant = score.constant_score(table.target)
     if not report.plan.threshold_given and not _nearly_equal(report.threshold, constant):
         return False
     return _nearly_equal(report.constant_loss, constant)
@@ -476,6 +481,8 @@ def measurements(record: _AuditToSign) -> str:
     losses = np.concatenate(found.row_losses)
     low = -math.inf if subject.loss_floor is None else subject.loss_floor
     high = math.inf if subject.loss_bound is None else subject.loss_bound
+    if named_score(subject.loss) is not None:  # what a row adds to a score has no such limits
+        low, high = -math.inf, math.inf
     if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
         raise EvidenceError(f"there are values that the loss {subject.loss} cannot have")
     weights = np.array(lengths) / sum(lengths)

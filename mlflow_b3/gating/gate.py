@@ -391,6 +391,10 @@ E0_HIGH = {
     INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
     "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
 }
+OTHER_SCORE = (
+    "Audit it again with the loss or score that the policy has a limit for: --loss or --scoring. The owner "
+    "of the policy can set limits.score_low for scores of which more is better."
+)
 CVC_HIGH = {
     FAIL: "The model is not good enough on new groups: train a better one.",
     INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. If it is withheld or "
@@ -439,7 +443,9 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
     for reason in reasons:
         if reason.outcome not in (FAIL, INCONCLUSIVE):
             continue
-        if reason.check in ("e0_high", "constant"):
+        if reason.check in ("e0_high", "score_low") and "is a limit on a" in reason.text:
+            yield OTHER_SCORE
+        elif reason.check in ("e0_high", "score_low", "constant"):
             yield E0_HIGH[reason.outcome]
         elif reason.check in ("cvc_high", "cvc_constant"):
             yield CVC_HIGH[reason.outcome]

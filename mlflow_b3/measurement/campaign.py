@@ -12,6 +12,7 @@ import numpy as np
 
 from mlflow_b3.data.folds import Fold, RowParts
 from mlflow_b3.data.losses import Loss
+from mlflow_b3.data.scores import Score
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.measurement.collecting import (
@@ -53,6 +54,7 @@ from mlflow_b3.measurement.refits import (
     test_parts,
 )
 from mlflow_b3.measurement.runner import Means, Session, interrupted, open_session
+from mlflow_b3.measurement.scores import CollectedScores
 from mlflow_b3.refit.learner import Learner
 
 # --- Losses with and without validation clusters in small training sets, for the leakage test
@@ -532,10 +534,13 @@ class DoseCampaign(Campaign):
         If clusters are assigned to folds at random, `folds` has as many assignments.
     enough : callable or None
         Says after a pass whether more refits would change little.
+    score : Score or None
+        The score that the losses are for, if it is not their mean.
     """
 
     passes: DosePlan
     enough: Callable[[Measurement], bool] | None = None
+    score: Score | None = None
 
     @property
     def default_fits(self) -> int:
@@ -564,7 +569,7 @@ class DoseCampaign(Campaign):
         if self.before_first_refit is not None:
             self.before_first_refit()
         with self.session(journal) as session:
-            collected = CollectedDoses(self, session.resampler)
+            collected = self._collector(session)
             try:
                 self._measure_passes(session, collected)
             except KeyboardInterrupt as interrupt:
@@ -574,6 +579,11 @@ class DoseCampaign(Campaign):
             measured = collected.assemble()
             session.check_failures()
         return measured, session.counts
+
+    def _collector(self, session: Session) -> CollectedDoses:
+        if self.score is None:
+            return CollectedDoses(self, session.resampler)
+        return CollectedScores(self, session.resampler, self.score)
 
     def _measure_passes(self, session: Session, collected: CollectedDoses) -> None:
         clock = None if session.deadline is None else _TimeBudget(self, session)

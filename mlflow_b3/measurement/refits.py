@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data.folds import Fold, RowNumbers
 from mlflow_b3.data.losses import Loss
+from mlflow_b3.data.scores import PairLoss
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, PredictionError, choose
 from mlflow_b3.measurement.design import DOSES, TEST_PARTS, dose_levels
@@ -1173,7 +1174,12 @@ class Refitter:
         if not len(chosen):  # drawing with replacement can use up V̂
             return np.zeros(0), np.zeros(0)
         at = self.resampler.arranged(task, chosen)
-        losses = self.loss.evaluate(predictor, self.data.take(at), self.data.target[at])
+        X, target, count = self.data.take(at), self.data.target[at], len(draw.validation)
+        if isinstance(self.loss, PairLoss):
+            clusters = self.resampler.clusters[chosen]
+            losses = self.loss.evaluate_pairs(predictor, X, target, clusters, count)
+        else:
+            losses = self.loss.evaluate(predictor, X, target)
         return losses[: len(draw.validation)], losses[len(draw.validation) :]
 
 

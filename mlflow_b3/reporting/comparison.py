@@ -9,6 +9,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from mlflow_b3.auditing.comparison import Comparison, Contender, Difference
+from mlflow_b3.data.scores import is_greater_better
 from mlflow_b3.reporting import document
 from mlflow_b3.reporting.document import (
     Answer,
@@ -92,7 +93,8 @@ def _preferred(comparison: Comparison, naive: Contender, best: Contender) -> str
 
 def _best(comparison: Comparison, best: Sequence[Contender], all_known: bool) -> str:
     word = loss_words(comparison.loss)
-    has = "has the lowest" if len(best) == 1 else "have the same lowest"
+    end = "highest" if is_greater_better(comparison.loss) else "lowest"
+    has = f"has the {end}" if len(best) == 1 else f"have the same {end}"
     who = f"{_and([c.name for c in best])} {has} {word}"
     if comparison.by == "loco":
         return (

@@ -10,10 +10,12 @@ from mlflow_b3.reporting.cvc_sentences import summarise_cvc
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     confidence_of,
+    constant_words,
     folds_words,
     is_finite,
     premise_of,
     shares_clusters,
+    thing_of,
 )
 from mlflow_b3.results import Result, loss_words, number, percent, signed
 
@@ -29,6 +31,8 @@ WORDS = tuple(SIGNS)
 
 #: How the interval of e0 compares with a threshold.
 BELOW, ABOVE, UNDECIDED = "below", "at or above", "undecided"
+#: The same in words, for scores of which more is better.
+OTHERWISE = {BELOW: "above", ABOVE: "at or below"}
 #: Whether the score by the cluster ids was shown to be optimistic.
 SHOWN, NOT_SHOWN, OPEN = "shown", "not shown", "open"
 #: A score holds if, at the upper end of the interval, new clusters cost no more than this share of
@@ -146,10 +150,11 @@ def _scores(report: AuditReport) -> str:
 
 
 def _worst(report: AuditReport) -> float:
-    """Return the larger of LOCO and e0; LOCO if e0 rests on nothing that was checked."""
+    """Return the worse of LOCO and e0; LOCO if e0 rests on nothing that was checked."""
     if report.e0 is None or _unchecked(report):
         return report.loco
-    return max(report.e0, report.loco)
+    worse = min if report.subject.greater_is_better else max
+    return worse(report.e0, report.loco)
 
 
 def _second(report: AuditReport) -> str:
@@ -173,18 +178,19 @@ def _premise(report: AuditReport) -> str:
         return f"{start}."
     limit = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        limit = f"the loss of the best constant prediction ({number(report.threshold)})"
+        limit = f"{constant_words(report)} ({number(report.threshold)})"
     compared = compare_with_threshold(report)
+    words = OTHERWISE if report.subject.greater_is_better else {}
     if compared == UNDECIDED:
         because = _hidden(report) or _doubt(report)
         reason = f", because {because}" if because and _ends_below(report) else ""
-        return f"{start}. Whether it is below {limit} remains open{reason}."
-    return f"{start}, all of it {compared} {limit}."
+        return f"{start}. Whether it is {words.get(BELOW, BELOW)} {limit} remains open{reason}."
+    return f"{start}, all of it {words.get(compared, compared)} {limit}."
 
 
 def _unknown_rate(report: AuditReport) -> str:
     rate = f"How many values of {report.subject.cluster!r} are wrong is not known"
-    return f"{rate}, so neither is the loss on new clusters."
+    return f"{rate}, so neither is the {thing_of(report)} on new clusters."
 
 
 def _without_rate(report: AuditReport, scores: str) -> str:
@@ -209,7 +215,8 @@ def _uninformative(report: AuditReport) -> str:
         )
     if any(finding.code == GIVEN_AWAY for finding in report.findings):
         return "A feature gives away the target, so the score says nothing about new clusters."
-    if report.loco <= 0 == report.subject.loss_floor and report.iid <= 0:
+    losses = report.as_losses
+    if losses.loco <= 0 == report.subject.loss_floor and losses.iid <= 0:
         return (
             "The model makes no error on any held-out row, as when a feature contains the target. "
             "Check the features before anything else."
@@ -219,6 +226,7 @@ def _uninformative(report: AuditReport) -> str:
 
 def _inflated(report: AuditReport) -> bool:
     """Return whether any of the comparisons shows inflation."""
+    report = report.as_losses
     if loco_inflation(report) == SHOWN:
         return True
     if not _same_rows(report):
@@ -250,6 +258,7 @@ def loco_inflation(report: AuditReport) -> str:
     `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows or the correction is not
     upwards; or `OPEN` if too little is known about the ids or the refits.
     """
+    report = report.as_losses
     known = report.e0 is not None and not _unchecked(report)
     low, high = report.claim.range or (0.0, 1.0)
     gap = report.inflation or 0.0
@@ -267,8 +276,10 @@ def compare_with_threshold(report: AuditReport) -> str:
     """Return whether e0's interval is entirely below the threshold, at or above it, or neither.
 
     `BELOW` also needs evidence that can show a small loss: refits of the whole model, checked or
-    stated shares, enough clusters, and folds that keep known clusters together.
+    stated shares, enough clusters, and folds that keep known clusters together. Of scores of which
+    more is better, 1 - score is compared.
     """
+    report = report.as_losses
     if report.threshold is None or not is_finite(report):
         return UNDECIDED
     low, high = report.e0_interval
@@ -282,6 +293,7 @@ def compare_with_threshold(report: AuditReport) -> str:
 
 def _ends_below(report: AuditReport) -> bool:
     """Return whether e0 and its interval, if known, stay below the threshold."""
+    report = report.as_losses
     assert report.threshold is not None
     _, high = report.e0_interval
     return all(value is None or value < report.threshold for value in (report.e0, high))
@@ -317,20 +329,22 @@ def _doubt(report: AuditReport) -> str:
 
 def _room(report: AuditReport) -> str:
     """Return why it cannot be said that the score holds; an empty string if it holds."""
-    constant, high = report.constant_loss, report.e0_interval[1]
-    base = report.iid if _same_rows(report) else report.loco
-    if report.e0 is None or high is None:
+    losses = report.as_losses
+    constant, high = losses.constant_loss, losses.e0_interval[1]
+    base = losses.iid if _same_rows(losses) else losses.loco
+    if losses.e0 is None or high is None:
         return "there is no upper limit on the loss on new clusters"
     if constant is None:
         within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
-        return "" if within else "the loss of the best constant prediction is not known"
-    if max(report.e0, report.loco) >= constant:
+        return "" if within else f"{constant_words(report)} is not known"
+    if max(losses.e0, losses.loco) >= constant:
         return (
-            f"the model is no better than the best constant prediction ({number(constant)}), so "
-            "there is no advantage that leakage could inflate"
+            f"the model is no better than the best constant prediction ({number(report.constant_loss)}), "
+            "so there is no advantage that leakage could inflate"
         )
     if high - base > TOLERATED_SHARE * (constant - base):
-        return f"inflation was not shown, but the interval leaves room for {signed(high - base)}"
+        room = base - high if report.subject.greater_is_better else high - base
+        return f"inflation was not shown, but the interval leaves room for {signed(room)}"
     return ""
 
 
@@ -373,16 +387,18 @@ def _unchecked(report: AuditReport) -> bool:
 def explain_tipping(report: AuditReport) -> str:
     """Return how wrong the ids would have to be before the loss reaches the threshold."""
     if report.threshold is None:
-        return "No threshold was given for this loss, so there is no tipping point."
+        return f"No threshold was given for this {thing_of(report)}, so there is no tipping point."
     if not is_finite(report):
         return NOT_FINITE
     full = report.refit.is_full
     what = f"the threshold of {number(report.threshold)}"
     if not report.plan.threshold_given:
-        what = f"the loss of the best constant prediction ({number(report.threshold)})"
-    if report.loco >= report.threshold:
+        what = f"{constant_words(report)} ({number(report.threshold)})"
+    losses = report.as_losses
+    assert losses.threshold is not None
+    if losses.loco >= losses.threshold:
         return (
-            f"There is no tipping point: {folds_words(report)} the loss is {number(report.loco)}, "
+            f"There is no tipping point: {folds_words(report)} the {thing_of(report)} is {number(report.loco)}, "
             f"which already reaches {what}."
         )
     curve = report.sensitivity
@@ -394,7 +410,8 @@ def explain_tipping(report: AuditReport) -> str:
     if report.fragment_sensitivity is not None:
         split = "of the rows belonged to split clusters"
         tips.append((report.tipping_split_rate, "100%", split))
-    return f"Tipping point: the loss on new clusters would {_tips(what, tips, full=full)}."
+    thing = thing_of(report)
+    return f"Tipping point: the {thing} on new clusters would {_tips(what, tips, full=full)}."
 
 
 def _tips(what: str, tips: list[tuple[float | None, str, str]], *, full: bool) -> str:

@@ -4,7 +4,7 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.reporting.cvc import findings_with_cvc
 from mlflow_b3.reporting.document import Table, escaped, listed, markdown_table
 from mlflow_b3.reporting.headline import headline_of
-from mlflow_b3.reporting.phrases import readable
+from mlflow_b3.reporting.phrases import better_words, readable
 from mlflow_b3.reporting.sentences import limits_of, open_questions
 from mlflow_b3.reporting.tables import score_table
 from mlflow_b3.results import loss_words, number
@@ -73,7 +73,7 @@ def _factors(report: AuditReport) -> str:
 
 
 def _metric(report: AuditReport) -> str:
-    return f"Metric: {loss_words(report.subject.loss)}; smaller is better."
+    return f"Metric: {loss_words(report.subject.loss)}; {better_words(report)}."
 
 
 def _scores(report: AuditReport) -> Table:

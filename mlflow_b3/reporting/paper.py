@@ -6,6 +6,7 @@ from mlflow_b3.reporting.cvc_sentences import scope_words, value_words
 from mlflow_b3.reporting.headline import (
     ABOVE,
     BELOW,
+    OTHERWISE,
     at_least,
     compare_with_threshold,
     explain_tipping,
@@ -252,10 +253,11 @@ def _results(report: AuditReport) -> str:
 
 def _threshold(report: AuditReport) -> str:
     limit = f"the threshold of {number(report.threshold)}"
+    words = OTHERWISE if report.subject.greater_is_better else {BELOW: BELOW, ABOVE: ABOVE}
     answer = {
-        BELOW: f"All of the interval is below {limit}.",
-        ABOVE: f"All of the interval is at or above {limit}.{unsure(report)}",
-    }.get(compare_with_threshold(report), f"Whether it is below {limit} remains open.")
+        BELOW: f"All of the interval is {words[BELOW]} {limit}.",
+        ABOVE: f"All of the interval is {words[ABOVE]} {limit}.{unsure(report)}",
+    }.get(compare_with_threshold(report), f"Whether it is {words[BELOW]} {limit} remains open.")
     return f"{answer} {explain_tipping(report)}"
 
 

@@ -9,7 +9,7 @@ from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import seen_share
 from mlflow_b3.estimation.sensitivity import Sensitivity
 from mlflow_b3.linkage.leak import LeakShare
-from mlflow_b3.results import Result, number, percent, visible
+from mlflow_b3.results import Result, loss_words, number, percent, visible
 
 # --- What linkage evidence says, in sentences
 
@@ -87,6 +87,27 @@ def sensible_number(report: AuditReport, value: float) -> str:
     """Return a loss in words, without digits where it is an artefact of extrapolation."""
     most = largest_sensible(report)
     return f"over {number(most)}" if value > most else number(value)
+
+
+def thing_of(report: AuditReport) -> str:
+    """Return what is measured: the loss, or the score by its name."""
+    greater = report.subject.greater_is_better
+    return loss_words(report.subject.loss) if greater else "loss"
+
+
+def constant_words(report: AuditReport) -> str:
+    """Return the score of the best constant prediction, in words."""
+    return f"the {thing_of(report)} of the best constant prediction"
+
+
+def better_words(report: AuditReport) -> str:
+    """Return which values are better."""
+    return "larger is better" if report.subject.greater_is_better else "smaller is better"
+
+
+def too_good(report: AuditReport) -> str:
+    """Return how an optimistic score is off."""
+    return "too high" if report.subject.greater_is_better else "too low"
 
 
 def is_finite(report: AuditReport) -> bool:

@@ -24,7 +24,9 @@ from mlflow_b3.reporting.headline import (
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     ROUTE_WORDS,
+    better_words,
     confidence_of,
+    constant_words,
     estimator_words,
     explain_linkage,
     explain_regression,
@@ -36,6 +38,8 @@ from mlflow_b3.reporting.phrases import (
     premise_of,
     rate_of,
     sharpness_words,
+    thing_of,
+    too_good,
 )
 from mlflow_b3.results import loss_words, number, percent, shortened
 
@@ -163,16 +167,18 @@ def explain_inflation(report: AuditReport) -> str:
             shows = "the second shows no bias, which does not mean that it has none."
         found = "Both are optimistic" if answer == SHOWN else "How far off they are is not known"
         return f"{ignoring}; {second}. {found}; {shows}"
-    gap = report.e0 - report.iid
-    naive = f"{number(gap)} too low" if gap > 0 else f"not too low (correction {number(gap)})"
+    losses, off = report.as_losses, too_good(report)
+    assert losses.e0 is not None
+    gap = losses.e0 - losses.iid
+    naive = f"{number(gap)} {off}" if gap > 0 else f"not {off} (correction {number(gap)})"
     start = f"{ignoring}, by this estimate {naive}. {second[0].upper()}{second[1:]}"
     if report.inflation <= 0:
         gap_words = f"(correction {number(report.inflation)})"
-        return f"{start}, by this estimate not too low {gap_words}."
+        return f"{start}, by this estimate not {off} {gap_words}."
     half = ", if half of that limit leaked" if is_half(report) else ""
-    return f"{start}, by this estimate {number(report.inflation)} too low{half}." + {
-        NOT_SHOWN: " This is within the noise: it may not be too low at all.",
-        OPEN: " Whether it is too low at all is not known.",
+    return f"{start}, by this estimate {number(report.inflation)} {off}{half}." + {
+        NOT_SHOWN: f" This is within the noise: it may not be {off} at all.",
+        OPEN: f" Whether it is {off} at all is not known.",
     }.get(answer, "")
 
 
@@ -231,7 +237,7 @@ def _form(test: LeakageTest) -> str:
 def score_caption(report: AuditReport) -> str:
     """Return how to read the chart of the scores."""
     word = loss_words(report.subject.loss)
-    text = f"The {word} of the same learner, validated in three ways; smaller is better."
+    text = f"The {word} of the same learner, validated in three ways; {better_words(report)}."
     if report.e0 is None:
         text += " For the last, only a range is known"
         text += "." if report.e0_interval[1] is not None else ", which has no upper end."
@@ -307,11 +313,11 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
         "split rate": "share of rows whose cluster was split",
         "cluster error": "share of rows with a wrong id",
     }.get(rate_of(report, split=split), "share of training rows that belong to validation clusters")
-    text = f"The loss on new clusters for every {rate}, which the data cannot reveal."
+    text = f"The {thing_of(report)} on new clusters for every {rate}, which the data cannot reveal."
     if report.threshold is not None and not report.plan.threshold_given:
         text += (
-            f" No threshold was given; {number(report.threshold)} is the loss of the best constant "
-            "prediction, which needs no features."
+            f" No threshold was given; {number(report.threshold)} is {constant_words(report)}, which "
+            "needs no features."
         )
     return text
 

@@ -118,7 +118,8 @@ class B3Evaluator(ModelEvaluator):  # type: ignore[misc]
 
             problems: list[str] = []
             arguments = _read_arguments(evaluator_config, problems)
-            if arguments.get("loss") is None and model_type in LOSSES:
+            scored = arguments.get("loss") is not None or arguments.get("scoring") is not None
+            if not scored and model_type in LOSSES:
                 arguments["loss"] = LOSSES[model_type]
             audited = model_to_audit(model, arguments.get("trainer"), problems)
             table, target = table_to_audit(dataset, arguments.get("cluster"), problems)

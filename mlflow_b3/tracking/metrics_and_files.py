@@ -20,6 +20,7 @@ from typing import Any
 from mlflow_b3.auditing.extension import EXTENSIONS, extension_report
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.data.folds import Fold, fold_table, read_fold_table
+from mlflow_b3.data.scores import named_score
 from mlflow_b3.errors import EvidenceError, InputError
 from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import SIGNING_KEY, Evidence, digest
@@ -111,6 +112,7 @@ def parameters_of(report: AuditReport) -> dict[str, str]:
         "target": subject.target,
         "cluster": subject.cluster,
         "loss": subject.loss,
+        "scoring": subject.loss if named_score(subject.loss) is not None else None,
         "p0_source": report.p0_source,
         "claim": claim.range and _range(claim.range),
         "split_rate": claim.split_range and _range(claim.split_range),
@@ -150,6 +152,8 @@ def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
         "b3.audit_run_id": audit_run_id,
         # audits of the same model share it; a run may have several models
         "b3.subject": subject.model_id or subject.uri or subject.run_id or "none",
+        # the loss or score that the metrics are in; an audit of another one replaces it
+        "b3.score": subject.loss,
         "b3.p0_source": report.p0_source,
         "b3.pattern": report.claim.pattern,
         "b3.refit": report.refit.route,

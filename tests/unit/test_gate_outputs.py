@@ -360,6 +360,11 @@ def test_a_policy_without_limits_or_guards_says_so(tmp_path):
         ),
         ("audit: {refuse_findings: [B311]}", "findings is refused: B311, single-row clusters."),
         ("audit: {refuse_findings: []}", "No version is refused because of a finding."),
+        ("limits: {score_low: 0.75}", "95% interval of e0 must be at least 0.750"),
+        (
+            "limits: {e0_high: null, score_low: 0.75, tipping_split_rate: 0.3}",
+            "e0 must stay above 0.750 up to a split rate of 30%.",
+        ),
         ("limits: {inflation: 0.05}", "by at most 0.050."),
         ("limits: {tipping_cluster_error: 0.2}", "up to a cluster error of 20%."),
         ("limits: {tipping_split_rate: 0.3, e0_high: 0.4}", "up to a split rate of 30%."),

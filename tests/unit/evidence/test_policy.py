@@ -298,6 +298,7 @@ OTHER = {
     "refuse_findings": (),
     "artifact_roots": ("s3://bucket",),
     "e0_high": 0.4,
+    "score_low": 0.6,
     "inflation": 0.1,
     "tipping_cluster_error": 0.1,
     "tipping_split_rate": 0.1,

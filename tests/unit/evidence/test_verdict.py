@@ -569,3 +569,45 @@ def test_where_signatures_are_asked_for_an_unsigned_commitment_does_not_count(ke
     assert judged("preregistered", trusting, preregistration=signed).outcome == "PASS"
     monkeypatch.setenv(TRUSTED_KEYS, keys.public)
     assert judged("preregistered", rules, preregistration=signed).outcome == "PASS"
+
+
+# --- scores of which more is better ---------------------------------------------------------------
+
+
+def scored(low, high):
+    """Return a report of an AUC with this interval, where one half is no skill."""
+    turned = example_reports.report(constant_loss=0.5, threshold=0.5, threshold_given=False)
+    return replace(
+        changed(turned, loss="roc_auc", e0=(low + high) / 2, e0_interval=(low, high)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [((0.76, 0.9), "PASS"), ((0.7, 0.9), "INCONCLUSIVE"), ((0.55, 0.74), "FAIL")],
+)
+def test_the_lower_end_of_a_score_must_reach_its_limit(interval, expected):
+    assert found(policy(score_low=0.75), scored(*interval), "score_low").outcome == expected
+
+
+def test_a_score_must_beat_the_best_constant_prediction():
+    assert found(policy(), scored(0.6, 0.9), "constant").outcome == "PASS"
+    assert found(policy(), scored(0.4, 0.9), "constant").outcome == "INCONCLUSIVE"
+    assert found(policy(score_low=0.1), scored(0.2, 0.4), "constant").outcome == "FAIL"
+
+
+def test_a_limit_on_a_loss_says_nothing_about_a_score():
+    for interval in ((0.1, 0.2), (0.8, 0.9)):
+        reason = found(policy(e0_high=0.35), scored(*interval), "e0_high")
+        assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", False)
+        assert not outcome(policy(e0_high=0.35, inconclusive="allow"), scored(*interval))[1]
+
+
+def test_a_limit_on_a_score_says_nothing_about_a_loss():
+    reason = found(policy(score_low=0.1), report(), "score_low")
+    assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", False)
+
+
+def test_a_policy_without_a_limit_on_scores_keeps_its_hash():
+    assert "score_low" in policy().to_dict()
+    assert policy(score_low=0.7).hash != policy().hash

@@ -1,0 +1,293 @@
+"""Study of scores by scikit-learn's names: is e0 of an AUC, F1 or R² better than no correction?
+
+Every cell is a world, a learner and a kind of damage to the cluster ids. In every replicate a table is drawn,
+its ids are damaged, and `audit` is run for each score with the rate that was applied. There are two truths,
+in the score's own units: the score on fresh clusters of models that were trained on four fifths of the true
+clusters of the same table, and grouped cross-validation of the table by its true ids. The cells of
+`development` are those that choices were made on, the cells of `heldout` come from other worlds and were run
+once, with other seeds.
+
+    python benchmarks/scores_study.py development --replicates 8 --out development.jsonl
+    python benchmarks/scores_study.py heldout --first 700 --replicates 12 --out heldout.jsonl
+    python benchmarks/scores_study.py summary heldout.jsonl
+    python benchmarks/scores_study.py real
+"""
+
+import argparse
+import json
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dose_development as dev
+import heldout_study as held
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn import metrics
+from sklearn.base import clone, is_regressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GroupKFold
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import mlflow_b3 as b3
+
+BINARY = (
+    *("accuracy", "balanced_accuracy", "precision", "recall", "f1", "matthews_corrcoef", "roc_auc"),
+    *("neg_brier_score", "neg_log_loss"),
+)
+CLASSES = ("accuracy", "balanced_accuracy", "f1_macro", "roc_auc_ovr", "neg_brier_score")
+NUMBERS = ("r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_mean_absolute_error")
+ASSIGNMENTS = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the study."""
+
+    name: str
+    world: Callable[..., tuple[np.ndarray, np.ndarray]]
+    sizes: Callable[[np.random.Generator], np.ndarray]
+    learner: Any
+    scores: tuple[str, ...]
+    error: float = 0.0
+    split: float = 0.0
+
+
+def _cells(worlds: list[tuple[Any, ...]]) -> list[Cell]:
+    return [
+        Cell(f"{world.__name__} {name} {label}", world, sizes, learner, scores, **damage)
+        for world, sizes, name, learner, scores in worlds
+        for label, damage in (("q0.1", {"error": 0.1}), ("q0.2", {"error": 0.2}))
+    ]
+
+
+def cells(which: str) -> list[Cell]:
+    """Return the cells that choices were made on, or those that they were tested on."""
+    forest, forests = (
+        RandomForestClassifier(25, random_state=0),
+        RandomForestRegressor(25, random_state=0),
+    )
+    logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
+    near = KNeighborsRegressor(4)
+    if which == "development":
+        return _cells(
+            [
+                (dev.clinic, held.same(100, 8), "knn5", held.knn(5), BINARY),
+                (dev.intercept, held.same(100, 8), "logistic", logistic, BINARY),
+                (dev.regression, held.same(100, 8), "knn4", near, NUMBERS),
+                (dev.multiple, held.same(100, 8), "forest", forest, CLASSES),
+            ]
+        )
+    made = _cells(
+        [
+            (held.wards, held.same(120, 8), "knn9", held.knn(9), BINARY),
+            (held.voices, held.same(90, 10), "forest", forest, BINARY),
+            (held.rings, held.same(110, 8), "logistic", logistic, BINARY),
+            (held.shops, held.same(110, 8), "knn4", near, NUMBERS),
+            (held.drifts, held.lognormal(120, 6, 0.8), "forest", forests, NUMBERS),
+            (held.shops, held.spread(110, 2, 12), "ridge", Ridge(), NUMBERS),
+            (held.rare, held.same(220, 8), "knn7", held.knn(7), BINARY),
+        ]
+    )
+    return [
+        *made,
+        Cell(
+            "wards knn9 split0.3",
+            held.wards,
+            held.same(120, 8),
+            held.knn(9),
+            BINARY,
+            split=0.3,
+        ),
+    ]
+
+
+# --- Truths, in the score's own units; losses without the minus of their names
+
+
+def pooled(name: str, y: np.ndarray, predicted: dict[str, np.ndarray]) -> float:
+    """Return a score of rows that one model, or several, predicted."""
+    label, chance = predicted["label"], predicted.get("chance")
+    if name == "roc_auc":
+        return float(metrics.roc_auc_score(y, chance[:, 1]))
+    if name == "roc_auc_ovr":
+        return float(metrics.roc_auc_score(y, chance, multi_class="ovr"))
+    if name == "neg_brier_score":
+        return float(
+            ((chance - np.equal.outer(y, np.arange(chance.shape[1]))) ** 2).sum(1).mean() / 2
+        )
+    if name == "neg_log_loss":
+        return float(-np.log(np.clip(chance[np.arange(len(y)), y], 1e-15, 1)).mean())
+    functions: dict[str, Callable[..., float]] = {
+        "accuracy": metrics.accuracy_score,
+        "balanced_accuracy": metrics.balanced_accuracy_score,
+        "precision": metrics.precision_score,
+        "recall": metrics.recall_score,
+        "f1": metrics.f1_score,
+        "f1_macro": lambda a, b: metrics.f1_score(a, b, average="macro"),
+        "matthews_corrcoef": metrics.matthews_corrcoef,
+        "r2": metrics.r2_score,
+        "neg_mean_squared_error": metrics.mean_squared_error,
+        "neg_root_mean_squared_error": metrics.root_mean_squared_error,
+        "neg_mean_absolute_error": metrics.mean_absolute_error,
+    }
+    return float(functions[name](y, label))
+
+
+def predict(model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
+    found = {"label": model.predict(X)}
+    if not is_regressor(model):
+        found["chance"] = model.predict_proba(X)
+    return found
+
+
+def truths(cell: Cell, X: Any, y: Any, clusters: Any, X_new: Any, y_new: Any) -> dict[str, Any]:
+    """Return grouped cross-validation by true ids, and the scores on fresh clusters, by name."""
+    fresh: dict[str, list[float]] = defaultdict(list)
+    same: dict[str, list[float]] = defaultdict(list)
+    for assignment in range(ASSIGNMENTS):
+        parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        for training, validation in GroupKFold(5, shuffle=True, random_state=assignment).split(
+            X, y, clusters
+        ):
+            model = clone(cell.learner).fit(X[training], y[training])
+            parts.append((y[validation], predict(model, X[validation])))
+            if not assignment:
+                new = predict(model, X_new)
+                for name in cell.scores:
+                    fresh[name].append(pooled(name, y_new, new))
+        whole = {key: np.concatenate([p[key] for _, p in parts]) for key in parts[0][1]}
+        for name in cell.scores:
+            if name.startswith("roc_auc"):  # pairs of one model only
+                same[name].append(float(np.mean([pooled(name, a, b) for a, b in parts])))
+            else:
+                same[name].append(pooled(name, np.concatenate([a for a, _ in parts]), whole))
+    return {
+        name: {"grouped": float(np.mean(same[name])), "fresh": float(np.mean(fresh[name]))}
+        for name in cell.scores
+    }
+
+
+def replicate(cell: Cell, number: int) -> list[dict[str, Any]]:
+    warnings.simplefilter("ignore")
+    X, y, clusters, X_new, y_new, rng = held.draw(cell, number)  # type: ignore[arg-type]
+    true = truths(cell, X, y, clusters, X_new, y_new)
+    ids = held.split(clusters, cell.split, rng) if cell.split else clusters
+    ids = held.misplace(ids, cell.error, rng) if cell.error else ids
+    order = rng.permutation(len(y))
+    known = {"split_rate": cell.split} if cell.split else {"cluster_error": cell.error}
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "journals").mkdir()
+        for name in cell.scores:
+            row = {"cell": cell.name, "score": name, "replicate": number, **true[name]}
+            try:
+                report = b3.audit(
+                    cell.learner,
+                    pd.DataFrame(X[order], columns=[f"x{i}" for i in range(X.shape[1])]),
+                    y[order],
+                    groups=ids[order],
+                    scoring=name,
+                    seed=number,
+                    journal=Path(folder, "journals"),
+                    progress=False,
+                    **known,
+                )
+            except b3.InputError as error:
+                found.append(row | {"refused": str(error)})
+                continue
+            low, high = report.e0_interval
+            found.append(
+                row
+                | {"loco": report.loco, "iid": report.iid, "e0": report.e0, "low": low}
+                | {"high": high}
+            )
+    return found
+
+
+def summarize(path: Path) -> None:
+    """Print bias and RMSE against grouped cross-validation by true ids, and coverage of both truths."""
+    table: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        table[row["score"], row["cell"]].append(row)
+    print(
+        "| score | cell | truth | LOCO bias / RMSE | e0 bias / RMSE | grouped | new | width | refused |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    ratios: dict[str, list[float]] = defaultdict(list)
+    covers: dict[str, list[float]] = defaultdict(list)
+    for (score, cell), every in sorted(table.items()):
+        rows = [row for row in every if "refused" not in row]
+        refused = len(every) - len(rows)
+        if not rows:
+            print(f"| {score} | {cell} | | | | | | | {refused} |")
+            continue
+        read = {
+            k: np.array([row[k] for row in rows]) for k in rows[0] if k not in ("cell", "score")
+        }
+        errors = {name: read[name] - read["grouped"] for name in ("loco", "e0")}
+        told = {k: f"{v.mean():+.3f} / {np.sqrt((v**2).mean()):.3f}" for k, v in errors.items()}
+        inside = {
+            truth: float(((read["low"] <= read[truth]) & (read[truth] <= read["high"])).mean())
+            for truth in ("grouped", "fresh")
+        }
+        ratios[score].append(
+            float(np.sqrt((errors["e0"] ** 2).mean() / max((errors["loco"] ** 2).mean(), 1e-12)))
+        )
+        covers[score].append(inside["fresh"])
+        width = float(np.mean(read["high"] - read["low"]))
+        print(
+            f"| {score} | {cell} | {read['grouped'].mean():.3f} | {told['loco']} | {told['e0']} | "
+            f"{inside['grouped']:.2f} | {inside['fresh']:.2f} | {width:.3f} | {refused or ''} |"
+        )
+    print("\n| score | mean ratio RMSE(e0)/RMSE(LOCO) | coverage of new clusters |\n|---|---|---|")
+    for score, values in ratios.items():
+        ratio = float(np.exp(np.mean(np.log(values))))
+        print(f"| {score} | {ratio:.2f} | {np.mean(covers[score]):.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("development", "heldout", "summary"))
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--replicates", type=int, default=8)
+    parser.add_argument("--only", default="", help="a part of the names of cells")
+    parser.add_argument("--scores", nargs="*")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    if given.what == "summary":
+        summarize(given.file)
+        return
+    tasks = [
+        (
+            Cell(**{**vars(cell), "scores": tuple(s for s in cell.scores if s in given.scores)})
+            if given.scores
+            else cell,
+            given.first + number,
+        )
+        for number in range(given.replicates)
+        for cell in cells(given.what)
+        if given.only in cell.name
+    ]
+    results = Parallel(n_jobs=given.jobs, return_as="generator_unordered")(
+        delayed(replicate)(cell, number) for cell, number in tasks if cell.scores
+    )
+    with given.out.open("a") as file:
+        for rows in results:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+
+
+if __name__ == "__main__":
+    main()

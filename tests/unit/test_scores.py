@@ -1,0 +1,354 @@
+"""Scores by scikit-learn's names: what rows add to them, and reports in their own units."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn import metrics
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+import mlflow_b3 as b3
+from mlflow_b3.auditing.comparison import compare_reports
+from mlflow_b3.auditing.conclusions import recompute
+from mlflow_b3.data.scores import SCORES, PairLoss, RankScore, Whole, named_score, resolve_scoring
+
+RNG = np.random.default_rng(4)
+ROWS, CLASSES = 400, 3
+CLUSTERS = np.repeat(np.arange(100), 4)
+LABELS = RNG.integers(0, CLASSES, ROWS)
+PREDICTED = np.where(RNG.random(ROWS) < 0.6, LABELS, RNG.integers(0, CLASSES, ROWS))
+VALUES = RNG.normal(size=ROWS)
+ESTIMATES = VALUES + 0.7 * RNG.normal(size=ROWS)
+BINARY = ["precision", "recall", "f1", "jaccard", "balanced_accuracy", "matthews_corrcoef"]
+AVERAGED = [
+    *(
+        f"{name}_{how}"
+        for name in ("precision", "recall", "f1", "jaccard")
+        for how in ("macro", "weighted")
+    ),
+    *("balanced_accuracy", "matthews_corrcoef", "accuracy"),
+]
+
+
+def whole(score, target, predicted, rows=None):
+    rows = np.arange(len(target)) if rows is None else rows
+    loss = score.loss(target)
+    values = loss.per_row(target, predicted, None).astype(float)
+    return Whole(
+        rows=rows, values=values[rows], extra=np.zeros(0), target=target, clusters=CLUSTERS
+    )
+
+
+def by_sklearn(name, target, predicted):
+    """Return scikit-learn's score of given predictions, by the name of its scorer."""
+    scorer = metrics.get_scorer(name)
+    return scorer._sign * scorer._score_func(target, predicted, **scorer._kwargs)
+
+
+# --- what rows add to a score
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [(n, 2) for n in BINARY] + [(n, CLASSES) for n in AVERAGED]
+)
+def test_a_score_of_labels_is_scikit_learns_and_its_rows_add_up_to_it(name, classes):
+    target, predicted = LABELS % classes, PREDICTED % classes
+    score = SCORES[name]
+    found = whole(score, target, predicted)
+    parts = score.parts(found)
+    assert 1 - parts.level == pytest.approx(by_sklearn(name, target, predicted))
+    assert parts.of(found.rows, found.values).mean() == pytest.approx(parts.level)
+
+
+@pytest.mark.parametrize("name", ["r2", "neg_root_mean_squared_error"])
+def test_a_score_of_squares_is_scikit_learns_and_its_rows_add_up_to_it(name):
+    score = SCORES[name]
+    found = whole(score, VALUES, ESTIMATES)
+    parts = score.parts(found)
+    level = 1 - parts.level if score.greater else -parts.level
+    assert level == pytest.approx(by_sklearn(name, VALUES, ESTIMATES))
+    assert parts.of(found.rows, found.values).mean() == pytest.approx(parts.level)
+
+
+@pytest.mark.parametrize("name", ["f1", "matthews_corrcoef", "precision", "r2"])
+def test_what_a_row_adds_is_how_far_one_more_of_it_moves_the_score(name):
+    """(n + 1)·(φ with the row twice - φ) tends to ψ - φ with n; at n = 400 its error is below 5/n."""
+    target, predicted = (VALUES, ESTIMATES) if name == "r2" else (LABELS % 2, PREDICTED % 2)
+    score = SCORES[name]
+    found = whole(score, target, predicted)
+    parts = score.parts(found)
+    added = parts.of(found.rows, found.values)
+    for row in range(20):
+        again = score.parts(whole(score, target, predicted, np.append(found.rows, row)))
+        moved = (ROWS + 1) * (again.level - parts.level)
+        # second-order terms are of the size of the square of what the row adds
+        assert moved == pytest.approx(
+            added[row] - parts.level, abs=(5 + added[row] ** 2) / ROWS * 4
+        )
+
+
+class Scored:
+    """A predictor with given probabilities."""
+
+    def __init__(self, chance, classes):
+        self.chance, self.classes = chance, np.array(classes)
+
+    def predict(self, kind, X):
+        assert kind == "probability"
+        return self.chance[X]
+
+
+def chances(target, classes, seed=1):
+    raw = np.random.default_rng(seed).random((len(target), classes)).round(1) + 0.01
+    raw[np.arange(len(target)), target] += 0.3
+    return raw / raw.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("roc_auc", 2), ("roc_auc_ovr", 3), ("roc_auc_ovr_weighted", 3)]
+)
+def test_pairs_of_all_clusters_give_scikit_learns_auc(name, classes):
+    target = LABELS % classes
+    chance = chances(target, classes).round(2)  # with ties
+    score = SCORES[name]
+    rows = np.arange(ROWS)
+    loss = score.loss(target)
+    assert isinstance(loss, PairLoss)
+    values = loss.evaluate_pairs(Scored(chance, range(classes)), rows, target, CLUSTERS, ROWS)
+    parts = score.parts(
+        Whole(
+            rows=rows, values=values[:ROWS], extra=values[ROWS:], target=target, clusters=CLUSTERS
+        )
+    )
+    kwargs = {"multi_class": "ovr", "average": "weighted" if "weighted" in name else "macro"}
+    given = (target, chance[:, 1]) if classes == 2 else (target, chance / chance.sum(1)[:, None])
+    if classes > 2:
+        chance = given[1]
+        values = loss.evaluate_pairs(Scored(chance, range(classes)), rows, target, CLUSTERS, ROWS)
+        parts = score.parts(replace_values(rows, values, target))
+    expected = metrics.roc_auc_score(*given, **(kwargs if classes > 2 else {}))
+    assert 1 - parts.level == pytest.approx(expected)
+    assert parts.of(rows, values[:ROWS]).mean() == pytest.approx(parts.level)
+
+
+def replace_values(rows, values, target):
+    return Whole(
+        rows=rows, values=values[:ROWS], extra=values[ROWS:], target=target, clusters=CLUSTERS
+    )
+
+
+def test_pairs_of_one_cluster_and_held_back_rows_are_not_compared_with():
+    target, rows, count = LABELS % 2, np.arange(ROWS), 300
+    chance = chances(target, 2).round(1)
+    loss = SCORES["roc_auc"].loss(target)
+    values = loss.evaluate_pairs(Scored(chance, [0, 1]), rows, target, CLUSTERS, count)
+    assert values.shape == (ROWS,)
+    score, share = chance[:, 1], target.mean()
+    for row in [0, 5, 17, 250, 310, 399]:
+        others = [
+            at for at in range(count) if target[at] != target[row] and CLUSTERS[at] != CLUSTERS[row]
+        ]
+        sign = 1 if target[row] else -1
+        wrong = [np.sign(sign * (score[at] - score[row])) / 2 + 0.5 for at in others]
+        own = share if target[row] else 1 - share
+        assert values[row] == pytest.approx(np.mean(wrong) / own)
+
+
+def test_a_fold_without_pairs_has_no_auc():
+    score = SCORES["roc_auc"]
+    found = Whole(
+        rows=np.arange(4),
+        values=np.array([0.1, np.nan, 0.2, 0.3]),
+        extra=np.zeros(4),
+        target=np.array([0, 1, 0, 1]),
+        clusters=np.arange(4),
+    )
+    with pytest.raises(b3.InputError, match="no two rows of different classes and clusters"):
+        score.parts(found)
+
+
+# --- audits
+
+
+CLINIC = b3.make_clinic(patients=60, records=6, cluster_error=0.1, seed=2)
+FRAME = CLINIC.frame
+X, Y, GROUPS = FRAME.drop(columns=["disease", "patient_id"]), FRAME["disease"], FRAME["patient_id"]
+NEAR = KNeighborsClassifier(5)
+
+
+def audit(scoring, model=NEAR, X=X, y=Y, **options):
+    given = {"cluster_error": 0.1, "budget": 40, "progress": False, "n_jobs": 1, **options}
+    return b3.audit(model, X, y, groups=GROUPS, scoring=scoring, **given)
+
+
+@pytest.fixture(scope="module")
+def auc():
+    return audit("roc_auc", threshold=0.7)
+
+
+def test_a_report_is_in_the_units_of_the_score(auc):
+    low, high = auc.e0_interval
+    assert 0.4 < low < auc.e0 < high < 1
+    assert auc.iid > auc.loco > auc.e0
+    assert auc.inflation == pytest.approx(auc.loco - auc.e0)
+    assert auc.constant_loss == 0.5
+    assert auc.threshold == 0.7
+    assert np.all(np.diff(auc.sensitivity.e0) < 0)
+    assert auc.dose.loss[0] == pytest.approx(auc.e0)
+    assert auc.subject.greater_is_better
+    assert auc.subject.loss == "roc_auc"
+
+
+def test_the_score_by_the_ids_is_scikit_learns():
+    """The score by given folds is that of `cross_val_score`; folds weigh by their rows, not equally."""
+    folds = GroupKFold(4)
+    for name in ("roc_auc", "accuracy", "balanced_accuracy"):
+        found = audit(name, LogisticRegression(), cv=folds).loco
+        theirs = cross_val_score(LogisticRegression(), X, Y, groups=GROUPS, cv=folds, scoring=name)
+        assert found == pytest.approx(theirs.mean(), abs=0.02)
+
+
+def test_the_report_says_so_in_words(auc):
+    text = " ".join(str(auc).split())
+    assert "reported AUC" in text
+    assert "the AUC on new clusters is about" in text
+    assert "too high" in text
+    assert "larger is better" in auc.to_html()
+    assert "too low" not in text
+    assert "the loss on new clusters" not in text
+
+
+def test_as_losses_everything_is_turned_and_a_second_time_nothing(auc):
+    losses = auc.as_losses
+    assert losses.as_losses is losses
+    assert losses.e0 == pytest.approx(1 - auc.e0)
+    assert losses.e0_interval == pytest.approx((1 - auc.e0_interval[1], 1 - auc.e0_interval[0]))
+    assert losses.inflation == auc.inflation == pytest.approx(losses.e0 - losses.loco)
+    tips = losses.sensitivity.tipping_error(losses.threshold)
+    assert tips == pytest.approx(auc.tipping_cluster_error)
+    assert losses.loco < losses.threshold
+
+
+def test_a_report_survives_json_and_its_conclusions_can_be_drawn_again(auc):
+    read = b3.AuditReport.from_json(auc.to_json())
+    assert read == replace(auc, influence=None, splits=None, measurements=None)
+    again = recompute(auc)
+    assert again.conclusion == auc.conclusion
+    assert again.measured == auc.measured
+
+
+def test_accuracy_is_one_minus_the_error_rate():
+    score, loss = audit("accuracy"), audit(None, loss="zero_one")
+    assert score.e0 == pytest.approx(1 - loss.e0)
+    assert score.e0_interval == pytest.approx((1 - loss.e0_interval[1], 1 - loss.e0_interval[0]))
+    assert score.tipping_cluster_error == loss.tipping_cluster_error
+    assert score.inflation == pytest.approx(loss.inflation)
+
+
+def test_r2_is_the_squared_error_over_the_variance_of_the_target():
+    values = X["bmi"].to_numpy()
+    given = {"model": KNeighborsRegressor(5), "X": X.drop(columns="bmi"), "y": values}
+    score, loss = audit("r2", **given), audit(None, loss="squared", **given)
+    assert score.e0 == pytest.approx(1 - loss.e0 / values.var(), abs=0.02)
+    assert score.loco == pytest.approx(1 - loss.loco / values.var())
+    assert score.constant_loss == 0
+
+
+def test_of_negated_scores_the_loss_is_shown():
+    assert audit("neg_brier_score").loco == audit(None, loss="brier").loco > 0
+    values = X["bmi"].to_numpy()
+    given = {"model": KNeighborsRegressor(5), "X": X.drop(columns="bmi"), "y": values}
+    root = audit("neg_root_mean_squared_error", **given)
+    assert root.loco == pytest.approx(audit(None, loss="squared", **given).loco ** 0.5)
+    assert root.e0 > root.loco
+    assert not root.subject.greater_is_better
+
+
+def test_decision_values_are_ranked_where_there_are_no_probabilities():
+    assert audit("roc_auc", RidgeClassifier()).loco > 0.6
+
+
+def test_labels_of_any_kind_have_scores():
+    words = Y.map({0: "no", 1: "yes"})
+    assert audit("f1", y=words).e0 == pytest.approx(audit("f1").e0)
+
+
+def test_three_classes_have_averaged_scores():
+    three = np.digitize(X["bmi"] + X["age"], [-0.7, 0.7])
+    for name in ("roc_auc_ovr", "f1_macro"):
+        found = audit(name, y=three)
+        assert 0.3 < found.e0 < found.iid < 1
+    for name, other in (("roc_auc", "roc_auc_ovr"), ("f1", "f1_macro")):
+        with pytest.raises(
+            b3.InputError, match=f"for two classes; the target has 3. Use '{other}'"
+        ):
+            audit(name, y=three)
+
+
+def test_models_are_ranked_by_the_larger_score():
+    reports = {"near": audit("roc_auc"), "linear": audit("roc_auc", LogisticRegression())}
+    found = compare_reports(reports)
+    best = max(reports, key=lambda name: reports[name].e0)
+    assert found.contenders[0].name == best
+    assert found.contenders[0].e0 == reports[best].e0
+    assert found.differences[0].difference == pytest.approx(
+        abs(reports["near"].e0 - reports["linear"].e0)
+    )
+    assert "highest AUC" in str(found)
+
+
+# --- what is refused
+
+
+def test_a_rare_class_is_refused():
+    rare = np.zeros(len(Y), dtype=int)
+    rare[np.flatnonzero(GROUPS.isin(GROUPS.unique()[:5]))] = 1
+    for name in ("roc_auc", "f1", "recall", "balanced_accuracy"):
+        with pytest.raises(b3.InputError, match="too few clusters: the class 1 is spread over 4"):
+            audit(name, y=rare)
+    assert audit("accuracy", y=rare).e0 > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scoring": "roc"}, "Did you mean 'roc_auc'"),
+        ({"scoring": "average_precision"}, "cannot be audited: how it changes"),
+        ({"scoring": "neg_median_absolute_error"}, "a median is no smooth function"),
+        ({"scoring": lambda *_: 1.0}, "give the name of one of scikit-learn's scores"),
+        ({"scoring": "r2"}, "scoring='r2' is for regression, but the model is for classification"),
+        ({"scoring": "f1", "method": "power"}, "needs method='dose', not 'power'"),
+        ({"scoring": "f1", "method": "cvc"}, "needs method='dose', not 'cvc'"),
+        ({"scoring": "f1", "threshold": 1.5}, "F1 score .* lies between 0 and 1"),
+        ({"scoring": "roc_auc", "scheme": "replace"}, "scoring='roc_auc' needs the losses by dose"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_with_what_to_do(options, message):
+    with pytest.raises(b3.InputError, match=message):
+        audit(**options)
+
+
+def test_scorers_of_scikit_learns_are_recognised():
+    assert resolve_scoring(metrics.get_scorer("roc_auc")) is SCORES["roc_auc"]
+    assert resolve_scoring(metrics.make_scorer(metrics.f1_score)) is SCORES["f1"]
+    assert resolve_scoring(metrics.get_scorer("neg_mean_squared_error")) == "squared"
+    with pytest.raises(b3.InputError, match="give the name of one"):
+        resolve_scoring(metrics.make_scorer(metrics.fbeta_score, beta=2))
+
+
+def test_a_users_function_cannot_be_taken_for_a_score():
+    def accuracy(target, prediction):
+        return (target != prediction).astype(float)
+
+    found = audit(None, loss=accuracy)
+    assert found.subject.loss == "own accuracy"
+    assert not found.subject.greater_is_better
+
+
+def test_every_score_has_a_name_in_words():
+    for score in SCORES.values():
+        assert named_score(score.name) is score
+        assert not score.words.startswith("loss ")
+        assert isinstance(score, RankScore) == score.name.startswith("roc_auc")

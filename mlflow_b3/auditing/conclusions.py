@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import logit
+from threadpoolctl import threadpool_limits
 
 from mlflow_b3.auditing.doses import ByDoses
 from mlflow_b3.auditing.leakage import (
@@ -107,9 +108,11 @@ def conclude(
     subject = _with_ceiling(subject, measured)
     threshold = turned(plan.threshold) if greater else plan.threshold
     way = _way(measured, claim, folds, subject=subject, plan=plan)
-    by_rows = way.rows_sensitivity()
-    by_fragments = way.split_sensitivity()
-    headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
+    # laws of doses take many small products, for which threads only wait for each other
+    with threadpool_limits(None if measured.doses is None else 1):
+        by_rows = way.rows_sensitivity()
+        by_fragments = way.split_sensitivity()
+        headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
     e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, subject)[0]
     method = curve_method(plan)
     # each candidate of a method that solves for all losses costs as much as an estimate

@@ -10,12 +10,14 @@ clusters.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import gammaln, xlog1py, xlogy
+from scipy.sparse import csr_array
+from scipy.special import gammaln
 
 from mlflow_b3.errors import InputError, choose
 from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes
@@ -51,6 +53,8 @@ CHANCE_STEP = 0.02
 SHARES = 1000
 #: By which steps the share of held-back rows follows the dose of a single cluster.
 LEFT_STEP = 0.005
+#: Logarithms of factorials are tabled in pieces of this length.
+TABLED = 1024
 
 
 # --- What other statements about ids say in terms of the two rates
@@ -234,11 +238,48 @@ def _training_chance(size: Any, rows: int, training_share: float) -> Any:
 
 
 def _log_binomial(k: Any, n: Any, p: Any) -> Any:
-    """Return log P(k) of a binomial law; -inf outside of 0..n."""
-    inside = (k >= 0) & (k <= n)
-    j = np.where(inside, k, 0)
-    value = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, p) + xlog1py(n - j, -p)
-    return np.where(inside, value, -np.inf)
+    """Return log P(k) of a binomial law for whole numbers k and n; -inf outside of 0..n."""
+    rest = np.maximum(n - k, 0)
+    with np.errstate(divide="ignore"):
+        # finite, so that no row at all with no chance at all is 0
+        yes, no = np.maximum(np.log(p), -1e200), np.maximum(np.log1p(-p), -1e200)
+    value = _log_factorial(n) - _log_factorial(np.maximum(k, 0)) - _log_factorial(rest)
+    return np.where((k >= 0) & (k <= n), value + k * yes + rest * no, -np.inf)
+
+
+def _log_factorial(n: NDArray[np.intp]) -> Floats:
+    """Look log n! up."""
+    first, last = int(n.min()) // TABLED, int(n.max()) // TABLED + 1
+    return _log_factorials(first, last)[n - first * TABLED]
+
+
+@lru_cache(maxsize=64)
+def _log_factorials(first: int, last: int) -> Floats:
+    return np.asarray(gammaln(np.arange(first * TABLED, last * TABLED) + 1.0))
+
+
+def _powers(base: Complexes, count: NDArray[np.intp]) -> Complexes:
+    """Return the powers of each row of `base`, by repeated squaring."""
+    result = np.ones_like(base)
+    rows, left, square = np.arange(len(base)), count, base
+    while True:
+        some = left > 0
+        if not some.all():
+            rows, left, square = rows[some], left[some], square[some]
+        if not len(rows):
+            return result
+        odd = left % 2 == 1
+        result[rows[odd]] *= square[odd]
+        left = left // 2
+        square = square * square
+
+
+def _weighted(weights: Any, functions: Complexes) -> Complexes:
+    """Return sums of generating functions with real weights, one row for each row of `weights`."""
+    # half the work of a product of complex matrices
+    flat = functions.reshape(len(functions), -1).view(np.float64)
+    summed = np.ascontiguousarray(weights @ flat).view(np.complex128)
+    return summed.reshape(-1, *functions.shape[1:])
 
 
 # --- The law
@@ -250,44 +291,75 @@ class _Blocks:
 
     Attributes
     ----------
-    weight : array over sizes
-        Rows in parts of each size.
     whole : array over sizes
         Probability that a part is a whole cluster.
-    other : pair of arrays, sizes by points
+    other : pair of arrays, sizes by points, or None
         Doses from the other part, times the probability that there is one, if that part is on the
-        training side and if it is on the validation side.
-    own : pair of arrays, sizes by points
-        Doses from the other rows of the part.
+        training side and if it is on the validation side. None if no cluster is split.
+    own : pair of arrays, sizes by points, or None
+        Doses from the other rows of the part. None if no row is misplaced.
     """
 
-    weight: Floats
     whole: Floats
-    other: tuple[Complexes, Complexes]
-    own: tuple[Complexes, Complexes]
-
-    def own_at(self, apart: float, places: Any) -> Complexes:
-        return np.asarray(apart * self.own[0][places] + (1 - apart) * self.own[1][places])
+    other: tuple[Complexes, Complexes] | None
+    own: tuple[Complexes, Complexes] | None
 
     def other_at(self, apart: float, places: Any) -> Complexes:
+        """Return the doses from the other part; `apart` is the chance that it is in training."""
+        assert self.other is not None
         training, validation = self.other
         both = apart * training[places] + (1 - apart) * validation[places]
-        return np.asarray(self.whole[places] + both)
+        return np.asarray(self.whole[places, None] + both)
 
-    @cached_property
-    def _totals(self) -> tuple[Complexes, Complexes, Complexes]:
-        """Sums over all rows, as coefficients of a polynomial in the chance of the training side."""
-        own = self.own[1], self.own[0] - self.own[1]
-        other = self.whole + self.other[1], self.other[0] - self.other[1]
-        return (
-            self.weight @ (own[0] * other[0]),
-            self.weight @ (own[1] * other[0] + own[0] * other[1]),
-            self.weight @ (own[1] * other[1]),
+    def misplaced(self, weights: Floats, apart: Floats) -> Complexes:
+        """Return the doses of misplaced rows, one row for each row of `weights` over sizes."""
+        # a polynomial in the chance of the training side
+        return np.asarray(
+            sum(
+                apart[:, None] ** power * _weighted(weights, terms)
+                for power, terms in enumerate(self._terms)
+            )
         )
 
-    def total(self, apart: float) -> Complexes:
-        constant, linear, square = self._totals
-        return np.asarray(constant + apart * linear + apart**2 * square)
+    @cached_property
+    def _terms(self) -> tuple[Complexes, ...]:
+        assert self.own is not None
+        own = self.own[1], self.own[0] - self.own[1]
+        if self.other is None:
+            return own
+        other = self.whole[:, None] + self.other[1], self.other[0] - self.other[1]
+        return own[0] * other[0], own[1] * other[0] + own[0] * other[1], own[1] * other[1]
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Scored rows of a noisy cluster, and what is in training.
+
+    Attributes
+    ----------
+    size : int
+        Rows of the noisy cluster.
+    apart : float
+        The chance that another cluster is on the training side.
+    left : float
+        The share of the training rows that is held back.
+    plain : bool
+        Whether no row is injected.
+    same : float
+        The chance that another row of the same noisy cluster is trained on.
+    moved : int
+        How many rows of the noisy cluster are trained on.
+    kept : float or None
+        If not None, each row of the noisy cluster is trained on with this chance instead.
+    """
+
+    size: int
+    apart: float
+    left: float
+    plain: bool
+    same: float
+    moved: int = 0
+    kept: float | None = None
 
 
 class DoseLaw:
@@ -420,6 +492,7 @@ class DoseLaw:
         top = max(2 * largest if split_rate else 0, int(largest + noise))
         self._grid = _Sizes.up_to(min(top, self.n_rows))
         self._cache: dict[Any, Any] = {}
+        self._made: dict[tuple[str, int, int], Floats] = {}
         self._find_parts()
         points = 2 * (self.largest_dose + 1)
         self._radius = ALIASING ** (1 / points)
@@ -499,8 +572,9 @@ class DoseLaw:
         )
         self._unsplit = 1 / (1 + np.exp(factor) * odds)
         weight = split * ((1 - self._unsplit) / np.maximum(broken, 1e-300))[part]
-        np.add.at(self._others, (part, left), weight * (1 - upper))
-        np.add.at(self._others, (part, right), weight * upper)
+        ends = np.concatenate([part * count + left, part * count + right])
+        shares = np.concatenate([weight * (1 - upper), weight * upper])
+        self._others = np.bincount(ends, shares, count * count).astype(float).reshape(count, -1)
 
     def _calibrate(self) -> float:
         """Return the tilt at which the stated share of the rows of all noisy clusters is misplaced."""
@@ -526,48 +600,55 @@ class DoseLaw:
     def _fit(self, true: Floats, observed: Floats, cuts: _Cuts | None) -> tuple[Floats, Floats]:
         """Return the expected number of true clusters of each size, and the chance of being split."""
         atoms = self._grid.atom
-        visible = self._noisy.sum(axis=1)
-        broken = visible if cuts is None else cuts.parts @ visible
         if cuts is None and not self.cluster_error:
             return observed, np.zeros_like(observed)
-        chance = np.zeros(len(atoms))
         # where clusters are split or not, fragments and clusters of similar sizes must be told apart
         noise = atoms + 2 * np.sqrt(2 * self.cluster_error * atoms) + 1
         most = noise if cuts is None else np.minimum(WIDEST * atoms, self._observed[-1])
         smooth = _smoothing(self._grid, observed, most)
+        visible, kept = self._noisy.sum(axis=1), np.flatnonzero(observed)
+        counts, sizes = observed[kept], self._noisy[:, kept]
+        if cuts is None:
+            back = sizes / np.maximum(visible, 1e-300)[:, None]
+            for _ in range(ITERATIONS):
+                ratio = counts / np.maximum(true @ sizes, 1e-300)
+                true = smooth @ (true * (back @ ratio))
+            return true, np.zeros(len(atoms))
+        # clusters that cannot be split, and those that can, whole and in parts
+        applies, left = cuts.applies, 1 - cuts.applies
+        in_parts = applies[:, None] * (cuts.parts @ sizes)
+        table = np.hstack([left[:, None] * sizes, applies[:, None] * sizes, in_parts])
+        made = np.stack([left * visible, applies * visible, applies * (cuts.parts @ visible)])
+        rows = np.stack([atoms * applies, atoms])
         for _ in range(ITERATIONS):
-            if cuts is None:
-                expected, made = true @ self._noisy, visible
-            else:
-                breakable = float((atoms * cuts.applies) @ true)
-                rate = min(1.0, self.split_rate * float(atoms @ true) / max(breakable, 1e-300))
-                chance = rate * cuts.applies
-                parts = true * (1 - chance) + (true * chance) @ cuts.parts
-                expected = parts @ self._noisy
-                made = visible * (1 - chance) + chance * broken
-            ratio = np.divide(observed, expected, out=np.zeros(len(atoms)), where=expected > 0)
-            back = self._noisy @ ratio
-            seen = back if cuts is None else back * (1 - chance) + chance * (cuts.parts @ back)
-            true = smooth @ (true * seen / np.maximum(made, 1e-300))
-        return true, chance
+            breakable, total = (rows @ true).tolist()
+            rate = min(1.0, self.split_rate * total / max(breakable, 1e-300))
+            share = np.array([1.0, 1 - rate, rate])
+            expected = share @ (true @ table).reshape(3, -1)
+            ratio = counts / np.maximum(expected, 1e-300)
+            seen = table @ np.outer(share, ratio).ravel()
+            true = smooth @ (true * seen / np.maximum(share @ made, 1e-300))
+        return true, rate * applies
 
     def _noisy_sizes(self) -> Floats:
         """Return P(noisy size | part), parts by sizes; what is missing from 1 is empty or too large."""
         grid = self._grid
-        table = np.eye(len(grid))
+        count = len(grid)
         if not self.cluster_error:
-            return table
-        table[:] = 0
-        for i, size in enumerate(grid.atom.astype(int).tolist()):
-            stay, arrive = 1 - self._leaving(size), self._arriving(size)
-            elsewhere = max(self.n_rows - size, 0)
-            first, natives = _window(size, float(stay))
-            second, others = _window(elsewhere, float(arrive))
-            noisy = np.convolve(natives, others)
-            values = first + second + np.arange(len(noisy))
-            inside = (values >= 1) & (values <= grid.high[-1])
-            table[i] = np.bincount(grid.index(values[inside]), noisy[inside], len(grid))
-        return table
+            return np.eye(count)
+        atoms = grid.atom.astype(np.intp)
+        first, natives = _windows(atoms, 1 - self._leaving(atoms))
+        second, others = _windows(np.maximum(self.n_rows - atoms, 0), self._arriving(atoms))
+        if others.shape[1] > natives.shape[1]:
+            natives, others = others, natives
+        noisy = np.zeros((count, natives.shape[1] + others.shape[1] - 1))
+        for shift, chance in enumerate(others.T):
+            noisy[:, shift : shift + natives.shape[1]] += chance[:, None] * natives
+        values = (first + second)[:, None] + np.arange(noisy.shape[1])
+        inside = (values >= 1) & (values <= grid.high[-1])
+        part = np.broadcast_to(np.arange(count)[:, None], values.shape)[inside]
+        place = part * count + grid.index(values[inside])
+        return np.asarray(np.bincount(place, noisy[inside], count * count).reshape(count, count))
 
     def _natives(self, size: int) -> tuple[NDArray[np.intp], Floats, Floats, Floats]:
         """Return parts (grid numbers, sizes), numbers of natives, and their joint probabilities."""
@@ -606,10 +687,11 @@ class DoseLaw:
         natives = np.arange(low, high + 1, max(1, int(spread.min())), dtype=np.float64)
         if size <= EXACT_DRAWS:
             natives = np.arange(size + 1, dtype=np.float64)
+        whole, number = parts.astype(np.intp)[:, None], natives.astype(np.intp)
         log = (
             np.log(prior)[:, None]
-            + _log_binomial(natives, parts[:, None], stay[:, None])
-            + _log_binomial(size - natives, elsewhere[:, None], arrive[:, None])
+            + _log_binomial(number, whole, stay[:, None])
+            + _log_binomial(size - number, np.maximum(self.n_rows - whole, 0), arrive[:, None])
         )
         joint = np.exp(log - log.max())
         return places, parts, natives, joint / joint.sum()
@@ -643,42 +725,26 @@ class DoseLaw:
 
     def _power(self, count: Any, chance: Any) -> Complexes:
         """Return the generating functions of binomial laws, one row for each count."""
-        n = np.asarray(count, dtype=np.float64)
+        n = np.asarray(count).astype(np.intp)
         p = np.broadcast_to(np.asarray(chance, dtype=np.float64), n.shape)
         result = np.zeros((len(n), len(self._z)), dtype=np.complex128)
         # far beyond the largest dose nothing is left on the circle
-        kept = np.flatnonzero(n * -np.log1p(-p * (1 - self._radius)) < VANISHED)
-        if len(kept):
-            different, which = np.unique(p[kept], return_inverse=True)
-            logarithm = np.log(1 - different[:, None] + different[:, None] * self._z)
-            result[kept] = np.exp(n[kept, None] * logarithm[which])
+        kept = n * -np.log1p(-p * (1 - self._radius)) < VANISHED
+        result[kept] = _powers(1 + p[kept, None] * (self._z - 1), n[kept])
         return result
 
     @cached_property
-    def _injections(self) -> tuple[Complexes, Complexes]:
-        """Generating functions of natives injected from a validation cluster, by the size of a part.
+    def _injected_from_other(self) -> Complexes:
+        """Doses from the injected rows of another part, to which all of its rows are mates."""
+        return self._injected(self._grid.atom)
 
-        For a row of another part, to which all rows of the part are mates, and for a row of the part.
-        """
-        atoms = self._grid.atom
-        found = [self._injected_terms(atoms), self._injected_terms(atoms - 1)]
-        # most terms occur many times, so that each power is computed once
-        kinds, kind = np.unique(np.concatenate([own for _, own, _ in found]), return_inverse=True)
-        dose, share = np.divmod(kinds, SHARES + 1)
-        powers = self._power(dose, share / SHARES)
-        results = []
-        for part, own, weight in found:
-            places, kind = np.split(kind, [len(own)])
-            result = np.ones((len(atoms), len(self._z)), dtype=np.complex128)
-            ends = np.searchsorted(part, np.arange(len(atoms) + 1))
-            for i in np.flatnonzero(np.diff(ends)).tolist():
-                own_terms = slice(ends[i], ends[i + 1])
-                result[i] = weight[own_terms] @ powers[places[own_terms]]
-            results.append(result)
-        return results[0], results[1]
+    @cached_property
+    def _injected_from_own(self) -> Complexes:
+        """Doses from the injected rows of the scored row's own part."""
+        return self._injected(self._grid.atom - 1)
 
-    def _injected_terms(self, count: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
-        """Return parts, doses with shares of mates, and their probabilities.
+    def _injected(self, count: Floats) -> Complexes:
+        """Return the generating functions of natives injected from a validation cluster.
 
         `count` is how many mates of the scored row there are in each part of the grid.
         """
@@ -692,31 +758,36 @@ class DoseLaw:
         of, level = np.nonzero(np.arange(doses.shape[1]) < number[total][:, None])
         dose = doses[total[of], level]
         kind = dose * (SHARES + 1) + np.where(dose > 0, share[of], 0)
-        terms, first, where = np.unique(
-            part[of] * (int(kind.max(initial=0)) + 1) + kind,
-            return_index=True,
-            return_inverse=True,
-        )
-        weight = np.bincount(where, (chance / number[total])[of], len(terms)).astype(np.float64)
-        order = np.argsort(first)
-        return part[of][first[order]], kind[first[order]], weight[order]
+        # most terms occur many times, so that each of them is computed once
+        occurs = np.zeros(int(kind.max(initial=0)) + 1, dtype=bool)
+        occurs[kind] = True
+        dose, share = np.divmod(np.flatnonzero(occurs), SHARES + 1)
+        where = part[of], (np.cumsum(occurs) - 1)[kind]
+        entries: Any = (chance / number[total])[of], where
+        weight: Any = csr_array(entries, shape=(len(count), len(dose)))
+        few = int(np.searchsorted(dose, EXACT_DRAWS, side="right"))
+        most = int(dose[:few].max(initial=0))
+        drawn = _log_binomial(np.arange(most + 1), dose[:few, None], share[:few, None] / SHARES)
+        result = _weighted(weight[:, :few] @ np.exp(drawn), self._z_powers[: most + 1])
+        if few < len(dose):
+            result += _weighted(weight[:, few:], self._power(dose[few:], share[few:] / SHARES))
+        result[count < 1] = 1
+        return result
 
     @cached_property
     def _sources(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats, Floats]:
         """Parts, sizes of the noisy clusters that they become, their chances, and natives of the part."""
-        parts, totals, chances, natives = [], [], [], []
-        for i, size in enumerate(self._grid.atom.tolist()):
-            noisy = self._noisy[i]
-            least = (1e-3 if size <= EXACT_DRAWS else 0.1) * noisy.max()
-            places = np.flatnonzero(noisy > least) if noisy.any() else np.array([i])
-            total, expected = self._grid.atom[places], size * (1 - self._leaving(size))
-            parts.append(np.full(len(places), i))
-            totals.append(total)
-            chances.append(noisy[places] / noisy[places].sum() if noisy.any() else np.ones(1))
-            own = expected + (total - expected) * self._native_slope(size)
-            natives.append(np.minimum(total, own))
-        total = np.concatenate(totals).astype(np.intp)
-        return np.concatenate(parts), total, np.concatenate(chances), np.concatenate(natives)
+        atoms = self._grid.atom
+        least = np.where(atoms <= EXACT_DRAWS, 1e-3, 0.1) * self._noisy.max(axis=1)
+        noisy = np.where(self._noisy > least[:, None], self._noisy, 0)
+        vanishing = np.flatnonzero(~noisy.any(axis=1))
+        noisy[vanishing, vanishing] = 1
+        part, place = np.nonzero(noisy)
+        size, total = atoms[part], atoms[place]
+        expected = size * (1 - self._leaving(size))
+        own = expected + (total - expected) * self._native_slope(size)
+        chance = noisy[part, place] / noisy.sum(axis=1)[part]
+        return part, total.astype(np.intp), chance, np.minimum(total, own)
 
     @cached_property
     def _dose_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -729,50 +800,55 @@ class DoseLaw:
             doses[size, : len(own)] = own
         return doses, number
 
-    def _native_slope(self, size: float) -> float:
+    def _native_slope(self, size: Floats) -> Any:
         """Return by how much natives exceed their mean for each row that a cluster is too large."""
         if not self.cluster_error:
             return 1.0
-        leave, arrive = float(self._leaving(size)), float(self._arriving(size))
+        leave, arrive = self._leaving(size), self._arriving(size)
         within = size * leave * (1 - leave)
         outside = (self.n_rows - size) * arrive * (1 - arrive)
-        return within / max(within + outside, 1e-300)
+        return within / np.maximum(within + outside, 1e-300)
 
     def _blocks(self, chance: float, left: float, plain: bool) -> "_Blocks":
         """Return doses of a part's rows, by its size, on the training and on the validation side."""
-        # without misplaced rows, the chance that one is trained on does not matter
-        chance = CHANCE_STEP * round(chance / CHANCE_STEP) if self.cluster_error else 0.0
-        key = ("blocks", chance, left, plain)
+        key = ("blocks", self._rounded(chance), left, plain)
         if key not in self._cache:
-            atoms = self._grid.atom
-            leave = self._leaving(atoms)
-            elsewhere, kept = leave * chance, (1 - leave) * (1 - left) + leave * chance
-            own_training = self._power(atoms - 1, kept)
-            own_validation = self._power(atoms - 1, elsewhere)
-            training = own_training * (1 + kept[:, None] * (self._z - 1))
-            validation = own_validation * (1 + elsewhere[:, None] * (self._z - 1))
-            if not plain:
-                from_other, from_own = self._injections
-                validation *= from_other
-                own_validation *= from_own
-            self._cache[key] = _Blocks(
-                weight=self._parts * atoms,
-                whole=self._unsplit[:, None],
-                other=(self._others @ training, self._others @ validation),
-                own=(own_training, own_validation),
-            )
+            self._cache[key] = self._make_blocks(*key[1:])
         found: _Blocks = self._cache[key]
         return found
 
-    def _scattered(self, chance: float, low: int, high: int) -> Complexes:
-        """Return (1 - e + e·z)^n for n = low..high."""
-        table = np.tile(1 - chance + chance * self._z, (high - low + 1, 1))
-        table[0] = table[0] ** low
-        return np.asarray(np.cumprod(table, axis=0))
+    def _rounded(self, chance: float) -> float:
+        # without misplaced rows, the chance that one is trained on does not matter
+        return CHANCE_STEP * round(chance / CHANCE_STEP) if self.cluster_error else 0.0
+
+    def _make_blocks(self, chance: float, left: float, plain: bool) -> "_Blocks":
+        atoms = self._grid.atom
+        leave = self._leaving(atoms)
+        elsewhere, kept = leave * chance, (1 - leave) * (1 - left) + leave * chance
+        training = self._power(atoms - 1, kept)
+        validation = self._of_misplaced(chance, elsewhere)
+        other = own = None
+        if self.split_rate:
+            of_training = training * (1 + kept[:, None] * (self._z - 1))
+            of_validation = validation * (1 + elsewhere[:, None] * (self._z - 1))
+            if not plain:
+                of_validation *= self._injected_from_other
+            other = _weighted(self._others, of_training), _weighted(self._others, of_validation)
+        if self.cluster_error:
+            own = training, validation if plain else validation * self._injected_from_own
+        return _Blocks(whole=self._unsplit, other=other, own=own)
+
+    def _of_misplaced(self, chance: float, elsewhere: Floats) -> Complexes:
+        """Return doses from the misplaced ones of the other rows of a part, by its size."""
+        key = ("misplaced", chance)
+        if key not in self._cache:
+            self._cache[key] = self._power(self._grid.atom - 1, elsewhere)
+        found: Complexes = self._cache[key]
+        return found
 
     def _apart(self, size: int) -> float:
         """Return the chance that other parts of a validation row's true cluster are in training."""
-        chance = float(_training_chance(size, self.n_rows, self.training_share))
+        chance = min(1.0, self.training_share * self.n_rows / max(self.n_rows - size, 1))
         return min(1.0, self.spread * chance)
 
     def _elsewhere(self, apart: float, left: float, plain: bool) -> float:
@@ -793,74 +869,132 @@ class DoseLaw:
         _, _, natives, joint = self._natives(size)
         return 1 - float((joint @ natives).sum()) / size
 
-    def _misplaced(self, size: int, apart: float, blocks: "_Blocks") -> Complexes:
-        """Return the law of a misplaced row in a noisy cluster of this size."""
-        # it is of another part than the natives of the cluster that it is in
-        places, _, _, joint = self._natives(size)
-        atoms = self._grid.atom
-        here = np.minimum(joint.sum(axis=1), self._parts[places]) * atoms[places]
-        total = blocks.total(apart) - here @ (
-            blocks.own_at(apart, places) * blocks.other_at(apart, places)
-        )
-        weight = float(blocks.weight.sum() - here.sum())
-        if weight <= NEGLIGIBLE * float(blocks.weight.sum()):
-            return np.asarray(blocks.total(apart) / blocks.weight.sum())
-        return np.asarray(total / weight)
-
-    def _invert(self, generating: Complexes) -> Floats:
-        points = 2 * (self.largest_dose + 1)
-        doses = np.arange(self.largest_dose)
-        coefficients = np.fft.irfft(generating, points)[: self.largest_dose]
-        law = np.maximum(coefficients * self._radius ** -doses.astype(np.float64), 0)
-        total = float(law.sum())
-        if total > 1:
-            law /= total
-        return np.append(law, max(0.0, 1 - total))
-
-    def _law(
-        self,
-        size: int,
-        drawn: Callable[[Floats], Complexes],
-        apart: float,
-        left: float,
-        same: float,
-        plain: bool,
-    ) -> Floats:
-        """Put the law of a scored row together.
-
-        `drawn` is the generating function of mates with the same id by the number of natives, `apart`
-        the chance that another cluster is on the training side, `same` the chance that another row of
-        the same noisy cluster is trained on.
-        """
-        chance = self._elsewhere(apart, left, plain)
-        key = ("natives of", size, apart, left, plain)
-        if key not in self._cache:
-            self._cache[key] = self._elsewhere_of_natives(size, apart, chance, left, plain)
-        natives, elsewhere, strangers = self._cache[key]
-        generating = (elsewhere * drawn(natives)).sum(axis=0)
-        if strangers > NEGLIGIBLE:
-            here = size / self.n_rows if self.by_rows else 1 / self._n_parts
-            blocks = self._blocks(here * same + (1 - here) * chance, left, plain)
-            generating = generating + strangers * self._misplaced(size, apart, blocks)
+    def _laws(self, scored: Sequence[_Scored]) -> Floats:
+        """Return the laws of scored rows, one row for each."""
+        generating = np.zeros((len(scored), len(self._z)), dtype=np.complex128)
+        by_size: dict[int, list[int]] = {}
+        for place, rows in enumerate(scored):
+            by_size.setdefault(rows.size, []).append(place)
+        misplaced: dict[tuple[float, float, bool], list[tuple[int, float, int]]] = {}
+        for size, places in by_size.items():
+            own = [scored[place] for place in places]
+            generating[places], strangers = self._of_natives(size, own)
+            if strangers > NEGLIGIBLE:
+                here = size / self.n_rows if self.by_rows else 1 / self._n_parts
+                for place, rows in zip(places, own, strict=True):
+                    chance = self._elsewhere(rows.apart, rows.left, rows.plain)
+                    chance = here * rows.same + (1 - here) * chance
+                    key = self._rounded(chance), rows.left, rows.plain
+                    misplaced.setdefault(key, []).append((place, strangers, size))
+        for (chance, left, plain), found in misplaced.items():
+            places = [place for place, *_ in found]
+            weights = np.array([self._other_parts(size) for *_, size in found])
+            apart = np.array([scored[place].apart for place in places])
+            share = np.array([strangers for _, strangers, _ in found])
+            laws = self._blocks(chance, left, plain).misplaced(weights, apart)
+            generating[places] += share[:, None] * laws
         return self._invert(generating)
 
+    def _of_natives(self, size: int, scored: Sequence[_Scored]) -> tuple[Complexes, float]:
+        """Return doses of the natives of noisy clusters of one size, and the misplaced share."""
+        settings = {(rows.apart, rows.left, rows.plain): 0 for rows in scored}
+        for number, setting in enumerate(settings):
+            settings[setting] = number
+        natives, elsewhere, strangers = self._elsewhere_of_natives(size, [*settings])
+        found = np.empty((len(scored), len(self._z)), dtype=np.complex128)
+        for place, rows in enumerate(scored):
+            doses = elsewhere[:, settings[rows.apart, rows.left, rows.plain]]
+            found[place] = self._with_own(doses, size, natives, rows)
+        return found, strangers
+
     def _elsewhere_of_natives(
-        self, size: int, apart: float, chance: float, left: float, plain: bool
-    ) -> tuple[Floats, Complexes, float]:
-        """Return numbers of natives, doses of natives from other clusters, and the misplaced share."""
+        self, size: int, settings: Sequence[tuple[float, float, bool]]
+    ) -> tuple[NDArray[np.intp], Complexes, float]:
+        """Return numbers of natives, their doses from other clusters, and the misplaced share."""
         places, parts, natives, joint = self._natives(size)
         joint = joint * natives / size
         strangers = max(0.0, 1 - float(joint.sum()))
-        lost = np.maximum(parts[:, None] - natives, 0).astype(np.intp)
-        row, column = np.nonzero(joint > NEGLIGIBLE)
-        first = int(lost[row, column].min())
-        scattered = self._scattered(chance, first, int(lost[row, column].max()))
-        terms = joint[row, column, None] * scattered[lost[row, column] - first]
+        column, row = np.nonzero(joint.T > NEGLIGIBLE)
+        chance = joint[row, column]
+        lost = np.maximum(parts[row] - natives[column], 0).astype(np.intp)
+        new = np.diff(column, prepend=-1) > 0
+        starts = np.flatnonzero(new)
+        first, count = int(lost.min()), int(lost.max()) - int(lost.min()) + 1
+        trained = np.array([self._elsewhere(*setting) for setting in settings])
+        scattered = self._scattered(trained, first, count)
         if self.split_rate:
-            terms *= self._blocks(chance, left, plain).other_at(apart, places)[row]
-        order = np.argsort(column, kind="stable")
-        used, starts = np.unique(column[order], return_index=True)
-        return natives[used], np.add.reduceat(terms[order], starts, axis=0), strangers
+            terms = scattered[lost - first]
+            terms *= chance[:, None, None]
+            for number, setting in enumerate(settings):
+                blocks = self._blocks(trained[number], *setting[1:])
+                terms[:, number] *= blocks.other_at(setting[0], places)[row]
+            found = np.add.reduceat(terms, starts, axis=0)
+        else:
+            ends = (np.cumsum(new) - 1) * count + lost - first
+            table = np.bincount(ends, chance, len(starts) * count)
+            found = _weighted(table.reshape(-1, count), scattered)
+        return natives[column[starts]].astype(np.intp), found, strangers
+
+    def _scattered(self, chance: Floats, low: int, count: int) -> Complexes:
+        """Return (1 - e + e·z)^n for n = low, low + 1, ..., for each chance e."""
+        base = 1 + chance[:, None] * (self._z - 1)
+        table = np.empty((count, *base.shape), dtype=np.complex128)
+        table[0] = _powers(base, np.full(len(base), low))
+        for before, after in pairwise(table):
+            np.multiply(before, base, out=after)
+        return table
+
+    def _with_own(
+        self, elsewhere: Complexes, size: int, natives: NDArray[np.intp], rows: _Scored
+    ) -> Complexes:
+        """Return all doses of natives, with those from rows of their own noisy cluster."""
+        mates = np.maximum(natives - 1, 0)
+        if rows.kept is not None:
+            exact = size <= EXACT_SIZE
+            own = self._tabled(rows.kept)[mates] if exact else self._power(mates, rows.kept)
+        elif not rows.moved:
+            return np.asarray(elsewhere.sum(axis=0))
+        elif size > EXACT_DRAWS:
+            own = self._power(np.full(len(natives), rows.moved), mates / (size - 1))
+        else:
+            drawn = _weighted(_hypergeometric(size, rows.moved)[natives].T, elsewhere)
+            return np.asarray((drawn * self._z_powers[: len(drawn)]).sum(axis=0))
+        return np.asarray((elsewhere * own).sum(axis=0))
+
+    def _tabled(self, chance: float) -> Complexes:
+        """Return the powers of small clusters, which share them."""
+        key = ("powers", chance)
+        if key not in self._cache:
+            self._cache[key] = self._power(np.arange(EXACT_SIZE), chance)
+        found: Complexes = self._cache[key]
+        return found
+
+    @cached_property
+    def _z_powers(self) -> Complexes:
+        return np.asarray(self._z ** np.arange(EXACT_DRAWS + 1)[:, None])
+
+    def _other_parts(self, size: int) -> Floats:
+        """Return the weights of parts that rows misplaced into a cluster of this size can be of."""
+        # they are of another part than the natives of the cluster
+        key = ("other parts", size)
+        if key not in self._cache:
+            places, _, _, joint = self._natives(size)
+            rows = self._parts * self._grid.atom
+            here = np.minimum(joint.sum(axis=1), self._parts[places]) * self._grid.atom[places]
+            left = rows - np.bincount(places, here, len(rows))
+            total = float(rows.sum() - here.sum())
+            enough = total > NEGLIGIBLE * float(rows.sum())
+            self._cache[key] = left / total if enough else rows / rows.sum()
+        found: Floats = self._cache[key]
+        return found
+
+    def _invert(self, generating: Complexes) -> Floats:
+        points, doses = 2 * (self.largest_dose + 1), np.arange(self.largest_dose)
+        coefficients = np.fft.irfft(generating, points)[:, : self.largest_dose]
+        law = np.maximum(coefficients * self._radius ** -doses.astype(np.float64), 0)
+        total = law.sum(axis=1)
+        law /= np.maximum(total, 1)[:, None]
+        return np.column_stack([law, np.maximum(0, 1 - total)])
 
     # --- public laws
 
@@ -883,22 +1017,7 @@ class DoseLaw:
             raise InputError(
                 f"dose={dose!r} must lie in [0, {size - 1}] for a cluster of {size} rows."
             )
-
-        def law() -> Floats:
-            t = self.training_share
-            usual = float(np.mean(self.doses(size)))
-            # rounded, so that the doses of one cluster share most of the work
-            more = LEFT_STEP * round((dose - usual) / (t * self.n_rows) / LEFT_STEP)
-            return self._law(
-                size,
-                lambda natives: self._own_injected(size, natives, dose),
-                self._apart(size),
-                min(max(self.held_back_share + more, 0.0), 1.0),
-                dose / max(size - 1, 1),
-                False,
-            )
-
-        return self._kept(("validation", size, dose), law)
+        return self._found("validation", size, dose)
 
     def plain(self, size: int) -> Floats:
         """Return P(d) of a validation row in an unchanged fold: nothing injected or held back.
@@ -908,12 +1027,7 @@ class DoseLaw:
         size : int
             M, the number of rows of its noisy cluster.
         """
-
-        def law() -> Floats:
-            apart = self._apart(size)
-            return self._law(size, self._none_injected, apart, 0.0, 0.0, True)
-
-        return self._kept(("plain", size), law)
+        return self._found("plain", size)
 
     def held_back(self, size: int) -> Floats:
         """Return P(d) of a held-back training row.
@@ -923,20 +1037,7 @@ class DoseLaw:
         size : int
             M, the number of rows of its noisy cluster.
         """
-
-        def law() -> Floats:
-            trained, left = self.training_share * self.n_rows, self._left_of_held_back
-            apart = self.spread * (trained - size) / max(self.n_rows - size, 1)
-            return self._law(
-                size,
-                lambda natives: self._power(np.maximum(natives - 1, 0), 1 - left),
-                min(max(apart, 0.0), 1.0),
-                left,
-                1 - left,
-                False,
-            )
-
-        return self._kept(("held back", size), law)
+        return self._found("held back", size)
 
     def row_folds(self, size: int) -> Floats:
         """Return P(d) of a row in folds of single rows: every mate is trained on with probability t.
@@ -946,38 +1047,54 @@ class DoseLaw:
         size : int
             M, the number of rows of its noisy cluster.
         """
+        return self._found("row folds", size)
 
-        def law() -> Floats:
-            t = self.training_share
-            return self._law(
-                size,
-                lambda natives: self._power(np.maximum(natives - 1, 0), t),
-                1.0,
-                1 - t,
-                t,
-                True,
+    def _found(self, name: str, size: int, dose: int = 0) -> Floats:
+        """Return a copy of a law. Those of all observed sizes are made together, at the first one."""
+        key = name, size, dose
+        if not self._made:
+            asked = [key for size in self._observed.tolist() for key in self._keys(size)]
+            self._make(asked)
+        if key not in self._made:
+            self._make([key])
+        return self._made[key].copy()
+
+    def _keys(self, size: int) -> list[tuple[str, int, int]]:
+        others = [(name, size, 0) for name in ("plain", "held back", "row folds")]
+        return [*others, *(("validation", size, dose) for dose in self.doses(size))]
+
+    def _make(self, keys: Sequence[tuple[str, int, int]]) -> None:
+        self._made |= dict(zip(keys, self._laws([self._scored(*key) for key in keys]), strict=True))
+
+    def _scored(self, name: str, size: int, dose: int) -> _Scored:
+        t = self.training_share
+        if name == "plain":
+            return _Scored(size=size, apart=self._apart(size), left=0.0, plain=True, same=0.0)
+        if name == "row folds":
+            return _Scored(size=size, apart=1.0, left=1 - t, plain=True, same=t, kept=t)
+        if name == "held back":
+            trained, left = t * self.n_rows, self._left_of_held_back
+            apart = self.spread * (trained - size) / max(self.n_rows - size, 1)
+            return _Scored(
+                size=size,
+                apart=min(max(apart, 0.0), 1.0),
+                left=left,
+                plain=False,
+                same=1 - left,
+                kept=1 - left,
             )
-
-        return self._kept(("row folds", size), law)
-
-    def _kept(self, key: tuple[Any, ...], make: Callable[[], Floats]) -> Floats:
-        """Return a copy of what was made under this key; make it the first time."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return np.array(self._cache[key])
-
-    def _none_injected(self, natives: Floats) -> Complexes:
-        return np.ones((len(natives), 1), dtype=np.complex128)
-
-    def _own_injected(self, size: int, natives: Floats, dose: int) -> Complexes:
-        """Return how many of a native's mates are among the injected rows of its noisy cluster."""
-        if not dose:
-            return self._none_injected(natives)
-        mates = np.maximum(natives - 1, 0)
-        if dose == 1 or size > EXACT_DRAWS:
-            return self._power(np.full(len(natives), dose), mates / (size - 1))
-        chances = _hypergeometric(size, dose)[natives.astype(np.intp)]
-        return np.asarray(chances @ self._z ** np.arange(dose + 1)[:, None])
+        # rounded, so that the doses of one cluster share most of the work
+        usual = sum(self.doses(size)) / len(self.doses(size))
+        more = (dose - usual) / (t * self.n_rows)
+        left = self.held_back_share + LEFT_STEP * round(more / LEFT_STEP)
+        return _Scored(
+            size=size,
+            apart=self._apart(size),
+            left=min(max(left, 0.0), 1.0),
+            plain=False,
+            same=dose / max(size - 1, 1),
+            moved=dose,
+        )
 
 
 @lru_cache(maxsize=512)
@@ -999,12 +1116,14 @@ def _log_choose(n: Any, k: Any) -> Any:
     return np.where(inside, gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1), -np.inf)
 
 
-def _window(n: int, p: float) -> tuple[int, Floats]:
-    """Return the first value and the probabilities of a binomial law, without its far tails."""
+def _windows(n: NDArray[np.intp], p: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Return the first values and the probabilities of binomial laws, without their far tails."""
     middle, spread = n * p, np.sqrt(n * p * (1 - p))
-    low = max(0, int(np.floor(middle - 6 * spread - 3)))
-    high = min(n, int(np.ceil(middle + 6 * spread + 10)))
-    return low, np.exp(_log_binomial(np.arange(low, high + 1), n, p))
+    low = np.maximum(0, np.floor(middle - 6 * spread - 3)).astype(np.intp)
+    high = np.minimum(n, np.ceil(middle + 6 * spread + 10)).astype(np.intp)
+    value = low[:, None] + np.arange(int((high - low).max()) + 1)
+    law = np.exp(_log_binomial(value, n[:, None], p[:, None]))
+    return low, np.where(value <= high[:, None], law, 0)
 
 
 def _solve(share: Callable[[float], float], stated: float) -> float:

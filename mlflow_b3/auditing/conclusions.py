@@ -335,15 +335,15 @@ def _fold_labels(splits: Sequence[Fold], length: int) -> NDArray[np.intp] | None
 
     None if rows of the test are missing, or if the folds are not assignments of all rows.
     """
-    rows = np.unique(np.concatenate([fold.validation for fold in splits]))
+    used = np.zeros(1 + max(int(fold.validation.max()) for fold in splits), dtype=bool)
     labels: list[NDArray[np.intp]] = []
     for index, fold in enumerate(splits):
-        where = np.searchsorted(rows, fold.validation)
-        if not labels or (labels[-1][where] >= 0).any():
-            labels.append(np.full(len(rows), -1, dtype=np.intp))
-        labels[-1][where] = index
-    made = np.stack(labels)
-    return made if len(rows) == length and (made >= 0).all() else None
+        used[fold.validation] = True
+        if not labels or (labels[-1][fold.validation] >= 0).any():
+            labels.append(np.full(len(used), -1, dtype=np.intp))
+        labels[-1][fold.validation] = index
+    made = np.stack(labels)[:, used]
+    return made if made.shape[1] == length and (made >= 0).all() else None
 
 
 def _loco_interval(measured: Measurement, subject: SubjectSummary) -> tuple[float, float]:

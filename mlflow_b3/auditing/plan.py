@@ -114,6 +114,9 @@ class Plan:
         """What a report says about method, folds, threshold and seed."""
         request, clusters = self.request, self.subject.table.clusters
         given = request.threshold
+        validated = np.zeros(int(clusters.max()) + 1, dtype=bool)
+        for fold in self.folds:
+            validated[clusters[fold.validation]] = True
         return PlanSummary(
             method=request.method.name if self.doses is None else DOSE,
             method_options=request.method.options if self.doses is None else {},
@@ -123,7 +126,7 @@ class Plan:
             folds_given=request.folds_given,
             folds_digest=digest_folds(self.folds),
             repeats=self.repeats,
-            n_validated=len({c for fold in self.folds for c in clusters[fold.validation]}),
+            n_validated=int(validated.sum()),
             fold_threshold=request.linkage.safe_threshold,
             purge_threshold=request.linkage.purge_threshold,
             threshold=self.subject_summary.constant_loss if given is None else given,

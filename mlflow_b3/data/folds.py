@@ -1,6 +1,7 @@
 """Split clusters into folds, describe the folds, and write and read them as a table."""
 
 import hashlib
+import heapq
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -216,12 +217,15 @@ def balanced_splits(
     rng = np.random.default_rng(seed)
     lots = rng.permutation(len(sizes))
     blurred = sizes * (1 - jitter * rng.random(len(sizes)))
-    rows = [0] * count
-    fold_of = np.zeros(len(sizes), dtype=np.intp)
-    for cluster in np.lexsort((lots, -blurred)).tolist():
-        fold = rows.index(min(rows))
-        fold_of[cluster] = fold
-        rows[fold] += int(sizes[cluster])
+    order = np.lexsort((lots, -blurred))
+    folds = []
+    fewest = [(0, fold) for fold in range(count)]  # a heap: of equal numbers, the first fold
+    for size in sizes[order].tolist():
+        rows, fold = fewest[0]
+        folds.append(fold)
+        heapq.heapreplace(fewest, (rows + size, fold))
+    fold_of = np.empty(len(sizes), dtype=np.intp)
+    fold_of[order] = folds
     of_row = fold_of[clusters]
     return [(np.flatnonzero(of_row != f), np.flatnonzero(of_row == f)) for f in range(count)]
 

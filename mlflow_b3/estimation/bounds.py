@@ -123,6 +123,21 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     line evaluated at x* therefore underestimates e_0, and so does b(0) itself. The limit is the
     largest of these values minus c standard errors, where c is the quantile of the joint maximum.
     """
+    weights = _lines(problem)
+    values = weights @ problem.loss
+    covariance = weights @ problem.covariance @ weights.T
+    errors = np.sqrt(np.clip(np.diag(covariance), 0, None))
+    critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
+    return float(np.max(values - critical * errors))
+
+
+def highest_line(problem: Extrapolation) -> float:
+    """Return the largest value at x* of the lines of `lower_limit`, above which no limit is."""
+    return float(np.max(_lines(problem) @ problem.loss))
+
+
+def _lines(problem: Extrapolation) -> Array:
+    """Return the weights of the losses in b(0), and in lines through the first levels at x*."""
     rows = [np.eye(len(problem.exposure))[0]]
     for count in _line_lengths(len(problem.exposure)):
         row = np.zeros(len(problem.exposure))
@@ -130,12 +145,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
             problem.exposure[:count], problem.stderr[:count], problem.target
         )
         rows.append(row)
-    weights = np.array(rows)
-    values = weights @ problem.loss
-    covariance = weights @ problem.covariance @ weights.T
-    errors = np.sqrt(np.clip(np.diag(covariance), 0, None))
-    critical = _joint_quantile(covariance, errors, confidence, problem.freedom)
-    return float(np.max(values - critical * errors))
+    return np.array(rows)
 
 
 def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from mlflow_b3.data.folds import Fold, RowNumbers
 from mlflow_b3.data.table import AuditData, is_plain
 from mlflow_b3.errors import InputError, check_seed
-from mlflow_b3.estimation.bounds import CONFIDENCE, check_shape, lower_limit
+from mlflow_b3.estimation.bounds import CONFIDENCE, check_shape, highest_line, lower_limit
 from mlflow_b3.estimation.estimate import (
     Method,
     Number,
@@ -212,8 +212,10 @@ def _candidates(name: str, values: Sequence[Number] | None, n_train: int) -> NDA
 
 def _allows_possible_loss(problem: Extrapolation, bound: float | None) -> bool:
     """Return whether the lower limit of e_0 is a possible loss."""
+    if bound is None or highest_line(problem) <= bound:
+        return True
     shape = check_shape(problem)
-    if bound is None or not (shape.decreasing and shape.convex):
+    if not (shape.decreasing and shape.convex):
         return True
     return lower_limit(problem, 1 - (1 - CONFIDENCE) / 2) <= bound
 

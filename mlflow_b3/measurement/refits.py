@@ -531,9 +531,9 @@ class WholeFold(Kind):
     def collect(
         self, losses: "FoldLosses", outcome: "Outcome", draw: Draw, resampler: Resampler
     ) -> None:
-        """Add to LOCO, and to level 0 of the curve if T' is all of T̂ there."""
+        """Add to LOCO, and to level 0 of a measured curve if T' is all of T̂ there."""
         losses.add_whole(outcome, draw)
-        if resampler.scheme == "subset":
+        if resampler.scheme == "subset" and losses.doses is None:
             losses.add_level(outcome, draw, resampler)
 
 

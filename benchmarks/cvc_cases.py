@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "correlated"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "correlated"))
 
 import published_simulation as published
 

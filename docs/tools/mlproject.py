@@ -1,5 +1,6 @@
 """Writes MLproject from the commands themselves: python docs/tools/mlproject.py."""
 
+import importlib.util
 import textwrap
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import yaml
 from mlflow_b3.cli import main
 from mlflow_b3.options import OPTIONS, PROJECT
 
-FILE = Path(__file__).parents[2] / "MLproject"
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "MLproject"
 INTRODUCTION = """# Written by docs/tools/mlproject.py from the commands themselves; do not edit.
 # All parameters are strings with defaults, because an entry point cannot leave an option out: an empty
 # one is not given. Paths are not of MLflow's type `path`, which would be resolved against the caller's
@@ -28,21 +30,40 @@ COMMANDS = {
     "gate": "a registered version against a policy; `mlflow run` itself ends with 1 whatever the "
     "verdict's exit code is, so read the verdict in its output",
 }
+#: The experiments of the papers, which are outside of the package, so that no command of it runs them.
+REPRODUCE = ROOT / "examples" / "papers" / "reproduce.py"
+REPRODUCE_NOTE = (
+    "experiments of the papers by name, beside the published numbers; `list` names them all"
+)
 #: What the registry says is not for projects, such as whether to write to MLflow: `mlflow run` does.
 LEFT_OUT = {option.parameter for option in OPTIONS.values() if PROJECT not in option.where}
 
 
 def mlproject() -> str:
-    """Return the file: an entry point for each of the commands."""
-    return INTRODUCTION + "\n".join(_entry_point(name) for name in COMMANDS)
+    """Return the file: an entry point for each of the commands, and one for the experiments."""
+    entries = [
+        _entry_point(name, note, ["-m", "mlflow_b3", name], main.commands[name].params)
+        for name, note in COMMANDS.items()
+    ]
+    path = REPRODUCE.relative_to(ROOT).as_posix()
+    entries.append(_entry_point("reproduce", REPRODUCE_NOTE, [path], reproduce_command().params))
+    return INTRODUCTION + "\n".join(entries)
 
 
-def _entry_point(name: str) -> str:
-    given = [each for each in main.commands[name].params if each.name not in LEFT_OUT]
-    words = ["python", "-m", "mlflow_b3", name, *map(_word, given)]
+def reproduce_command() -> click.Command:
+    """Return the command of the experiments."""
+    spec = importlib.util.spec_from_file_location("reproduce", REPRODUCE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def _entry_point(name: str, note: str, program: list[str], params: list[click.Parameter]) -> str:
+    given = [each for each in params if each.name not in LEFT_OUT]
+    words = ["python", *program, *map(_word, given)]
     lines = [
         f"  {name}:",
-        *_wrapped(COMMANDS[name], "    # "),
+        *_wrapped(note, "    # "),
         "    parameters:",
         *(f"      {each.name}: {{type: string, default: {_default(each)}}}" for each in given),
         "    command: >-",

@@ -1,11 +1,13 @@
-"""`mlflow run . -e audit`, `-e compare` and `-e gate`: MLproject and the command line stay in step."""
+"""`mlflow run . -e audit`, `-e compare`, `-e gate`, `-e reproduce`: MLproject and the commands stay in step."""
 
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -20,9 +22,17 @@ AUDIT = ENTRY_POINTS["audit"]
 DEFAULTS = {name: given["default"] for name, given in AUDIT["parameters"].items()}
 
 
+def reproduce() -> click.Command:
+    """Return the command of the papers' experiments, which is outside of the package."""
+    return runpy.run_path(str(ROOT / "examples" / "papers" / "reproduce.py"))["main"]
+
+
+COMMANDS = {**main.commands, "reproduce": reproduce()}
+
+
 def options_of(command: str) -> set[str]:
     """Return the options of a command, without `record`: `mlflow run` has made a run already."""
-    return {option.name for option in main.commands[command].params} - {"record"}
+    return {option.name for option in COMMANDS[command].params} - {"record"}
 
 
 def arguments(entry: str = "audit", **parameters: str) -> list[str]:
@@ -62,7 +72,7 @@ def test_every_parameter_is_a_string_with_the_default_of_the_command_line(comman
     parameters = ENTRY_POINTS[command]["parameters"]
     assert {given["type"] for given in parameters.values()} == {"string"}
     assert all(isinstance(given["default"], str) for given in parameters.values())
-    for option in main.commands[command].params:
+    for option in COMMANDS[command].params:
         default = parameters.get(option.name, {}).get("default")
         assert not default or default == str(option.default), option.name
 

@@ -1,6 +1,5 @@
-"""The pictures of the published experiments; see published_experiments.py."""
+"""The pictures of the published experiments; see protocol.py and solution_times.py."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -8,15 +7,17 @@ import numpy as np
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from published_experiments import Outcome
+    from protocol import Trials
 
 #: Colours of Okabe and Ito, which colour-blind people can tell apart.
 COLOURS = {
     "IID": "#999999",
     "LOCO": "#666666",
     "T4+mono": "#d55e00",
+    "Basis(2)": "#e69f00",
     "Basis(7)": "#009e73",
     "Sketch": "#cc79a7",
     "default": "#0072b2",
@@ -29,10 +30,10 @@ TITLES = {
 }
 
 
-def draw_errors(outcome: "Outcome", path: Path) -> None:
+def draw_errors(found: "Trials") -> Figure:
     """Draw the absolute errors of e0 as boxes, one panel for each setting."""
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.9), sharey=True, layout="constrained")
-    for panel, (setting, errors) in zip(panels, outcome.errors.items(), strict=True):
+    for panel, (setting, errors) in zip(panels, found.errors.items(), strict=True):
         for place, name in enumerate(errors):
             values, colour = np.abs(errors[name]), COLOURS[name]
             panel.boxplot(
@@ -56,56 +57,47 @@ def draw_errors(outcome: "Outcome", path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("absolute error of e0")
-    trials = len(outcome.errors["user"]["LOCO"])
+    trials = len(found.errors["user"]["LOCO"])
     figure.suptitle(
-        f"{outcome.name}: e0 = {outcome.e0:.3g}; {trials} trials, whiskers to the extremes, "
+        f"{found.problem.name}: e0 = {found.e0:.3g}; {trials} trials, whiskers to the extremes, "
         "dotted: median of LOCO",
         fontsize=10,
     )
-    _save(figure, path)
+    plt.close(figure)
+    return figure
 
 
-def draw_curves(outcomes: "list[Outcome]", path: Path) -> None:
+def draw_curves(found: "Trials") -> Figure:
     """Draw each trial's recovered losses e_j against the true ones."""
-    methods = list(outcomes[0].recovered)
-    figure, grid = plt.subplots(
-        len(outcomes),
-        len(methods),
-        figsize=(10, 2.4 * len(outcomes) + 0.3),
-        sharex="row",
-        sharey="row",
-        squeeze=False,
-        layout="constrained",
+    methods = list(found.recovered)
+    figure, row = plt.subplots(
+        1, len(methods), figsize=(11, 2.7), sharex=True, sharey=True, layout="constrained"
     )
-    for panel, name in zip(grid[0], methods, strict=True):
+    for panel, name in zip(row, methods, strict=True):
+        for number, each in enumerate(found.recovered[name]):
+            label = "each trial" if not number else None
+            panel.plot(each.leaked, each.losses, color=COLOURS[name], alpha=0.6, lw=1, label=label)
+        panel.plot(found.leaked, found.curve, "k--", linewidth=1.6, label="true")
         panel.set_title(name, fontsize=10)
-    for panel in grid[-1]:
-        panel.set_xlabel("leaked rows $j$ in training")
-    for row, outcome in zip(grid, outcomes, strict=True):
-        for panel, name in zip(row, methods, strict=True):
-            for number, each in enumerate(outcome.recovered[name]):
-                label = "each trial" if not number else None
-                panel.plot(
-                    each.leaked, each.losses, color=COLOURS[name], alpha=0.6, lw=1, label=label
-                )
-            panel.plot(outcome.leaked, outcome.curve, "k--", linewidth=1.6, label="true")
-            panel.spines[["top", "right"]].set_visible(False)
-        low, high = outcome.curve.min(), outcome.curve.max()
-        row[0].set_ylim(low - 0.15 * (high - low), high + 0.45 * (high - low))
-        row[0].set_ylabel(f"{outcome.name}: loss $e_j$")
-    for panel in grid[0]:
+        panel.set_xlabel("leaked rows $j$")
+        panel.spines[["top", "right"]].set_visible(False)
         panel.legend(fontsize=8, frameon=False, loc="upper right")
-    figure.align_ylabels(grid[:, 0])
-    _save(figure, path)
+    low, high = found.curve.min(), found.curve.max()
+    row[0].set_ylim(low - 0.15 * (high - low), high + 0.45 * (high - low))
+    row[0].set_ylabel(f"{found.problem.name}: loss $e_j$")
+    plt.close(figure)
+    return figure
 
 
-def draw_times(sizes: list[int], seconds: dict[str, list[float]], path: Path) -> None:
+def draw_times(sizes: list[int], seconds: dict[str, list[float]]) -> Figure:
     """Draw the time of one estimate against the size of the training set."""
     figure, panel = plt.subplots(figsize=(6.4, 3.9), layout="constrained")
     for name, taken in seconds.items():
-        panel.loglog(sizes, taken, marker=MARKERS[name], color=COLOURS[name], label=name)
+        panel.loglog(
+            sizes[: len(taken)], taken, marker=MARKERS[name], color=COLOURS[name], label=name
+        )
         last = int(np.flatnonzero(np.isfinite(taken))[-1])
-        if last + 1 < len(sizes):
+        if last + 1 < len(taken):
             panel.annotate(
                 "refused\nbeyond",
                 (sizes[last], taken[last]),
@@ -120,9 +112,5 @@ def draw_times(sizes: list[int], seconds: dict[str, list[float]], path: Path) ->
     panel.grid(alpha=0.3)
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(fontsize=8, frameon=False)
-    _save(figure, path)
-
-
-def _save(figure: plt.Figure, path: Path) -> None:
-    figure.savefig(path, dpi=90)
     plt.close(figure)
+    return figure

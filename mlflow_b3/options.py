@@ -355,6 +355,13 @@ _ENTRIES = (
         help="Score by scikit-learn's name, such as roc_auc, f1 or r2, in place of a loss.",
     ),
     Option(
+        name="by",
+        type=COLUMN,
+        group=SCORE,
+        help="Column of groups, such as sex, whose scores are shown and compared too.",
+        where=AUDITS - {"compare"},  # where it says by which score models are ranked
+    ),
+    Option(
         name="threshold",
         type=NUMBER,
         group=SCORE,

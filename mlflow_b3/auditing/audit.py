@@ -61,6 +61,7 @@ def audit(
     cluster: Any = None,
     loss: Any = None,
     scoring: Any = None,
+    by: Any = None,
     p0: Any = None,
     p0_validation: float | None = None,
     cluster_error: Any = None,
@@ -107,6 +108,9 @@ def audit(
         "f1", "precision", "recall", "matthews_corrcoef", "r2" and others; see `docs/scores.md`. All
         numbers of the report are then in its units. Of scores that begin with `neg_`, reports show
         the loss itself.
+    by : str or sequence, optional
+        Column of groups of rows, such as "sex", or the group of each row: `report.groups` has e0, LOCO
+        and their gap for each, and which differences are beyond the noise. A column stays a feature.
     p0 : number, (low, high), "grid" or "mixture", optional
         Share of the training rows of a fold that belong to validation clusters. "mixture" bounds
         it from above by how many training rows look like validation rows; "grid" is the same as no
@@ -244,6 +248,7 @@ def _load(request: Request) -> Subject:
         cluster=request.cluster,
         loss=request.loss,
         score=request.score,
+        by=request.by,
         trainer=request.trainer,
         refit=request.refit,
         refit_options=request.refit_options,
@@ -284,7 +289,9 @@ def _campaign(plan: Plan) -> Campaign:
         "before_first_refit": subject.audited.before_first_refit,
     }
     if plan.doses is not None:
-        return DoseCampaign(**common, passes=plan.doses, enough=enough, score=subject.score)
+        return DoseCampaign(
+            **common, passes=plan.doses, enough=enough, score=subject.score, groups=subject.groups
+        )
     return Campaign(
         **common,
         scheme=request.scheme,

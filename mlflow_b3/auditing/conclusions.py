@@ -16,6 +16,7 @@ from scipy.special import logit
 from threadpoolctl import threadpool_limits
 
 from mlflow_b3.auditing.doses import ByDoses
+from mlflow_b3.auditing.groups import GroupScores, conclude_groups
 from mlflow_b3.auditing.leakage import (
     Case,
     Evidence,
@@ -146,6 +147,7 @@ def conclude(
         sketch_error=estimate.sketch_error if estimate else None,
         dose=headline.dose,
         loco_gap_interval=_loco_gap_interval(measured),
+        groups=_groups(measured, claim, folds, subject=subject, plan=plan),
     )
     if greater:
         return turn_conclusion(conclusion), turn_influence(influence)
@@ -186,6 +188,22 @@ def _way(
         )
     case = Case(measured=measured, folds=folds, method=curve_method(plan), bound=subject.loss_bound)
     return ByShares(case=case, claim=claim, possible=possible)
+
+
+def _groups(
+    measured: Measurement,
+    claim: Leakage,
+    folds: Folds,
+    *,
+    subject: SubjectSummary,
+    plan: PlanSummary,
+) -> GroupScores | None:
+    def way(of_group: Measurement) -> ByDoses:
+        found = _way(of_group, claim, folds, subject=subject, plan=plan)
+        assert isinstance(found, ByDoses)
+        return found
+
+    return conclude_groups(measured, way)
 
 
 def summarize_measurement(

@@ -313,14 +313,17 @@ class ByDoses:
         return tuple(steps.tolist()), tuple(losses)
 
     @property
+    def usual(self) -> DoseLaw:
+        """The law of doses at the middle of what is known, or for a usual cluster error."""
+        known = self.claim.is_known
+        return self.law(
+            self.rates(self.claim.middle) if known else Rates(cluster_error=USUAL_ERROR)
+        )
+
+    @property
     def is_enough(self) -> bool:
         """Whether more refits would hardly narrow the interval."""
-        middle = (
-            self.rates(self.claim.middle)
-            if self.claim.is_known
-            else Rates(cluster_error=USUAL_ERROR)
-        )
-        parts = self.fit.estimate(self.law(middle)).variance
+        parts = self.fit.estimate(self.usual).variance
         return parts.refits < NEGLIGIBLE * (parts.clusters + parts.refits + parts.ids)
 
 

@@ -189,14 +189,20 @@ def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -
     table = subject.table
     reasons = _why_not_by_doses(request, table)
     score = subject.score
-    asked = bool(request.by_dose) or request.claim.split_beside is not None or score is not None
+    asked = bool(request.by_dose) or request.claim.split_beside is not None
+    asked = asked or score is not None or subject.groups is not None
     if reasons and asked:
         what = "method='dose'" if request.by_dose else "cluster_error together with split_rate"
+        what = "by" if subject.groups is not None else what
         what = what if score is None else f"scoring={score.name!r}"
         raise InputError(
             f"{what} needs the losses by dose, which cannot be measured here: {'; '.join(reasons)}."
         )
     if request.by_dose is False:
+        if subject.groups is not None:
+            raise InputError(
+                f"by needs method='dose', not {request.method.name!r}. Leave the method out."
+            )
         if asked:
             raise InputError(
                 f"cluster_error together with split_rate needs method='dose', not "

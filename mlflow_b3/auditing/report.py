@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, get_type_hints, overload
 
 from mlflow_b3.auditing.extension import ExtensionReport, extension_report
+from mlflow_b3.auditing.groups import GroupScores, turn_groups
 from mlflow_b3.auditing.leakage import Leakage, LeakageClaim, recorded_leakage
 from mlflow_b3.data.folds import Fold, FoldSummary
 from mlflow_b3.data.scores import is_greater_better
@@ -290,6 +291,8 @@ class Conclusion(Result):
         uncertainty of e0 comes from. If nothing is known about the ids, for a cluster error of 10%.
     loco_gap_interval : tuple of float or None
         With the method "dose": 95% interval of loco - iid, from the differences within clusters.
+    groups : GroupScores or None
+        With `by`: the scores of groups of rows, and their differences.
     """
 
     e0: float | None
@@ -317,6 +320,14 @@ class Conclusion(Result):
     e0_guaranteed: float | None = None
     dose: DoseSolution | None = None
     loco_gap_interval: tuple[float, float] | None = None
+    groups: GroupScores | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conclusions as plain values, without groups if there are none."""
+        values = super().to_dict()
+        if self.groups is None:
+            del values["groups"]
+        return values
 
 
 # --- The report
@@ -458,6 +469,7 @@ class AuditReport(Result):
     distribution = Shortcut(lambda report: report.conclusion.distribution)
     accurate = Shortcut(lambda report: report.conclusion.accurate)
     sketch_error = Shortcut(lambda report: report.conclusion.sketch_error)
+    groups = Shortcut(lambda report: report.conclusion.groups)
 
     @property
     def dose(self) -> DoseCurve | None:
@@ -647,6 +659,7 @@ def turn_conclusion(found: Conclusion) -> Conclusion:
             for read in found.readings
         ),
         dose=found.dose and _turn_dose(found.dose),
+        groups=found.groups and turn_groups(found.groups),
     )
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_b3.auditing.extension import ExtraColumns
+from mlflow_b3.auditing.groups import read_groups
 from mlflow_b3.auditing.report import RefitSummary, SubjectSummary
 from mlflow_b3.data.losses import Loss, constant_loss, infer_task, loss_ceiling, resolve_loss
 from mlflow_b3.data.scores import Score
 from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
 from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.measurement.collecting import RowGroups
 from mlflow_b3.refit.learner import (
     Agreement,
     AuditedModel,
@@ -50,6 +52,8 @@ class Subject:
     loss : Loss
     score : Score or None
         The score that the losses are for, if it is not their mean.
+    groups : RowGroups or None
+        Groups of rows with scores of their own.
     sample_weight : str or None
     options : dict
         The `refit_options`, as JSON can hold them.
@@ -76,6 +80,7 @@ class Subject:
     training_digest: str | None = None
     extra: Any = None
     score: Score | None = None
+    groups: RowGroups | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -165,6 +170,7 @@ def load_subject(
     cluster: Any,
     loss: Any = None,
     score: Score | None = None,
+    by: Any = None,
     trainer: Any = None,
     refit: str = "auto",
     refit_options: Mapping[str, Any] | None = None,
@@ -184,6 +190,7 @@ def load_subject(
     audited = load_model(model, trainer=trainer, refit=refit, options=refit_options)
     frame, cluster = label_clusters(read_table(data, audited.inputs.texts), cluster)
     training_digest = digest_like_training(frame, audited.run_id)
+    groups = None if by is None else read_groups(by, frame)
     own = read_extra(frame, cluster)
     frame = own.frame
     learner = audited.learner
@@ -234,6 +241,7 @@ def load_subject(
         training_digest=training_digest,
         extra=own.content,
         score=score,
+        groups=groups,
     )
 
 

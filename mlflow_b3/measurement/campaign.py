@@ -20,6 +20,7 @@ from mlflow_b3.measurement.collecting import (
     CollectedDoses,
     FoldLosses,
     Measurement,
+    RowGroups,
     TestLosses,
     gather_test_losses,
 )
@@ -536,11 +537,14 @@ class DoseCampaign(Campaign):
         Says after a pass whether more refits would change little.
     score : Score or None
         The score that the losses are for, if it is not their mean.
+    groups : RowGroups or None
+        Groups of rows with scores of their own.
     """
 
     passes: DosePlan
     enough: Callable[[Measurement], bool] | None = None
     score: Score | None = None
+    groups: RowGroups | None = None
 
     @property
     def default_fits(self) -> int:

@@ -1,7 +1,7 @@
 """Collecting the losses of single refits into curves, standard errors and covariances."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlflow_b3.data.folds import Fold
+from mlflow_b3.data.scores import FEWEST_EFFECTIVE, effective_clusters
 from mlflow_b3.errors import FitError, InputError
 from mlflow_b3.measurement.curve import SHARPNESS, DoseLoss, FragmentLosses, LossCurve, pooled
 from mlflow_b3.measurement.design import DOSES, dose_levels
@@ -504,6 +505,49 @@ class UnitLosses:
     fragments: Array
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowGroups:
+    """Groups of rows with scores of their own.
+
+    Attributes
+    ----------
+    by : str
+        What the groups are of, such as "sex".
+    names : tuple of str
+    codes : array of int
+        The number of each row's group; -1 for rows without one.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    codes: NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupLosses:
+    """What was measured in one group of rows.
+
+    Attributes
+    ----------
+    by, name : str
+    rows : int
+        Validated rows.
+    clusters : float
+        The effective number of clusters that they are spread over.
+    doses : DoseLosses or None
+        What rows of the group add to its mean loss, and other rows nothing, by cluster.
+    why_not : str
+        Why there is none.
+    """
+
+    by: str
+    name: str
+    rows: int
+    clusters: float
+    doses: DoseLosses | None
+    why_not: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Everything that one audit measured.
@@ -531,6 +575,8 @@ class Measurement:
         Empty unless the distribution of the loss was requested.
     doses : DoseLosses or None
         The losses by dose, if they were measured. The curve then follows from them.
+    groups : tuple of GroupLosses
+        Empty unless scores of groups of rows were requested.
     """
 
     curve: LossCurve
@@ -545,10 +591,13 @@ class Measurement:
     units: UnitLosses
     tails: tuple[Tail, ...] = ()
     doses: DoseLosses | None = None
+    groups: tuple[GroupLosses, ...] = ()
 
     def to_json(self) -> str:
         """Return strict JSON from which all conclusions can be recomputed; NaN becomes null."""
         values = {field.name: _as_json(getattr(self, field.name)) for field in fields(self)}
+        if not self.groups:
+            del values["groups"]
         return json.dumps(values, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -583,6 +632,12 @@ class Measurement:
         }
         if values.get("doses") is not None:
             read["doses"] = DoseLosses.from_dict(values["doses"])
+        read["groups"] = tuple(
+            GroupLosses(
+                **{**group, "doses": group["doses"] and DoseLosses.from_dict(group["doses"])}
+            )
+            for group in values.get("groups", ())
+        )
         read |= {name: float(values[name]) for name in ("loco", "loco_stderr", "iid")}
         return cls(**read)
 
@@ -596,7 +651,7 @@ def _as_json(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
-    if isinstance(value, (Tail, UnitLosses)):
+    if isinstance(value, (Tail, UnitLosses, GroupLosses)):
         return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
     return value
 
@@ -660,7 +715,10 @@ def assemble(
 
 
 def assemble_doses(
-    folds: Sequence[FoldLosses], totals: DoseTotals, resampler: Resampler
+    folds: Sequence[FoldLosses],
+    totals: DoseTotals,
+    resampler: Resampler,
+    groups: RowGroups | None = None,
 ) -> Measurement:
     """Turn the losses by dose into a measurement.
 
@@ -673,6 +731,8 @@ def assemble_doses(
         The folds of all complete passes.
     totals : DoseTotals
     resampler : Resampler
+    groups : RowGroups, optional
+        Groups of rows with losses of their own.
     """
     clusters = resampler.clusters
     doses = _dose_losses(folds, totals, resampler)
@@ -727,11 +787,57 @@ def assemble_doses(
             fragments=np.zeros((len(used), 0)),
         ),
         doses=doses,
+        groups=() if groups is None else _group_losses(folds, totals, resampler, groups),
     )
 
 
+def _group_losses(
+    folds: Sequence[FoldLosses], totals: DoseTotals, resampler: Resampler, groups: RowGroups
+) -> tuple[GroupLosses, ...]:
+    """Return what rows add to the mean loss of their group: L + n/n_g·(loss - L), other rows L."""
+    whole = totals.whole.means[:, 0]
+    found = []
+    for code in range(len(groups.names)):
+        scored = (groups.codes == code) & np.isfinite(whole)
+        why_not, spread = group_problem(scored, resampler.clusters)
+        doses = None
+        if not why_not:
+            mean = float(whole[scored].mean())
+            factor = np.where(groups.codes == code, np.isfinite(whole).sum() / scored.sum(), 0.0)
+
+            def change(
+                sums: Array, counts: Array, mean: float = mean, factor: Array = factor
+            ) -> Array:
+                return np.asarray(factor * (sums - mean * counts) + mean * counts)
+
+            doses = _dose_losses(folds, totals, resampler, change)
+        found.append(
+            GroupLosses(
+                by=groups.by,
+                name=groups.names[code],
+                rows=int(scored.sum()),
+                clusters=spread,
+                doses=doses,
+                why_not=why_not,
+            )
+        )
+    return tuple(found)
+
+
+def group_problem(scored: NDArray[np.bool_], clusters: Indices) -> tuple[str, float]:
+    """Return why a group has no scores of its own, and how many clusters it is spread over."""
+    if not scored.any():
+        return "no row of it was validated", 0.0
+    spread = effective_clusters(scored, clusters)
+    few = f"it is spread over {spread:.1f} clusters (effective number), fewer than {FEWEST_EFFECTIVE:g}"
+    return (few if spread < FEWEST_EFFECTIVE else ""), spread
+
+
 def _dose_losses(
-    folds: Sequence[FoldLosses], totals: DoseTotals, resampler: Resampler
+    folds: Sequence[FoldLosses],
+    totals: DoseTotals,
+    resampler: Resampler,
+    change: Callable[[Array, Array], Array] = lambda sums, counts: sums,  # noqa: ARG005
 ) -> DoseLosses:
     n_rows, clusters = len(resampler.clusters), resampler.clusters
     whole: list[Array] = []
@@ -752,9 +858,9 @@ def _dose_losses(
     return DoseLosses.from_rows(
         clusters=clusters,
         doses=[dose_levels(size) for size in sizes.tolist()],
-        sums=np.vstack([totals.sums.T, by_row[0]]),
+        sums=np.vstack([change(totals.sums.T, totals.counts.T), change(*by_row)]),
         counts=np.vstack([totals.counts.T, by_row[1]]),
-        whole=np.stack(whole),
+        whole=change(np.stack(whole), np.ones(1)),
         folds=np.stack(numbers),
         training_share=float(
             np.mean(
@@ -1123,7 +1229,8 @@ class CollectedDoses:
         scored = [not (fold.loco.counts == 0).any() for fold in self._folds]
         passes = [all(scored[n : n + per_pass]) for n in range(0, len(scored), per_pass)]
         done = per_pass * (passes.index(False) if False in passes else len(passes))
-        return assemble_doses(self._folds[:done], self._totals, self._resampler)
+        groups = self._campaign.groups
+        return assemble_doses(self._folds[:done], self._totals, self._resampler, groups)
 
     def preview(self) -> str | None:
         """Return a short text about the result so far, or None if there is none yet."""

@@ -1,12 +1,21 @@
 """Collecting what refits report for a score, and turning it into what each row adds to the score."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlflow_b3.data.scores import Score, ScoreParts, Whole
-from mlflow_b3.measurement.collecting import Array, CollectedDoses, Measurement
+from mlflow_b3.errors import InputError
+from mlflow_b3.measurement.collecting import (
+    Array,
+    CollectedDoses,
+    GroupLosses,
+    Measurement,
+    RowGroups,
+    group_problem,
+)
 from mlflow_b3.measurement.refits import Draw, Outcome, Resampler, RowFold, WholeFold
 
 if TYPE_CHECKING:
@@ -40,15 +49,57 @@ class CollectedScores(CollectedDoses):
 
     def assemble(self) -> Measurement:
         """Return the measurement in which the losses are what rows add to the score."""
-        parts, means = self._parts()
-        collected = CollectedDoses(self._campaign, self._resampler)
+        whole, groups = self._whole(), self._campaign.groups
+        alone = replace(self._campaign, groups=None)
+        measured = self._assemble(alone, whole, self._score.parts(whole))
+        if groups is None:
+            return measured
+        found = [self._group(alone, whole, groups, code) for code in range(len(groups.names))]
+        return replace(measured, groups=tuple(found))
+
+    def _assemble(self, campaign: "DoseCampaign", whole: Whole, parts: ScoreParts) -> Measurement:
+        own = parts.of(whole.rows, whole.values)
+        counts = np.bincount(whole.rows, minlength=len(whole.clusters))
+        sums = np.bincount(whole.rows, own, minlength=len(whole.clusters))
+        means = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        collected = CollectedDoses(campaign, self._resampler)
         for outcome in self._kept:
             draw = self._resampler.draw(outcome.task)
             collected.add(_as_losses(outcome, draw, parts, means))
         return collected.assemble()
 
-    def _parts(self) -> tuple[ScoreParts, Array]:
-        """Return what rows add, and its mean over the refits on unchanged folds."""
+    def _group(
+        self, campaign: "DoseCampaign", whole: Whole, groups: RowGroups, code: int
+    ) -> GroupLosses:
+        """Return what rows of a group add to its score."""
+        inside = groups.codes[whole.rows] == code
+        scored = np.zeros(len(whole.clusters), dtype=bool)
+        scored[whole.rows[inside]] = True
+        why_not, spread = group_problem(scored, whole.clusters)
+        doses = None
+        if not why_not:
+            own = replace(
+                whole,
+                rows=whole.rows[inside],
+                values=whole.values[inside],
+                extra=whole.extra[inside] if len(whole.extra) else whole.extra,
+            )
+            try:
+                parts = _within(self._score.parts(own), groups.codes == code, 1 / inside.mean())
+                doses = self._assemble(campaign, whole, parts).doses
+            except InputError as error:  # such as a class that is rare in this group
+                why_not = str(error)
+        return GroupLosses(
+            by=groups.by,
+            name=groups.names[code],
+            rows=int(scored.sum()),
+            clusters=spread,
+            doses=doses,
+            why_not=why_not,
+        )
+
+    def _whole(self) -> Whole:
+        """Return what refits on unchanged folds reported."""
         rows, values, extra = [], [], []
         for outcome in self._kept:
             if isinstance(outcome.task.kind, WholeFold) and not isinstance(
@@ -60,19 +111,24 @@ class CollectedScores(CollectedDoses):
                 values.append(outcome.validation)
                 extra.append(outcome.held_back)
         data, clusters = self._campaign.data, self._resampler.clusters
-        whole = Whole(
+        return Whole(
             rows=np.concatenate(rows),
             values=np.concatenate(values),
             extra=np.concatenate(extra),
             target=data.target,
             clusters=clusters,
         )
-        parts = self._score.parts(whole)
-        own = parts.of(whole.rows, whole.values)
-        counts = np.bincount(whole.rows, minlength=len(clusters))
-        sums = np.bincount(whole.rows, own, minlength=len(clusters))
-        means = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-        return parts, means
+
+
+def _within(parts: ScoreParts, inside: NDArray[np.bool_], factor: float) -> ScoreParts:
+    """Return what rows add to the score of a group; rows outside of it add nothing."""
+    level = parts.level
+
+    def of(rows: NDArray[np.integer[Any]], values: Array) -> Array:
+        own = level + factor * (parts.of(rows, values) - level)
+        return np.asarray(np.where(inside[rows], own, level))
+
+    return replace(parts, of=of)
 
 
 def _without_rest(outcome: Outcome, draw: Draw) -> Outcome:

@@ -37,6 +37,7 @@ from mlflow_b3.reporting.sentences import (
 from mlflow_b3.reporting.tables import (
     distribution_tables,
     fold_tables,
+    group_tables,
     sensitivity_tables,
     settings_table,
     suspicious_tables,
@@ -85,6 +86,7 @@ def audit_document(report: AuditReport) -> Document:
                     *paragraphs([explain_answer(report), explain_inflation(report)]),
                 ),
             ),
+            *_groups(report),
             *cvc_section(report),
             Section(
                 heading=curve_title(report), blocks=(*curves, *paragraphs(explain_doses(report)))
@@ -102,6 +104,12 @@ def audit_document(report: AuditReport) -> Document:
         ),
         footer=f"mlflow-b3 {report.version}",
     )
+
+
+def _groups(report: AuditReport) -> list[Section]:
+    """Return the scores of groups of rows, if there are any."""
+    tables = group_tables(report)
+    return [Section(heading="Groups of rows", blocks=tuple(tables))] if tables else []
 
 
 def _rates(report: AuditReport, figures: dict[str, Figure]) -> Section:

@@ -69,6 +69,47 @@ def score_table(report: AuditReport) -> Table:
     return Table(header=("score", "value", INTERVAL), rows=tuple(rows), align="lr")
 
 
+def group_tables(report: AuditReport) -> list[Table]:
+    """Return the scores of groups of rows, and their differences."""
+    found = report.groups
+    if found is None:
+        return []
+    word = loss_words(report.subject.loss)
+    rows = [
+        (
+            group.name,
+            str(group.rows),
+            number(group.loco),
+            interval_words(group.loco_interval),
+            number(group.e0),
+            interval_words(group.e0_interval),
+            number(group.inflation) if group.inflation is not None else group.why_not,
+            interval_words(group.inflation_interval),
+        )
+        for group in found.groups
+    ]
+    header = (found.by, "rows", "LOCO", INTERVAL, "e0", INTERVAL, "optimistic by", INTERVAL)
+    tables = [Table(caption=f"{word} by {found.by}", header=header, rows=tuple(rows))]
+    if found.differences:
+        different = tuple(
+            (
+                f"{each.first} - {each.second}",
+                number(each.difference),
+                interval_words(each.interval),
+                "yes" if each.beyond_noise else "no",
+            )
+            for each in found.differences
+        )
+        tables.append(
+            Table(
+                caption=f"Differences of {found.score}; the intervals hold for all pairs at once",
+                header=("groups", "difference", INTERVAL, "beyond noise"),
+                rows=different,
+            )
+        )
+    return tables
+
+
 def confidence_note(report: AuditReport, ends: tuple[float, float | None] | None) -> str:
     """Return the confidence of the interval of e0 if it differs from that of the others."""
     sure = confidence_of(report)

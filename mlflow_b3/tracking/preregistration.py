@@ -81,8 +81,9 @@ def commit_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     values = _normalize(
         {option.name: arguments.get(option.name, option.default) for option in options}
     )
-    if values["scoring"] is None:  # settings of earlier versions keep their hash
-        del values["scoring"]
+    for name in ("scoring", "by"):
+        if values[name] is None:  # settings of earlier versions keep their hash
+            del values[name]
     committed, problems = {}, []
     for name, value in values.items():
         try:

@@ -67,7 +67,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B308",
-                f"the test did not show that this learner profits from leaked rows (p = "
+                f"the test did not show that this learner benefits from leaked rows (p = "
                 f"{test.pvalue:.2g}). That is no proof of absence: it would have found an effect of "
                 f"{test.detectable:.3g} with probability 0.8.",
             )
@@ -475,11 +475,11 @@ def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
         )
     if report.subject.n_clusters < FEW_LINKED_CLUSTERS:
         steps.append(f"collect more clusters than these {report.subject.n_clusters}")
-    steps.append("try a simpler or more strongly regularised model, which remembers less")
+    steps.append("try a simpler or more strongly regularized model, which remembers less")
     listed = "; ".join(f"{place}. {step}" for place, step in enumerate(steps, 1))
-    profits = "profits" if report.test.rejected else "may profit"
+    benefits = "benefits" if report.test.rejected else "may benefit"
     return (
-        f"this learner {profits} from leaked rows. What lowers the leakage, or what it does, first "
+        f"this learner {benefits} from leaked rows. What lowers the leakage, or what it does, first "
         f"things first: {listed}."
     )
 

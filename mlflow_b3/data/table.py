@@ -446,7 +446,7 @@ def _findings(
                 code="B323",
                 message=f"{shortened(identifying)}: values repeat within a cluster and hardly ever "
                 "between clusters, as those of a name or a telephone number. They say nothing about "
-                "new clusters and let the learner recognise known ones; consider leaving them out.",
+                "new clusters and let the learner recognize known ones; consider leaving them out.",
             )
         )
     singles = int((sizes == 1).sum())

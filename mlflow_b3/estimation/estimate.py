@@ -192,7 +192,7 @@ def check_size(
         The largest number of leaked rows for which the full system is solved.
     """
     if levels < 2:
-        raise InputError("the curve has one level only; measure at least two.")
+        raise InputError("the curve has only one level; measure at least two.")
     if method.name == "least-squares" and levels <= leakable + 1:
         raise InputError(
             f"method 'least-squares' solves for {leakable + 1} losses and needs more levels than "

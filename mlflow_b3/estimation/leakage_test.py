@@ -1,4 +1,4 @@
-"""The leakage test: does this learner profit from having seen the validation clusters?
+"""The leakage test: does this learner benefit from having seen the validation clusters?
 
 Which rows are rearranged for the permutation form is in `measurement/refits.py`, how often in
 `measurement/design.py`.
@@ -114,7 +114,7 @@ def leakage_test(
     strata: ArrayLike | None = None,
     null_statistics: ArrayLike | None = None,
 ) -> LeakageTest:
-    """Test whether a learner profits from having validation clusters in training.
+    """Test whether a learner benefits from having validation clusters in training.
 
     H0′: e(p0) ≤ e(1), that is, the loss of models trained on T̂ is no larger than the loss of models
     trained on the same number of rows of V̂.
@@ -165,7 +165,7 @@ def leakage_test(
     models that all rows of a fold share. Weights are proportional to min(n_g, cap), with the
     largest cap for which (Σ w_g)²/Σ w_g² is at least half the number of clusters. If clusters were
     weighted by their rows, a few large ones would decide the test, and they would be too few to
-    show anything. Clusters of one row have no mates to profit from; they are left out if at least
+    show anything. Clusters of one row have no mates to benefit from; they are left out if at least
     ten larger clusters remain.
 
     Rows of a fold are scored by the same models and share their errors. With `folds`, let V be the
@@ -176,8 +176,8 @@ def leakage_test(
     `permutation` compares the paired statistic with those of other arrangements of the rows,
     p = (1 + #{t* ≥ t}) / (B + 1). It is exact under the null hypothesis that rows are exchangeable
     regardless of their cluster id, so P_T = P_V. This is stronger than H0′: clusters that differ in
-    ways the learner cannot profit from violate it. Whole clusters are never permuted. Clusters of
-    one population are exchangeable whether or not the learner profits from them, so such a test
+    ways the learner cannot benefit from violate it. Whole clusters are never permuted. Clusters of
+    one population are exchangeable whether or not the learner benefits from them, so such a test
     would have no power beyond its level.
 
     References
@@ -283,7 +283,7 @@ def _paired_effect(
     sizes = np.bincount(owners).astype(float)
     means = np.bincount(owners, weights=difference) / sizes
     counted = np.ones(len(sizes), dtype=bool)
-    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a cluster of one row has no mates to profit from
+    if (sizes > 1).sum() >= FEW_CLUSTERS:  # a cluster of one row has no mates to benefit from
         counted = sizes > 1
     w = np.zeros(len(sizes))
     w[counted] = _capped_sizes(sizes[counted])

@@ -55,7 +55,7 @@ class Splits:
                 raise InputError(f"folds has {len(numbers)} rows; there are {n}.")
             labels, numbers = np.unique(numbers, return_inverse=True)
             if len(labels) < 2:
-                raise InputError("folds has one fold only; at least two are needed.")
+                raise InputError("folds has only one fold; at least two are needed.")
             validation = numbers[:, None] == np.arange(len(labels))
             training = ~validation
         else:

@@ -618,8 +618,8 @@ def _initialised_ray(address: str | None, name: str) -> Iterator[None]:
         present = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", "local", present) and not str(address).startswith("ray:"):
             raise InputError(
-                f"{name}: this process is connected to the Ray at {present!r}, and can be to one "
-                "only. Leave out the address, or call ray.shutdown() first."
+                f"{name}: this process is already connected to Ray at {present!r}, and can be connected "
+                "to only one. Leave out the address, or call ray.shutdown() first."
             )
         yield
         return
@@ -710,7 +710,7 @@ def _spark_session(address: str | None, name: str) -> Iterator[Any]:
         if address not in (None, active.sparkContext.master):
             raise InputError(
                 f"{name}: a session of the master {active.sparkContext.master!r} is active, and Spark "
-                "has one in a process only. Leave out the address, or stop that session first."
+                "allows only one in a process. Leave out the address, or stop that session first."
             )
         yield active
         return

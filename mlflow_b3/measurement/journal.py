@@ -330,8 +330,8 @@ def _not_a_database(path: Path) -> InputError:
 
 def _no_journal(path: Path) -> InputError:
     return InputError(
-        f"journal={str(path)!r} is no journal of this version; it was left as it is. Give the path of "
-        "a file that is not there yet."
+        f"journal={str(path)!r} is not a journal of this version; it was left as it is. Give the path of "
+        "a file that does not exist yet."
     )
 
 

@@ -145,7 +145,7 @@ def test_a_damaged_file_is_refused_or_gives_the_same_numbers(clinic, tmp_path, h
         except InputError as error:
             refusals.append(str(error))
             assert journal.read_bytes() == damaged
-    assert all("is damaged" in told or "is no journal" in told for told in refusals)
+    assert all("is damaged" in told or "is not a journal" in told for told in refusals)
     assert len(refusals) == KILLS or (how == "overwritten" and refusals)
 
 
@@ -343,7 +343,7 @@ def test_the_usual_folder_is_in_the_users_cache(monkeypatch, tmp_path):
 def test_a_file_that_is_no_journal_is_refused_and_left_alone(clinic, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="is no journal of this version"):
+    with pytest.raises(InputError, match="is not a journal of this version"):
         run(clinic, table)
     assert table.read_text() == "a,b\n1,2\n"
 
@@ -352,7 +352,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(clinic, tmp_path)
     other = tmp_path / "other.db"
     change_journal(other, "CREATE TABLE outcomes (a)")
     before = other.read_bytes()
-    with pytest.raises(InputError, match="is no journal of this version"):
+    with pytest.raises(InputError, match="is not a journal of this version"):
         run(clinic, other)
     assert other.read_bytes() == before
 

@@ -92,7 +92,7 @@ def test_a_held_out_part_has_as_many_folds_as_its_share_says():
     [
         ("five", "Give a fold number for each row"),
         (3, "Give a fold number for each row"),
-        ([0, 0, 0, 0], "one fold only"),
+        ([0, 0, 0, 0], "only one fold"),
         ([0, 1], "folds has 2 rows; there are 4"),
         ([([0, 1], [])], "split 0 has no validation rows"),
         ([([0, 1], [1, 2])], "a row is on both sides"),

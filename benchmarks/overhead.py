@@ -4,11 +4,13 @@ Learners here compute for a fixed time of the processor and predict a constant. 
 alone, in a plain loop in as many processes as the audit has workers, is measured just before each
 audit; times refits over workers it is the pure time. Everything else is overhead.
 
-With --large, only GaussianNB on 200,000 rows of 20,000 clusters, and learners of 5 ms, are audited by
-each method with its default number of refits, in this process. Times are those of the processor, and
-audits and pure refits alternate: on a machine that others use the lower quartile of the ratios counts.
+With --large, only GaussianNB on 200,000 rows of 20,000 clusters, learners of 5 ms, and linear regression
+on 35 clusters of about 40 rows are audited by each method with its default number of refits, one audit
+in each process. Times are those of the processor, and audits and pure refits alternate: on a machine that
+others use the lower quartile of the ratios counts. With --before, a folder with an earlier state of the
+code, audits of both states alternate too.
 
-    python benchmarks/overhead.py [--seconds 20] [--quick] [--large]
+    python benchmarks/overhead.py [--seconds 20] [--quick] [--large [--before FOLDER]]
 """
 
 import argparse
@@ -25,6 +27,7 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 
 from mlflow_b3 import audit, make_clinic
@@ -112,29 +115,74 @@ def processor_seconds(learner, table, repeats):
     return float(np.quantile(times, 0.25))
 
 
-def compare_methods(repeats):
-    """Print what audits cost beside their refits, by learner and method."""
-    small = make_clinic(patients=100, records=4, cluster_error=0.1, seed=0).frame
-    cases = {
-        "GaussianNB, 200,000 rows": (GaussianNB(), make_large()),
-        "5 ms, 400 rows": (Busy(5), small),
-    }
-    print("learner | method | refits | seconds beside refits | ratio (lower quartile)")
-    for name, (learner, table) in cases.items():
-        for method in ("dose", "power"):
-            beside, ratios, fits = [], [], 0
+def make_few_clusters():
+    """Return a table with 35 clusters of 14 to 66 rows."""
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(35), rng.integers(14, 67, 35))
+    numbers = rng.standard_normal((len(cluster), 4)) + rng.standard_normal((35, 4))[cluster]
+    table = pd.DataFrame(numbers, columns=[f"x{number}" for number in range(4)])
+    noise = rng.standard_normal(35)[cluster] + rng.standard_normal(len(cluster))
+    table["disease"], table["patient_id"] = numbers[:, 0] + noise, cluster
+    return table
+
+
+def small_clinic():
+    return make_clinic(patients=100, records=4, cluster_error=0.1, seed=0).frame
+
+
+CASES = {
+    "GaussianNB, 200,000 rows": (GaussianNB, make_large, {}),
+    "5 ms, 400 rows": (Busy, small_clinic, {}),
+    "linear regression, 35 clusters": (LinearRegression, make_few_clusters, {}),
+    "the same, split clusters too": (LinearRegression, make_few_clusters, {"split_rate": 0.2}),
+}
+
+
+def audit_once(name, method):
+    """Print the processor time of one audit, that of its refits alone, and their number."""
+    make_learner, make_table, options = CASES[name]
+    learner, table = make_learner(), make_table()
+    audit(
+        GaussianNB(), small_clinic(), **SUBJECT, method=method, budget=60, progress=False
+    )  # warm up
+    started = time.process_time()
+    report = audit(learner, table, **SUBJECT, **options, method=method, n_jobs=1, progress=False)
+    taken = time.process_time() - started
+    fits = report.measured.fits
+    print(taken, fits * processor_seconds(learner, table, 20), fits)
+
+
+def compare_methods(repeats, before):
+    """Print what audits cost beside their refits, by learner, method and state of the code."""
+    states = {"now": Path(__file__).parents[1]}
+    if before is not None:
+        states = {"before": Path(before), **states}
+    print(
+        "learner | method | code | refits | pure seconds | seconds beside | ratio (lower quartile)"
+    )
+    for name, (*_, options) in CASES.items():
+        for method in ("dose",) if options else ("dose", "power"):
+            found = {state: [] for state in states}
             for _ in range(repeats):
-                started = time.process_time()
-                report = audit(learner, table, **SUBJECT, method=method, n_jobs=1, progress=False)
-                taken, fits = time.process_time() - started, report.measured.fits
-                pure = fits * processor_seconds(learner, table, 20)
-                beside.append(taken - pure)
-                ratios.append(taken / pure)
-            print(
-                f"{name} | {method} | {fits} | {np.quantile(beside, 0.25):.2f} | "
-                f"{np.quantile(ratios, 0.25):.2f}",
-                flush=True,
-            )
+                for state, folder in states.items():
+                    ran = subprocess.run(
+                        [sys.executable, __file__, "--one", name, method],
+                        env={**os.environ, "PYTHONPATH": str(folder)},
+                        check=True,
+                        capture_output=True,
+                        text=True,
+                    )
+                    found[state].append([float(word) for word in ran.stdout.split()])
+            for state, rows in found.items():
+                taken, pure, fits = np.array(rows).T
+                numbers = [
+                    np.quantile(values, 0.25) for values in (pure, taken - pure, taken / pure)
+                ]
+                print(
+                    f"{name} | {method} | {state} | {fits[0]:.0f} | "
+                    + " | ".join(f"{number:.2f}" for number in numbers),
+                    flush=True,
+                )
 
 
 def imports(modules, repeats=5):
@@ -152,9 +200,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=20, help="length of the long audits")
     parser.add_argument("--quick", action="store_true", help="shorter, to see that it works")
     parser.add_argument("--large", action="store_true", help="each method on a large table")
+    parser.add_argument("--before", help="an earlier state of the code, to compare with")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.one:
+        audit_once(*args.one)
+        return
     if args.large:
-        compare_methods(1 if args.quick else 4)
+        compare_methods(1 if args.quick else 4, args.before)
         return
     seconds = 3 if args.quick else args.seconds
     table = make_clinic(patients=100, records=4, cluster_error=0.1, seed=0).frame

@@ -1065,6 +1065,7 @@ class DoseLaw:
 
     def _make(self, keys: Sequence[tuple[str, int, int]]) -> None:
         self._made |= dict(zip(keys, self._laws([self._scored(*key) for key in keys]), strict=True))
+        self._cache.clear()  # many laws are kept at a time, and these are a hundred times as large
 
     def _scored(self, name: str, size: int, dose: int) -> _Scored:
         t = self.training_share

@@ -156,11 +156,12 @@ def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:
     return np.asarray(weights + (target - weights @ exposure) * slope)
 
 
-def _line_lengths(levels: int) -> list[int]:
+@lru_cache(maxsize=16)
+def _line_lengths(levels: int) -> tuple[int, ...]:
     """Return the numbers of first levels to fit lines to: all of 2 … m, or ten of them."""
     if levels <= 11:
-        return list(range(2, levels + 1))
-    return [int(count) for count in np.unique(np.geomspace(2, levels, 10).round())]
+        return tuple(range(2, levels + 1))
+    return tuple(int(count) for count in np.unique(np.geomspace(2, levels, 10).round()))
 
 
 def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:
@@ -168,7 +169,7 @@ def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: flo
     correlation = covariance / np.outer(scale, scale)
     values, vectors = np.linalg.eigh(correlation)
     root = vectors * np.sqrt(np.clip(values, 0, None))
-    points = (_normal_points(len(errors)) @ root.T).max(axis=1)
+    points = (root @ _normal_points(len(errors))).max(axis=0)
     if np.isfinite(freedom):
         points = points / _chi_points(len(errors), freedom)
     return float(np.quantile(points, level))
@@ -189,7 +190,7 @@ def _uniform_points(size: int) -> Array:
 
 @lru_cache(maxsize=16)
 def _normal_points(size: int) -> Array:
-    return np.asarray(ndtri(_uniform_points(size)[:, :-1]))
+    return np.ascontiguousarray(ndtri(_uniform_points(size)[:, :-1]).T)
 
 
 @lru_cache(maxsize=16)
@@ -279,8 +280,15 @@ def upper_limit(problem: Extrapolation, quantile: float) -> float:
     least, start = _best_fit(design, loss, goal)
     allowed = least + quantile**2
 
+    stiffness = 1e4 * max(1.0, float(np.abs(design).max())) / float(np.abs(goal).max())
+    stacked = np.vstack([design, stiffness * goal])
+
     def excess(value: float) -> float:
-        return _constrained_chi_square(design, loss, goal, value) - allowed
+        """Return by how much χ² over curves with this e_0 exceeds what is allowed."""
+        padded = np.append(loss, stiffness * value)
+        weights, _ = nnls(stacked, padded, maxiter=100 * stacked.shape[1])
+        rest = loss - design @ weights
+        return float(rest @ rest) - allowed
 
     low, step = start, max(1e-6, float(np.sqrt(problem.covariance[0, 0])))
     high = start + step
@@ -314,13 +322,3 @@ def _whitened(problem: Extrapolation, columns: Array) -> tuple[Array, Array]:
 def _best_fit(design: Array, loss: Array, goal: Array) -> tuple[float, float]:
     weights, norm = nnls(design, loss, maxiter=100 * design.shape[1])
     return float(norm) ** 2, float(goal @ weights)
-
-
-def _constrained_chi_square(design: Array, loss: Array, goal: Array, value: float) -> float:
-    """Return the minimum χ² over curves with goal·a = value."""
-    stiffness = 1e4 * max(1.0, float(np.abs(design).max())) / float(np.abs(goal).max())
-    stacked = np.vstack([design, stiffness * goal])
-    padded = np.append(loss, stiffness * value)
-    weights, _ = nnls(stacked, padded, maxiter=100 * stacked.shape[1])
-    rest = loss - design @ weights
-    return float(rest @ rest)

@@ -59,6 +59,8 @@ class Cell:
     scores: tuple[str, ...]
     error: float = 0.0
     split: float = 0.0
+    #: The stream of random numbers of `heldout_study.draw`.
+    key: tuple[int, ...] = (7, 20)
 
 
 def cells(which: str) -> list[Cell]:

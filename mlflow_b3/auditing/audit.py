@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from mlflow_b3.auditing.conclusions import (
     conclude,
     conclude_test,
@@ -28,6 +30,7 @@ from mlflow_b3.auditing.request import (
 )
 from mlflow_b3.auditing.subject import Subject, load_subject
 from mlflow_b3.data.folds import load_folds, make_folds
+from mlflow_b3.data.losses import CLASSIFICATION, Loss
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
 from mlflow_b3.estimation.leakage_test import TESTS, LeakageTest
@@ -342,6 +345,8 @@ def _open_journal(stack: ExitStack, plan: Plan, extension: PlannedExtension) -> 
 def _report(plan: Plan, measured: Measured) -> AuditReport:
     """Conclude from the refits, run those that the method adds, and say what was found."""
     plan = plan.measured(len(measured.losses.row_losses))
+    if plan.request.scoring is not None:
+        _refuse_clipped(plan.subject.loss, measured.losses)
     request, subject, counts = plan.request, plan.subject, measured.counts
     report = _conclude(plan, measured.losses)
     report = measured.extension.run(report, measured.journal, counts)
@@ -355,6 +360,21 @@ def _report(plan: Plan, measured: Measured) -> AuditReport:
     findings += request.extension.findings(report, taken_as_right=request.taken_as_right)
     findings += linkage_findings(report, plan.evidence, plan.folds, subject.table)
     return replace(report, findings=tuple(findings))
+
+
+def _refuse_clipped(loss: Loss, losses: Measurement) -> None:
+    """Refuse a log loss that only says where probabilities are clipped."""
+    if loss is not CLASSIFICATION["log"]:
+        return
+    assert loss.bound is not None
+    rows = np.concatenate(losses.row_losses)
+    clipped = int((rows > loss.bound / 2).sum())
+    if clipped:
+        raise InputError(
+            f"scoring='neg_log_loss' says little here: {clipped} of {len(rows)} rows had a probability of "
+            "about 0 for their own class, whose logarithm depends on where it is clipped. Use "
+            "scoring='neg_brier_score', or loss='log' to see it all the same."
+        )
 
 
 def _conclude(plan: Plan, losses: Measurement) -> AuditReport:

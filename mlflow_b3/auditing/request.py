@@ -52,6 +52,8 @@ class Request:
         When the audit was requested, by `time.monotonic`.
     model, data, target, cluster, loss, row_id
         As in `mlflow_b3.audit`.
+    scoring : str, scorer or None
+        As it was given.
     score : Score or None
         The score to audit, if it is not the mean of a loss.
     by : str, sequence or None
@@ -92,6 +94,7 @@ class Request:
     target: str
     cluster: Any
     loss: Any
+    scoring: Any
     score: Score | None
     by: Any
     row_id: str | None

@@ -330,6 +330,32 @@ def test_what_cannot_be_audited_is_refused_with_what_to_do(options, message):
         audit(**options)
 
 
+def test_a_log_loss_at_the_clip_is_refused_as_a_score_only():
+    certain = KNeighborsClassifier(1)
+    with pytest.raises(b3.InputError, match="rows had a probability of about 0"):
+        audit("neg_log_loss", certain)
+    assert audit(None, certain, loss="log").e0 > 1
+    assert audit("neg_log_loss", LogisticRegression()).e0 < 1
+
+
+def test_a_class_of_three_in_a_hundred_has_an_auc_if_it_is_spread_over_clusters():
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(200), 5)
+    features = rng.normal(size=(200, 3))[clusters] + 0.5 * rng.normal(size=(1000, 3))
+    chance = 1 / (1 + np.exp(4.5 - 1.5 * features[:, 0]))
+    y = (rng.random(1000) < chance).astype(int)
+    assert 0.015 < y.mean() < 0.05
+    options = {"cluster_error": 0.05, "budget": 40, "progress": False, "seed": 1}
+    found = b3.audit(
+        LogisticRegression(), features, y, groups=clusters, scoring="roc_auc", **options
+    )
+    assert found.e0_interval[0] < found.e0 < found.e0_interval[1]
+    # few positives: the interval is wide, and says so
+    assert found.e0_interval[1] - found.e0_interval[0] > 0.08
+    with pytest.raises(b3.InputError, match="too few clusters: the prediction 1 is spread over"):
+        b3.audit(LogisticRegression(), features, y, groups=clusters, scoring="f1", **options)
+
+
 def test_scorers_of_scikit_learns_are_recognised():
     assert resolve_scoring(metrics.get_scorer("roc_auc")) is SCORES["roc_auc"]
     assert resolve_scoring(metrics.make_scorer(metrics.f1_score)) is SCORES["f1"]

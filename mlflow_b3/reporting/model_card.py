@@ -6,14 +6,14 @@ from mlflow_b3.reporting.document import Table, escaped, listed, markdown_table
 from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.reporting.phrases import better_words, readable
 from mlflow_b3.reporting.sentences import limits_of, open_questions
-from mlflow_b3.reporting.tables import score_table
+from mlflow_b3.reporting.tables import group_tables, score_table
 from mlflow_b3.results import loss_words, number
 
 #: A model card says what an audit looked at. These are other questions, for its author.
 NOT_AUDITED = (
     "The audit looked at one kind of error: scores that are optimistic because rows of one cluster are "
-    "in training and in validation. It says nothing about fairness between groups, drift, calibration, "
-    "or data from elsewhere."
+    "in training and in validation. It says nothing about {fairness}, drift, calibration, or data from "
+    "elsewhere."
 )
 
 STATED = "The rate of wrong ids was stated by whoever ran the audit; an audit cannot measure it from losses."
@@ -43,13 +43,14 @@ def to_model_card(report: AuditReport) -> str:
         "### Results",
         f"**{headline.sign} {headline.word}.** {escaped(headline.sentence)}",
         markdown_table(_scores(report)),
+        *(f"{escaped(each.caption)}:\n\n{markdown_table(each)}" for each in group_tables(report)),
         "## Caveats and recommendations",
         "What the audit found:",
         _findings(report),
         "What is not known:",
         listed(open_questions(report)),
         "What the audit does not detect:",
-        listed([*limits_of(report), NOT_AUDITED]),
+        listed([*limits_of(report), _not_audited(report)]),
         f"Audited with mlflow-b3 {escaped(report.version)}, seed {report.plan.seed}, data digest "
         f"{report.subject.data_digest}{_when(report)}.",
     ]
@@ -88,6 +89,15 @@ def _scores(report: AuditReport) -> Table:
 def _findings(report: AuditReport) -> str:
     found = findings_with_cvc(report)
     return listed(f"{each.code} {each.title}: {each.message}" for each in found) or "- No findings."
+
+
+def _not_audited(report: AuditReport) -> str:
+    """Return what the audit did not look at; with `by`, it did compare the scores of groups."""
+    compared = report.groups is not None
+    fairness = (
+        "fairness beyond the scores of these groups" if compared else "fairness between groups"
+    )
+    return NOT_AUDITED.format(fairness=fairness)
 
 
 def _when(report: AuditReport) -> str:

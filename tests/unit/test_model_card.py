@@ -17,8 +17,9 @@ from example_reports import (
 )
 
 from mlflow_b3 import AuditReport, InputError
+from mlflow_b3.auditing.groups import GroupScore, GroupScores
 from mlflow_b3.reporting.headline import headline_of
-from mlflow_b3.reporting.model_card import NOT_AUDITED, RATES
+from mlflow_b3.reporting.model_card import RATES
 from mlflow_b3.reporting.sentences import SOURCES, open_questions
 
 HEADINGS = [
@@ -51,7 +52,7 @@ def test_a_card_has_the_answer_the_scores_and_what_is_not_known(audit: AuditRepo
     assert headline_of(audit).sentence in text
     assert all(question in text for question in open_questions(audit))
     assert all(finding.message in text for finding in audit.findings)
-    assert NOT_AUDITED in text
+    assert "It says nothing about fairness between groups, drift" in text
     assert f"{audit.subject.n_rows:,} rows of {audit.subject.n_clusters:,} clusters" in text
 
 
@@ -73,6 +74,17 @@ def test_the_best_constant_is_shown_if_it_is_known():
     known = changed(report(), constant_loss=0.48)
     assert "| best constant prediction, for comparison | 0.480 |" in known.to_model_card()
     assert "best constant prediction, for comparison" not in report().to_model_card()
+
+
+def test_scores_of_groups_are_shown_and_not_taken_for_fairness():
+    groups = tuple(
+        GroupScore(name=name, rows=1000, clusters=100.0, loco=0.25, e0=e0)
+        for name, e0 in (("female", 0.28), ("male", 0.32))
+    )
+    found = GroupScores(by="sex", score="zero_one", groups=groups, differences=())
+    card = plain(changed(report(), groups=found).to_model_card())
+    assert re.search(r"\| female \|.*0\.280", card)
+    assert "fairness beyond the scores of these groups" in card
 
 
 def test_names_from_tables_cannot_add_markup():

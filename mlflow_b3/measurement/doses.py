@@ -148,7 +148,9 @@ class DoseLosses:
         with np.errstate(invalid="ignore"):
             loco = by_cluster(np.where(seen, losses, 0)) / scored
         missing = [-1] * (len(total) - 2)
-        levels = np.array([[*own, *missing[len(own) :]] for own in doses], dtype=np.intp)
+        lists = [tuple(own) for own in doses]
+        padded = {own: [*own, *missing[len(own) :]] for own in set(lists)}
+        levels = np.array([padded[own] for own in lists], dtype=np.intp)
         first = np.empty(n, dtype=np.intp)
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last value written stays
         return cls(

@@ -665,7 +665,7 @@ def turn_conclusion(found: Conclusion) -> Conclusion:
 
 def _turn_sensitivity(curve: Sensitivity) -> Sensitivity:
     low, high = _turn_all(curve.high), _turn_all(curve.low)
-    return replace(curve, e0=_turn_all(curve.e0), low=low, high=high)
+    return replace(curve, e0=_turn_all(curve.e0), low=low, high=high, greater=not curve.greater)
 
 
 def _turn_dose(found: DoseSolution) -> DoseSolution:

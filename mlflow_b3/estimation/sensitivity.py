@@ -47,6 +47,8 @@ class Sensitivity(Result):
         alone, whose fold sizes are unknown.
     accurate : bool
         False if a solver's result for one of the shares could not be confirmed.
+    greater : bool
+        Whether e_0 is a score of which more is better, so that it reaches a threshold from above.
 
     Examples
     --------
@@ -69,14 +71,27 @@ class Sensitivity(Result):
     pattern: str = "rows"
     error: tuple[float, ...] | None = None
     accurate: bool = True
+    greater: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the curve as plain values; `greater` only if it is True."""
+        values = super().to_dict()
+        if not self.greater:
+            del values["greater"]
+        return values
 
     def tipping_point(self, threshold: float) -> float | None:
         """Return the smallest share at which e_0 reaches a threshold, or None."""
-        return _crossing(self.p0, self.e0, threshold)
+        return self._crossing(self.p0, threshold)
 
     def tipping_error(self, threshold: float) -> float | None:
         """Return the smallest cluster error or split rate at which e_0 reaches a threshold."""
-        return None if self.error is None else _crossing(self.error, self.e0, threshold)
+        return None if self.error is None else self._crossing(self.error, threshold)
+
+    def _crossing(self, axis: Sequence[float], threshold: float) -> float | None:
+        if self.greater:
+            return _crossing(axis, [-value for value in self.e0], -threshold)
+        return _crossing(axis, self.e0, threshold)
 
 
 def _crossing(axis: Sequence[float], values: Sequence[float], threshold: float) -> float | None:

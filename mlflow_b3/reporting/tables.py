@@ -80,7 +80,6 @@ def group_tables(report: AuditReport) -> list[Table]:
             group.name,
             str(group.rows),
             number(group.loco),
-            interval_words(group.loco_interval),
             number(group.e0),
             interval_words(group.e0_interval),
             number(group.inflation) if group.inflation is not None else group.why_not,
@@ -88,7 +87,7 @@ def group_tables(report: AuditReport) -> list[Table]:
         )
         for group in found.groups
     ]
-    header = (found.by, "rows", "LOCO", INTERVAL, "e0", INTERVAL, "optimistic by", INTERVAL)
+    header = (found.by, "rows", "LOCO", "e0", INTERVAL, "optimistic by", INTERVAL)
     tables = [Table(caption=f"{word} by {found.by}", header=header, rows=tuple(rows))]
     if found.differences:
         different = tuple(

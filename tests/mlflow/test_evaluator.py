@@ -701,3 +701,10 @@ def test_an_error_of_tracking_keeps_the_code_that_mlflow_gave_it():
 def test_other_errors_pass_as_they_are():
     with pytest.raises(KeyError), mlflow_errors():
         raise KeyError("x")
+
+
+def test_a_score_is_audited_by_its_name(logged_alone, evaluate):
+    found = evaluate(logged_alone.model_uri, evaluator_config={"b3": {**SMALL, "scoring": "f1"}})
+    metrics = found.metrics
+    assert metrics["b3/e0_low"] < metrics["b3/e0"] < metrics["b3/e0_high"]
+    assert metrics["b3/inflation"] == pytest.approx(metrics["b3/loco"] - metrics["b3/e0"])

@@ -229,6 +229,8 @@ def test_as_losses_everything_is_turned_and_a_second_time_nothing(auc):
     tips = losses.sensitivity.tipping_error(losses.threshold)
     assert tips == pytest.approx(auc.tipping_cluster_error)
     assert losses.loco < losses.threshold
+    assert auc.sensitivity.tipping_error(0.7) == pytest.approx(auc.tipping_cluster_error)
+    assert auc.sensitivity.tipping_error(auc.loco + 0.01) == 0
 
 
 def test_a_report_survives_json_and_its_conclusions_can_be_drawn_again(auc):

@@ -143,7 +143,7 @@ def audit_once(name, method):
     make_learner, make_table, options = CASES[name]
     learner, table = make_learner(), make_table()
     audit(
-        GaussianNB(), small_clinic(), **SUBJECT, method=method, budget=60, progress=False
+        GaussianNB(), small_clinic(), **SUBJECT, method=method, budget=100, progress=False
     )  # warm up
     started = time.process_time()
     report = audit(learner, table, **SUBJECT, **options, method=method, n_jobs=1, progress=False)

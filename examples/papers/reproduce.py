@@ -36,6 +36,12 @@ EXPERIMENTS = (
     "published-curves",
     "solution-times",
     "conditioning",
+    "crossing-clusters",
+    "match-and-merge",
+    "linkage-limits",
+    "sampled-linkage",
+    "spatial-layouts",
+    "meta-audit",
 )
 
 

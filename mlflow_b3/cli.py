@@ -5,6 +5,7 @@ Options of audits are in `options.py`; those of a single command are beside it.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,11 +26,13 @@ from mlflow_b3.options import (
     LINKAGE,
     NUMBER,
     OPTIONS,
+    OUTPUT,
     REFITS,
     TEXT,
     WHOLE,
     Choice,
     GroupedCommand,
+    GroupedOption,
     command_option,
     command_options,
     given_options,
@@ -87,13 +90,46 @@ def shown_if_not_recorded() -> Iterator[None]:
         yield
     except TrackingError as error:
         if error.report is not None:
-            click.echo(str(error.report))
+            click.echo(error.report.to_text())
         raise
 
 
 # --- Shared by the commands that run audits
 
 NO_JOURNAL = "none"
+#: As wide as lines are read with ease.
+WIDEST = 100
+#: A variable that turns colours off, whatever its value (https://no-color.org).
+NO_COLOUR = "NO_COLOR"
+
+FULL_OPTION = click.option(
+    "--full",
+    is_flag=True,
+    cls=GroupedOption,
+    group=OUTPUT,
+    help="Print the whole report instead of a summary.",
+)
+
+
+def summary_or_all(report: Any, run_id: str | None = None, *, full: bool = False) -> str:
+    """Return the answer of an audit in about twelve lines, or the whole report, with links."""
+    from mlflow_b3.reporting.card import summary_of
+    from mlflow_b3.tracking.shown_on_models import links_to, where_to_look
+
+    if full:
+        return str(report.to_text()) + ("" if run_id is None else f"\n\n{where_to_look(run_id)}")
+    return summary_of(
+        report,
+        width=min(WIDEST, shutil.get_terminal_size((80, 24)).columns),
+        colour=has_colours(),
+        links={} if run_id is None else links_to(run_id),
+    )
+
+
+def has_colours() -> bool:
+    """Return whether the terminal shows colours, and its user wants them."""
+    unwanted = os.environ.get(NO_COLOUR) or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not unwanted
 
 
 @contextmanager
@@ -727,8 +763,9 @@ main.add_command(verify_command)
 
 @main.command(name="audit", cls=_RepeatableCommand)
 @command_options("audit")
+@FULL_OPTION
 def audit_command(
-    *, record: bool, output: str | None, env_manager: str | None, **options: Any
+    *, record: bool, output: str | None, full: bool, env_manager: str | None, **options: Any
 ) -> None:
     """Audit a logged model; without a model, run the built-in demo."""
     with input_errors():
@@ -740,7 +777,7 @@ def audit_command(
                 raise InputError("--no-record needs a model: the demo always logs one to MLflow.")
             if env_manager not in (None, "local"):
                 raise InputError(f"env_manager={env_manager!r} needs a model; give model_uri.")
-            _run_demo(writer, **_demo_options(given))
+            _run_demo(writer, full=full, **_demo_options(given))
             return
         require_options(subject)
         _run_in_model_environment(subject["model_uri"], env_manager)
@@ -758,14 +795,10 @@ def audit_command(
                     )
             else:
                 report = audit(model, data, **subject, **given, progress=True)
-            click.echo(str(report))
+            click.echo(summary_or_all(report, run_id, full=full))
             writer(report)
-            if run_id is not None:
-                if os.environ.get(RECORDED) and not report.partial:
-                    Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
-                from mlflow_b3.tracking.shown_on_models import where_to_look
-
-                click.echo("\n" + where_to_look(run_id))
+            if run_id is not None and os.environ.get(RECORDED) and not report.partial:
+                Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
             if report.partial:  # the journal stays, so the next start can resume
                 sys.exit(INTERRUPTED)
 
@@ -798,11 +831,12 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
 )
 @command_option("seed")
 @command_option("n_jobs")
-def demo_command(**options: Any) -> None:
+@FULL_OPTION
+def demo_command(*, full: bool, **options: Any) -> None:
     """Simulate a clinic, train and log a model, audit it, and compare with the truth."""
     with input_errors():
         given = {name: value for name, value in options.items() if value is not None}
-        _run_demo(lambda _: None, **given)
+        _run_demo(lambda _: None, full=full, **given)
 
 
 def _run_without_key(arguments: list[str]) -> int:
@@ -864,15 +898,14 @@ def _run_in_model_environment(model_uri: str, env_manager: str | None) -> None:
     sys.exit(run_in_model_environment(model_uri, arguments, str(env_manager)))
 
 
-def _run_demo(writer: Callable[[Any], None], **options: Any) -> None:
+def _run_demo(writer: Callable[[Any], None], *, full: bool, **options: Any) -> None:
     from mlflow_b3.demo import run_demo
-    from mlflow_b3.tracking.shown_on_models import where_to_look
 
     click.echo("No model was given: auditing a simulated clinic whose true ids are known.\n")
     demo = run_demo(**options, progress=True)
-    click.echo(demo.summary())
+    click.echo(summary_or_all(demo.report, demo.run_id, full=full))
+    click.echo(f"\n{demo.told_truth()}")
     writer(demo.report)
-    click.echo("\n" + where_to_look(demo.run_id))
 
 
 def _demo_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -904,7 +937,7 @@ def _report_writer(output: str | None) -> Callable[[Any], None]:
             ".html": report.to_html,
             ".json": report.to_json,
             ".md": lambda: to_markdown(report),
-            ".txt": lambda: str(report),
+            ".txt": report.to_text,
         }
         write_text("output", path, texts[ending]().rstrip("\n") + "\n")
 

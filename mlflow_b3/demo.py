@@ -170,18 +170,17 @@ class Demo:
     run_id: str
     truth: float
 
-    def summary(self) -> str:
-        """Return the report with the truth, which only a simulation can know."""
+    def told_truth(self) -> str:
+        """Return the truth, which only a simulation can know, and how far each score is from it."""
         low, high = self.report.e0_interval
         inside = "inside" if high is not None and low <= self.truth <= high else "outside"
         errors = {
-            "ignoring clusters": self.report.iid,
-            "by noisy clusters": self.report.loco,
-            "corrected (e0)": self.report.e0 or 0.0,
+            "reported": self.report.iid,
+            "by patient_id": self.report.loco,
+            "on new patients (e0)": self.report.e0 or 0.0,
         }
         listed = "; ".join(f"{name} {value - self.truth:+.3f}" for name, value in errors.items())
         return (
-            f"{self.report}\n\n"
             "The truth (known here, because the clinic is simulated)\n"
             f"  error rate on 2000 fresh patients: {number(self.truth)}, {inside} the interval of e0.\n"
             f"  distance from it: {listed}."

@@ -243,10 +243,11 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if 0.0005 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
 
 
-def signed(difference: float) -> str:
-    """Return a difference with its sign."""
-    text = number(difference)
-    return text if text.startswith("-") else f"+{text}"
+def signed(difference: float, *, beside: float = 0.0) -> str:
+    """Return a difference with its sign, and no more decimals than a score that it stands beside."""
+    fixed = abs(difference) < 0.0005 <= abs(beside)
+    text = f"{difference:+.3f}" if fixed else number(difference)
+    return text if text.startswith(("-", "+")) else f"+{text}"
 
 
 def percent(share: float) -> str:
@@ -283,6 +284,11 @@ def loss_words(name: str) -> str:
     """Return the name of a loss for use in a sentence."""
     start = "1 - " if name.startswith("1 - ") else ""
     return start + LOSS_WORDS.get(name.removeprefix(start), f"loss {name!r}")
+
+
+def article(words: str) -> str:
+    """Return the article before some words."""
+    return "an" if words[:1].lower() in "aeiou" else "a"
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

@@ -59,7 +59,8 @@ def reproduce_command() -> click.Command:
 
 
 def _entry_point(name: str, note: str, program: list[str], params: list[click.Parameter]) -> str:
-    given = [each for each in params if each.name not in LEFT_OUT]
+    # a switch, such as --full, takes no value
+    given = [p for p in params if p.name not in LEFT_OUT and not getattr(p, "is_flag", False)]
     words = ["python", *program, *map(_word, given)]
     lines = [
         f"  {name}:",

@@ -127,7 +127,7 @@ class Difference(Result):
 # --- `compare_reports`: which of several audited models is best on new clusters, beyond the noise
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Result):
     """Several audited models, the best on new clusters first.
 
@@ -179,6 +179,18 @@ class Comparison(Result):
         from mlflow_b3.reporting.comparison import comparison_text
 
         return comparison_text(self)
+
+    def __repr__(self) -> str:
+        """Return the ranking on one line."""
+        from mlflow_b3.reporting.comparison import comparison_repr
+
+        return comparison_repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return the ranking as a card, for notebooks."""
+        from mlflow_b3.reporting.comparison import comparison_card
+
+        return comparison_card(self)
 
 
 def compare_reports(

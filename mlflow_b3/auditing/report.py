@@ -25,6 +25,9 @@ from mlflow_b3.measurement.refits import Refits
 from mlflow_b3.results import KEPT_APART, Finding, Result
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
     from mlflow_b3.correlated.report import CvcReport
 
 #: The method of audits by dose.
@@ -353,7 +356,7 @@ class Shortcut(Generic[T]):
         return self if report is None else self.read(report)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AuditReport(Result):
     """The answer of an audit: whether the score is inflated, by how much, and how sure that is.
 
@@ -412,6 +415,10 @@ class AuditReport(Result):
     True
     >>> b3.AuditReport.from_dict(report.to_dict()).e0 == report.e0
     True
+    >>> report.frame().columns.tolist()
+    ['value', 'low', 'high', 'meaning']
+    >>> report.plot("sensitivity").get_xlabel()
+    'rows with a wrong id (cluster error)'
     """
 
     subject: SubjectSummary
@@ -542,10 +549,68 @@ class AuditReport(Result):
         return self.refits is not None and self.refits.partial
 
     def __str__(self) -> str:
-        """Return the report in plain words."""
+        """Return the answer in about twelve lines; `to_text` has the whole report."""
+        from mlflow_b3.reporting.card import IN_PYTHON, summary_of
+
+        return summary_of(self, links=IN_PYTHON)
+
+    def __repr__(self) -> str:
+        """Return the answer in three lines."""
+        from mlflow_b3.reporting.card import repr_of
+
+        return repr_of(self)
+
+    def _repr_html_(self) -> str:
+        """Return the answer as a card, for notebooks."""
+        from mlflow_b3.reporting.pages import to_card
+
+        return to_card(self)
+
+    def to_text(self) -> str:
+        """Return the whole report in plain words."""
         from mlflow_b3.reporting.pages import to_text
 
         return to_text(self)
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the scores as a table: IID, LOCO and e0, each with its interval.
+
+        Returns
+        -------
+        DataFrame
+            With a row for each score, and the columns `value`, `low`, `high` and `meaning`. What is not
+            known is NaN.
+        """
+        from mlflow_b3.reporting.tables import score_frame
+
+        return score_frame(self)
+
+    @overload
+    def plot(self, kind: None = None) -> "list[Axes]": ...
+
+    @overload
+    def plot(self, kind: str, ax: "Axes | None" = None) -> "Axes": ...
+
+    def plot(self, kind: str | None = None, ax: "Axes | None" = None) -> "Axes | list[Axes]":
+        """Draw a chart of the report, or its main charts side by side.
+
+        Parameters
+        ----------
+        kind : {"scores", "dose", "sensitivity", "loss"}, optional
+            The scores with their intervals; the loss by rows of the same cluster in training; the loss
+            on new clusters for every rate of wrong ids, with threshold and tipping point; or the loss
+            curve. Without it, all that the page of the report shows.
+        ax : matplotlib axes, optional
+            Where to draw one chart; without it, on axes of a new figure.
+
+        Returns
+        -------
+        matplotlib axes, or a list of them
+            They can be restyled like any others.
+        """
+        from mlflow_b3.reporting.charts import plot_report
+
+        return plot_report(self, kind, ax)
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
         """Return the report as one self-contained HTML page, and write it to a file if a path is given.

@@ -100,7 +100,7 @@ class SlopeLimit(Result):
     bias: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CvcReport(Result):
     """The loss by cross-validation, corrected for what validation rows share with training rows.
 
@@ -224,6 +224,18 @@ class CvcReport(Result):
         from mlflow_b3.reporting.cvc import cvc_text
 
         return cvc_text(self)
+
+    def __repr__(self) -> str:
+        """Return the scores on one line."""
+        from mlflow_b3.reporting.cvc import cvc_repr
+
+        return cvc_repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return the scores as a card, for notebooks."""
+        from mlflow_b3.reporting.cvc import cvc_card
+
+        return cvc_card(self)
 
     # --- As a part of an audit's report: an `ExtensionReport`
 

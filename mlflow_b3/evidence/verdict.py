@@ -108,7 +108,7 @@ SKEW = timedelta(minutes=10)
 SINCE_N_REPEATED = ("B343", "B344")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Verdict(Result):
     """Whether a version may be promoted, and why.
 
@@ -170,6 +170,18 @@ class Verdict(Result):
         from mlflow_b3.gating.gate import verdict_text
 
         return verdict_text(self)
+
+    def __repr__(self) -> str:
+        """Return the outcome and the checks that decided it, on one line."""
+        checks = ", ".join(reason.check for reason in self.decisive) or "none"
+        uri = f"models:/{self.model}/{self.version}"
+        return f"<Verdict {self.outcome} for {uri}, decided by: {checks}>"
+
+    def _repr_html_(self) -> str:
+        """Return the outcome and its reasons as a card, for notebooks."""
+        from mlflow_b3.gating.gate import verdict_card
+
+        return verdict_card(self)
 
 
 def is_allowed(policy: Policy, reasons: tuple[Reason, ...]) -> bool:

@@ -64,7 +64,7 @@ from mlflow_b3.tracking.audits import runs_of, subject_of
 from mlflow_b3.tracking.metrics_and_files import FOLDER, load_report, metrics_of, parameters_of
 from mlflow_b3.tracking.preregistration import confirm_preregistration
 from mlflow_b3.tracking.runs import child_tags, new_run, remove_twins, tracking_errors
-from mlflow_b3.tracking.shown_on_models import courtesy, show_on_versions
+from mlflow_b3.tracking.shown_on_models import courtesy, forget_verdicts, show_on_versions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -249,6 +249,12 @@ def attest(
             "the registered version",
             lambda: show_on_versions(
                 archive.client, record.report, run.info.run_id, dict(signed.tags)
+            ),
+        )
+        courtesy(
+            "the removal of an older verdict",
+            lambda: forget_verdicts(
+                archive.client, (record.report.subject.run_id, run.info.run_id)
             ),
         )
     return Attestation(

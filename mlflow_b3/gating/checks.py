@@ -18,7 +18,7 @@ from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import FILE, LARGEST, Evidence, SignedEvidence, digest
 from mlflow_b3.evidence.verdict import FAIL, PASS, Reason
 from mlflow_b3.refit.loading import ModelSource, digest_of
-from mlflow_b3.tracking.metrics_and_files import DATASET_DIGEST, curves_of
+from mlflow_b3.tracking.metrics_and_files import DATASET_DIGEST, curves_of, is_answer, worth
 from mlflow_b3.tracking.shown_on_models import VERDICT
 
 if TYPE_CHECKING:
@@ -270,10 +270,14 @@ def metrics(record: Record) -> str:
     shown = record.archive.client.get_run(evidence.run_id)
     if shown.data.tags.get("b3.audit_run_id") != evidence.audit_run_id:
         return found  # the model's run shows another audit
-    known = {name: value for name, value in evidence.results.items() if value is not None}
+    answers = {
+        name: (value, worth(value))  # as the run shows it, or MLflow and earlier versions wrote it
+        for name, value in evidence.results.items()
+        if value is not None and is_answer(name)
+    }
     _raise_if_changed(
         f"the model's run {evidence.run_id} shows results that are not those of the audit",
-        [name for name, value in known.items() if shown.data.metrics.get(name) != value],
+        [name for name, right in answers.items() if shown.data.metrics.get(name) not in right],
     )
     return f"{found}, also on the model's run"
 

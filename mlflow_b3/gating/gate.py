@@ -55,6 +55,7 @@ from mlflow_b3.reporting.document import (
     Section,
     Table,
     lists,
+    to_card,
     to_markdown,
     to_text,
 )
@@ -79,8 +80,8 @@ def gate(
 ) -> Verdict:
     """Decide whether a registered version may be promoted, and promote it on request.
 
-    The verdict is written, with the policy and the time, to the tag `b3.verdict` of the version and of
-    the run that trained it, if the caller may write there.
+    The verdict is written, with the policy and the time, to the tag `b3.verdict` of the version, of the
+    run that trained it and of the audit's run, if the caller may write there.
 
     Parameters
     ----------
@@ -151,8 +152,8 @@ def _tag_verdict(client: Any, verdict: Verdict) -> None:
     with suppress(MlflowException):
         client.set_model_version_tag(verdict.model, verdict.version, VERDICT, text)
         run_id = client.get_model_version(verdict.model, verdict.version).run_id
-        if run_id:
-            client.set_tag(run_id, VERDICT, text)
+        for run in filter(None, (run_id, verdict.audit_run_id)):
+            client.set_tag(run, VERDICT, text)
 
 
 def verdict_tag(verdict: Verdict) -> str:
@@ -555,6 +556,20 @@ def _headline(verdict: Verdict, promote: str | None) -> str:
 def verdict_text(verdict: Verdict, promote: str | None = None) -> str:
     """Return a verdict as text for a terminal."""
     return to_text(verdict_document(verdict, promote))
+
+
+#: The style of an outcome on a card.
+STATES = {PASS: "good", FAIL: "bad", INCONCLUSIVE: "open", NOT_APPLICABLE: "unknown"}
+
+
+def verdict_card(verdict: Verdict) -> str:
+    """Return a verdict as a part of a notebook: the outcome, what decided it, and what to do."""
+    made = verdict_document(verdict, title="Leakage gate")
+    decided = [r for r in _worst_first(verdict.reasons) if r.outcome == verdict.outcome != PASS]
+    facts = [(plain(r.check, LONGEST_NAME), plain(r.text)) for r in decided]
+    facts += [("What to do", plain(step)) for step in next_steps(verdict)]
+    answer = replace(made.answer, state=STATES[verdict.outcome], facts=tuple(facts))
+    return to_card(replace(made, answer=answer))
 
 
 def verdict_markdown(verdict: Verdict, promote: str | None = None) -> str:

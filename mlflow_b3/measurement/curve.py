@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Matrix = tuple[tuple[float, ...], ...]
 SHARPNESS = 25
@@ -125,6 +128,21 @@ class LossCurve(Result):
     def exposure(self) -> tuple[float, ...]:
         """The injected share as a multiple of the largest possible one."""
         return tuple(share / self.exhausted_at for share in self.injected)
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the curve as a table with a row for each level.
+
+        Returns
+        -------
+        DataFrame
+            With the columns `injected`, `exposure`, `loss` and `stderr`, which is NaN where it is not
+            known.
+        """
+        import pandas as pd
+
+        columns = {"injected": self.injected, "exposure": self.exposure, "loss": self.loss}
+        errors = self.stderr or [float("nan")] * len(self.loss)
+        return pd.DataFrame({**columns, "stderr": errors})
 
 
 def _numbers(name: str, values: Any, problems: list[str]) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.correlated.report import CvcReport
+from mlflow_b3.errors import InputError, choose
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.estimation.sensitivity import ExtrapolationPath, Sensitivity
 from mlflow_b3.reporting.cvc_sentences import multiples_caption, scores_caption
@@ -23,6 +24,7 @@ from mlflow_b3.reporting.drawing import (
     Axis,
     axis_for,
     band,
+    draw_side_by_side,
     finite,
     legend,
     line,
@@ -40,6 +42,7 @@ from mlflow_b3.reporting.phrases import (
     confidence_of,
     folds_words,
     is_mixture,
+    new_clusters,
     rate_of,
     readable,
     sensible_number,
@@ -93,6 +96,7 @@ def charts_of(report: AuditReport, drawn: Mapping[str, Figure] | None = None) ->
         "sensitivity_split": no_splits_figure()
         if by_split is None
         else sensitivity_figure(report, by_split),
+        "residual": residual_figure(report),
         **figures_of(report),
         **(drawn or {}),
     }
@@ -116,10 +120,51 @@ def figures_of(report: AuditReport) -> dict[str, Figure]:
         figures.append(sensitivity_figure(report, report.sensitivity))
     if pattern != "rows" and report.fragment_sensitivity is not None:
         figures.append(sensitivity_figure(report, report.fragment_sensitivity))
-    figures.append(residual_figure(report))
+    if not report.search.flat:
+        figures.append(residual_figure(report))
     if report.cvc is not None:
         figures += [cvc_figure(report.cvc, e0_score(report)), multiples_figure(report.cvc)]
     return {figure.name: figure for figure in figures}
+
+
+# --- Charts on a user's axes
+
+#: What a user may ask for, and the name of its figure.
+KINDS = ("scores", "dose", "sensitivity", "loss")
+
+
+def plot_report(
+    report: AuditReport, kind: str | None = None, ax: "Axes | None" = None
+) -> "Axes | list[Axes]":
+    """Draw one chart of a report on axes, or those of its page side by side."""
+    report = readable(report)
+    if kind is not None:
+        (drawn,) = draw_side_by_side([_figure_of(report, choose("kind", kind, KINDS))], ax)
+        return drawn
+    if ax is not None:
+        raise InputError(f"ax was given without kind; choose one of {', '.join(KINDS)}.")
+    page = figures_of(report)
+    return draw_side_by_side([page[name] for name in PAGE_FIGURES if name in page])
+
+
+PAGE_FIGURES = ("scores", DOSE, "loss_curve", "sensitivity", "sensitivity_split")
+
+
+def _figure_of(report: AuditReport, kind: str) -> Figure:
+    doses = report.conclusion.dose
+    if kind == "scores":
+        return scores_figure(report)
+    if kind == "loss":
+        return loss_figure(report)
+    if kind == "sensitivity":
+        by_split = report.fragment_sensitivity if report.claim.pattern == "fragments" else None
+        return sensitivity_figure(report, by_split or report.sensitivity)
+    if doses is None:
+        raise InputError(
+            f"kind='dose': this audit, by the method {report.plan.method!r}, has no losses by dose; "
+            "choose 'loss'."
+        )
+    return dose_figure(report, doses)
 
 
 # --- Scores, one below the other on one axis
@@ -185,10 +230,11 @@ def draw_scores(ax: "Axes", report: AuditReport) -> None:
 
 def _score_rows(report: AuditReport) -> list[ScoreRow]:
     least = "" if report.refit.is_full else " at least"
+    folds = folds_words(report).removesuffix(" alone")
     rows: list[tuple[str, float | None, tuple[float, float | None] | None, str, str]] = [
-        ("ignoring clusters (IID)", report.iid, None, "o", ORANGE),
-        ("on noisy clusters (LOCO)", report.loco, report.loco_interval, "s", GREEN),
-        (f"on new clusters (e0){least}", report.e0, report.e0_interval, "D", BLUE),
+        ("reported (IID)", report.iid, None, "o", ORANGE),
+        (f"{folds} (LOCO)", report.loco, report.loco_interval, "s", GREEN),
+        (f"on {new_clusters(report)} (e0){least}", report.e0, report.e0_interval, "D", BLUE),
     ]
     if report.e0_secant is not None:
         rows.append((secant_words(report), report.e0_secant, None, ">", BLUE))
@@ -207,7 +253,7 @@ def _score_rows(report: AuditReport) -> list[ScoreRow]:
 
 def threshold_words(report: AuditReport) -> str:
     """Return what the threshold is, with its value."""
-    what = "threshold" if report.plan.threshold_given else "best constant prediction"
+    what = "threshold" if report.plan.threshold_given else "constant guess"
     return f"{what} {number(report.threshold)}"
 
 
@@ -335,7 +381,7 @@ def draw_measured(ax: "Axes", report: AuditReport) -> None:
     source = "measured" if report.dose is None else "from the losses by dose"
     for (x, y), error in zip(measured, errors, strict=True):
         spread(ax, x, y - error, y + error, GREEN, upright=True)
-        label = f"{source}, with the 95% noise of the refits"
+        label = f"{source}, with the 95% noise"
         entries[:1] = [mark(ax, x, y, "s", GREEN, label=label)]
     line(ax, curve.exposure, curve.loss, GREEN)
     if path is not None and not np.allclose(unmixed, measured):
@@ -571,7 +617,7 @@ def e0_score(report: AuditReport) -> Score:
     least = "" if report.refit.is_full else " at least"
     ends = report.e0_interval
     note = confidence_note(report, ends)
-    return f"new clusters by the audit (e0){least}", report.e0, ends, note
+    return f"new clusters (e0){least}", report.e0, ends, note
 
 
 def cvc_figure(report: CvcReport, *more: Score) -> Figure:

@@ -17,6 +17,7 @@ from mlflow_b3.reporting.document import (
     Figure,
     Section,
     Table,
+    Tile,
     lists,
     paragraphs,
 )
@@ -268,6 +269,8 @@ def _readable_note(note: str, names: dict[str, str]) -> str:
 # --- A comparison of audited models as a document with a chart
 
 ROW = 46
+#: How many models a card names.
+MOST_NAMED = 4
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -277,16 +280,56 @@ def comparison_document(comparison: Comparison) -> Document:
     figure = comparison_figure(comparison)
     return Document(
         title=TITLE,
-        answer=Answer(sentence=" ".join(sentences[:2])),
+        answer=Answer(
+            sentence=" ".join(sentences[:2]),
+            unit=_unit(comparison),
+            tiles=_tiles(comparison),
+        ),
         sections=(
             Section(
                 heading="",
                 blocks=(*paragraphs(sentences[2:]), figure, *comparison_tables(comparison)),
+                broad=True,
             ),
-            Section(heading="Mind", blocks=(*lists(comparison.notes),)),
+            Section(heading="Caveats", blocks=(*lists(comparison.notes),), broad=True),
         ),
         footer=f"mlflow-b3 {__version__}",
-        broad=True,
+    )
+
+
+def comparison_card(comparison: Comparison) -> str:
+    """Return the answer of a comparison, its ranking and its figure as a part of a notebook."""
+    return document.to_card(comparison_document(comparison))
+
+
+def comparison_repr(comparison: Comparison) -> str:
+    """Return the ranking on one line."""
+    ranked = [
+        f"{place}. {c.name} {number(_Shown.of(comparison.by, c).score)}"
+        for place, c in enumerate(readable_names(comparison).contenders[:MOST_NAMED], start=1)
+    ]
+    more = len(comparison.contenders) - MOST_NAMED
+    rest = f", and {more} more" if more > 0 else ""
+    return f"<Comparison by {MEASURES[comparison.by]}: {', '.join(ranked)}{rest}>"
+
+
+def _unit(comparison: Comparison) -> str:
+    word = loss_words(comparison.loss)
+    better = "larger" if is_greater_better(comparison.loss) else "smaller"
+    return f"{word[0].upper()}{word[1:]} {where_words(comparison)}; {better} is better"
+
+
+def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
+    """Return the first models of the ranking."""
+    shown = [(c, _Shown.of(comparison.by, c)) for c in comparison.contenders[:MOST_NAMED]]
+    return tuple(
+        Tile(
+            label=f"{place}. {c.name}",
+            value=number(s.score),
+            note=", ".join(filter(None, (interval_words(s.interval), f"reported {number(s.iid)}"))),
+            colour="blue",
+        )
+        for place, (c, s) in enumerate(shown, start=1)
     )
 
 

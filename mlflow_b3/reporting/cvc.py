@@ -21,12 +21,19 @@ from mlflow_b3.reporting.document import (
     Findings,
     Paragraph,
     Section,
+    Tile,
     lists,
     paragraphs,
 )
 from mlflow_b3.reporting.phrases import readable
-from mlflow_b3.reporting.tables import Score, level_table, multiple_tables
-from mlflow_b3.results import Finding
+from mlflow_b3.reporting.tables import (
+    Score,
+    cvc_scores,
+    level_table,
+    multiple_tables,
+    score_value,
+)
+from mlflow_b3.results import Finding, interval_words, loss_words, number
 
 TRUST = "When to trust which"
 
@@ -47,12 +54,44 @@ def cvc_document(report: CvcReport) -> Document:
     done = Paragraph(text=describe_cvc(report))
     return Document(
         title=TITLE,
-        answer=Answer(sentence=answer_cvc(report)),
+        answer=Answer(
+            sentence=answer_cvc(report),
+            unit=f"{loss_words(report.loss).capitalize()}; smaller is better",
+            tiles=_tiles(report),
+            findings=report.findings,
+        ),
         sections=(
             Section(heading="The scores", blocks=tuple(_blocks(report, trust_cvc(report)))),
             Section(heading="Findings", blocks=(Findings(findings=report.findings),)),
             Section(heading="How it was done", blocks=(done,)),
         ),
+    )
+
+
+def cvc_card(report: CvcReport) -> str:
+    """Return the answer of corrected cross-validation as a part of a notebook."""
+    return document.to_card(cvc_document(report))
+
+
+def cvc_repr(report: CvcReport) -> str:
+    """Return the scores on one line."""
+    scores = ", ".join(
+        f"{name}={number(value)}"
+        for name, value in (("cv", report.cv), ("cvc", report.cvc), ("grouped", report.grouped))
+    )
+    return f"<CvcReport: {loss_words(report.loss)} {scores}, {len(report.findings)} findings>"
+
+
+def _tiles(report: CvcReport) -> tuple[Tile, ...]:
+    colours = ("orange", "blue", "green")
+    return tuple(
+        Tile(
+            label=name[0].upper() + name[1:],
+            value=score_value((name, value, ends, note)),
+            note=f"{interval_words(ends)}, 95% interval" if ends else "",
+            colour=colour,
+        )
+        for (name, value, ends, note), colour in zip(cvc_scores(report), colours, strict=False)
     )
 
 
@@ -65,8 +104,12 @@ def cvc_section(report: AuditReport) -> list[Section]:
     if cvc is None:
         return []
     trust = [*explain_pair(report), *trust_cvc(cvc)]
-    blocks = [Paragraph(text=answer_cvc(cvc)), *_blocks(cvc, trust, e0_score(report))]
-    return [Section(heading=TITLE, blocks=tuple(blocks))]
+    figure, *details = _blocks(cvc, trust, e0_score(report))
+    answer = Paragraph(text=answer_cvc(cvc))
+    return [
+        Section(heading=TITLE, blocks=(figure, answer)),
+        Section(heading=f"{TITLE}: details", blocks=tuple(details), folded=True),
+    ]
 
 
 def findings_with_cvc(report: AuditReport) -> tuple[Finding, ...]:

@@ -1,12 +1,12 @@
 """A report as a document of sections, and its forms: text, Markdown, HTML, and files of these.
 
 What a report says is put together once, as a `Document`. The forms differ in markup only: text for a
-terminal leaves out folded sections, and text and Markdown have tables in place of pictures.
+terminal leaves out some sections, and text and Markdown have tables in place of pictures.
 """
 
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from os import PathLike
@@ -123,16 +123,40 @@ Block = Paragraph | Listing | Findings | Lines | Table | Figure
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Blocks below a heading; `folded` ones are details that a reader may skip."""
+    """Blocks below a heading.
+
+    Attributes
+    ----------
+    heading : str
+    blocks : tuple
+    folded : bool
+        A page shows the heading only, until a reader opens it or prints the page.
+    in_text : bool
+        Text for a terminal has it, too.
+    broad : bool
+        On a wide screen it takes the whole width, not half of it.
+    """
 
     heading: str
     blocks: tuple[Block, ...]
     folded: bool = False
+    in_text: bool = True
+    broad: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One number of a card: what it is, its value, what to know about it, and its colour in charts."""
+
+    label: str
+    value: str
+    note: str = ""
+    colour: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a document says in one word and a few sentences.
+    """What a document says in one word and a few sentences; on a page it is a card.
 
     Attributes
     ----------
@@ -141,12 +165,32 @@ class Answer:
         The answer in a word, with its icon; empty where it has none.
     state : str
         The style of the word: `bad`, `open`, `good` or `unknown`.
+    premise : str
+        What the sentence rests on.
+    unit : str
+        What the tiles count, and which direction is better.
+    tiles : tuple of Tile
+        Its main numbers. Text and Markdown have tables instead.
+    facts : tuple of (str, str)
+        What else belongs to the answer, each with its name.
+    findings : tuple of Finding
+        Shown by their titles.
     """
 
     sentence: str
     word: str = ""
     sign: str = ""
     state: str = ""
+    premise: str = ""
+    unit: str = ""
+    tiles: tuple[Tile, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The sentence and its premise."""
+        return f"{self.sentence} {self.premise}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,15 +205,12 @@ class Document:
     sections : tuple of Section
         Those without blocks are left out.
     footer : str
-    broad : bool
-        The page is as broad as its tables need.
     """
 
     title: str
     answer: Answer
     sections: tuple[Section, ...]
     footer: str = ""
-    broad: bool = False
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -195,15 +236,15 @@ WIDTH = 92
 
 
 def to_text(document: Document, width: int = WIDTH) -> str:
-    """Return a document as text for a terminal, without its folded sections."""
+    """Return a document as text for a terminal, without the sections that only pages have."""
     answer = document.answer
-    sentence = answer.sentence
+    sentence = answer.told
     if answer.word:
         sentence = f"{_word(answer)}: {sentence[0].lower()}{sentence[1:]}"
     parts = [
         f"{document.title}\n{'=' * len(document.title)}" if document.title else "",
         _filled(sentence, width, rest="  "),
-        *(_section_text(section, width) for section in document.sections if not section.folded),
+        *(_section_text(section, width) for section in document.sections if section.in_text),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -289,9 +330,9 @@ def _aligned(table: Table) -> list[str]:
 def to_markdown(document: Document) -> str:
     """Return a document as Markdown without any markup but its own."""
     answer = document.answer
-    sentence = f"**{escaped(answer.sentence)}**"
+    sentence = f"**{escaped(answer.told)}**"
     if answer.word:
-        sentence = f"**{_word(answer)}.** {escaped(answer.sentence)}"
+        sentence = f"**{_word(answer)}.** {escaped(answer.told)}"
     parts = [*([f"# {escaped(document.title)}"] if document.title else []), sentence]
     for section in document.sections:
         blocks = [text for block in section.blocks if (text := _block_markdown(block))]
@@ -349,15 +390,16 @@ TEMPLATE = "document.html.j2"
 def to_html(document: Document) -> str:
     """Return a document as one HTML page.
 
-    It needs no network and contains no scripts and no links, so that it reads the same in MLflow's
-    artifact view, in a browser and on paper. Every name that others chose is text in it.
+    It needs no network and contains no scripts and no links but those to its own sections, so that it
+    reads the same in MLflow's artifact view, in a browser and on paper. Every name that others chose is
+    text in it.
     """
     return _rendered(document, page=True)
 
 
-def to_fragment(document: Document) -> str:
-    """Return a document as a part of another page, such as a notebook, with styles of its own."""
-    return _rendered(document, page=False)
+def to_card(document: Document) -> str:
+    """Return the answer of a document as a part of a notebook."""
+    return _rendered(replace(document, sections=(), footer=""), page=False)
 
 
 def _rendered(document: Document, *, page: bool) -> str:

@@ -36,12 +36,16 @@ def _count(rows: int) -> str:
 
 
 def dose_caption(report: AuditReport, found: DoseSolution) -> str:
-    """Return what the curve over the doses shows, how it was solved, and for which rate."""
+    """Return what the curve over the doses shows, and for which rate."""
+    return f"{dose_sentence(report, found.curve)}{_rate(report)}"
+
+
+def doses_measured() -> str:
+    """Return how the curve over the doses was measured and solved."""
     return (
-        f"{dose_sentence(report, found.curve)} Some rows of each validation cluster were put into "
-        "training on purpose, and the others were scored. Wrong ids put more of them there "
-        "unnoticed; how often each number occurs follows from the rate of wrong ids. The curve is "
-        f"solved from differences between scores of the same rows.{_rate(report)}"
+        "Some rows of each validation cluster were put into training on purpose, and the others were "
+        "scored. Wrong ids put more of them there unnoticed; how often each number occurs follows from "
+        "the rate of wrong ids. The curve is solved from differences between scores of the same rows."
     )
 
 

@@ -10,7 +10,7 @@ import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mlflow_b3.results import percent, visible
 
@@ -72,7 +72,7 @@ def colours_of(root: str) -> str:
 #: Elements keep the light colours as attributes, for viewers that do not support variables.
 CHART_STYLE = (
     """
-.b3{font:12px system-ui,sans-serif;max-width:100%;height:auto}
+.b3{font:12.5px system-ui,sans-serif;max-width:100%;height:auto}
 .b3 text{stroke:var(--paper);stroke-width:3px;paint-order:stroke}
 """
     + "\n".join(
@@ -150,9 +150,9 @@ def finite(values: Iterable[float | None]) -> list[float]:
 # --- Drawing on axes
 
 #: Letters that fit on a line of a chart, and beside a sample in its legend.
-LONGEST_LABEL, LONGEST_ENTRY = 60, 60
+LONGEST_LABEL, LONGEST_ENTRY = 54, 51
 #: Approximate width of a letter, as no font is known.
-CHARACTER = 6.5
+CHARACTER = 6.8
 
 
 def set_axes(ax: "Axes", x: Axis, y: Axis | None = None) -> None:
@@ -386,10 +386,10 @@ def _holds(limits: tuple[float, float], value: float) -> bool:
 
 # --- Figures as SVG: no scripts, no links, the same bytes each time
 
-#: Narrow enough for labels to be readable on a phone.
-WIDTH = 440
+#: Narrow enough for labels of 11 pixels on a phone.
+WIDTH = 400
 LEFT, RIGHT, BOTTOM = 54, 16, 44
-LINE = 18
+LINE = 19
 POINTS = 72  # in an inch, and in matplotlib's SVG a pixel is a point
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -400,7 +400,7 @@ SETTINGS: dict[Any, Any] = {
     "axes.titlecolor": INK,
     "axes.titlepad": 8.0,
     "axes.titley": 1.0,  # else all labels are measured to find where it may be
-    "font.size": 12.0,
+    "font.size": 12.5,
     "grid.color": GRID,
     "grid.linewidth": 1.0,
     "legend.labelcolor": INK,
@@ -468,7 +468,7 @@ def to_svg(drawing: Drawing, *, title: str, alt: str, standalone: bool = False) 
     if standalone:
         ET.SubElement(root, "style").text = colours_of(".b3") + CHART_STYLE
         root.set("font-family", "system-ui,sans-serif")
-        root.set("font-size", "12")
+        root.set("font-size", "12.5")
     for tag, text in (("title", title), ("desc", alt)):
         ET.SubElement(root, tag, {"id": f"b3-{drawing.name}-{tag}"}).text = visible(text)
     if standalone:
@@ -501,6 +501,35 @@ def _drawn(draw: Draw, height: float) -> tuple[ET.Element, float]:
         ax.set_position((left / WIDTH, BOTTOM / total, width, height / total))
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return ET.fromstring(file.getvalue()), total
+
+
+class Drawable(Protocol):
+    """A picture that can be drawn on axes."""
+
+    @property
+    def draw(self) -> Draw:
+        """Draws on the axes that it is given."""
+
+    @property
+    def height(self) -> float:
+        """Of the axes, in pixels."""
+
+
+def draw_side_by_side(figures: Sequence[Drawable], ax: "Axes | None" = None) -> "list[Axes]":
+    """Draw figures on axes of a new matplotlib figure, or the first one on given axes."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    if ax is not None:
+        figures[0].draw(ax)
+        return [ax]
+    with mpl.rc_context(SETTINGS):
+        height = max(figure.height for figure in figures) + 120
+        size = (len(figures) * WIDTH / POINTS, height / POINTS)
+        _, made = plt.subplots(1, len(figures), figsize=size, squeeze=False, layout="constrained")
+        for figure, axes in zip(figures, made[0], strict=True):
+            figure.draw(axes)
+    return list(made[0])
 
 
 def _left(ax: "Axes") -> float:

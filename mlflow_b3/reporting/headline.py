@@ -10,9 +10,9 @@ from mlflow_b3.reporting.cvc_sentences import summarise_cvc
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     confidence_of,
-    constant_words,
     folds_words,
     is_finite,
+    new_clusters,
     premise_of,
     shares_clusters,
     thing_of,
@@ -52,11 +52,18 @@ class Headline(Result):
     word : str
         One of `WORDS`. It is not the verdict of a policy.
     sentence : str
-        The scores behind the word, the condition under which they hold, and what is not known.
+        The scores behind the word, and whether the model beats a constant guess; or why nothing can be
+        told, and what would help.
+    premise : str
+        What the sentence rests on: the rate of wrong ids, the interval of e0, and what remains open.
+    gap : str
+        The worst score less the reported one; empty where it is not known.
     """
 
     word: str
     sentence: str
+    premise: str = ""
+    gap: str = ""
 
     @property
     def sign(self) -> str:
@@ -68,9 +75,24 @@ class Headline(Result):
         """The style of the word: `bad`, `open`, `good` or `unknown`."""
         return STATES[self.word]
 
-    def __str__(self) -> str:
+    @property
+    def short(self) -> str:
+        """Sign, word and gap, for a tag or a cell."""
+        return f"{self.sign} {self.word}" + f" ({self.gap})" * bool(self.gap)
+
+    @property
+    def answer(self) -> str:
         """Sign, word and sentence on one line."""
-        return f"{self.sign} {self.word}: {self.sentence[0].lower()}{self.sentence[1:]}"
+        return f"{self.sign} {self.word}: {self.sentence[:1].lower()}{self.sentence[1:]}"
+
+    @property
+    def told(self) -> str:
+        """The sentence and its premise."""
+        return f"{self.sentence} {self.premise}".strip()
+
+    def __str__(self) -> str:
+        """Sign, word, sentence and premise on one line."""
+        return " ".join(filter(None, (self.answer, self.premise)))
 
 
 def headline_of(report: AuditReport) -> Headline:
@@ -94,42 +116,45 @@ def headline_of(report: AuditReport) -> Headline:
         The audit was stopped early, or its numbers are not finite.
     """
     answer = _answer(report)
-    return replace(answer, sentence=answer.sentence + summarise_cvc(report))
+    gap = signed(_worst(report) - report.iid, beside=report.iid) if is_finite(report) else ""
+    premise = (answer.premise + summarise_cvc(report)).strip()
+    return replace(answer, premise=premise, gap=gap)
 
 
 def _answer(report: AuditReport) -> Headline:
     if not is_finite(report):
         return Headline(word=UNKNOWN, sentence=NOT_FINITE)
-    scores = _scores(report)
+    scores = f"{_upper(_scores(report))}{_skill(report)}"
+    premise = _premise(report)
     if report.partial:
         assert report.refits is not None
         done = f"{report.refits.done} of {report.refits.planned}"
         stopped = f"The audit was stopped after {done} refits, so nothing is decided."
-        return Headline(word=UNKNOWN, sentence=f"{stopped} So far: {scores}. {_premise(report)}")
+        return Headline(word=UNKNOWN, sentence=f"{stopped} So far: {scores}", premise=premise)
     uninformative = _uninformative(report)
     if uninformative:
-        return Headline(word=CANNOT_TELL, sentence=f"{uninformative} {_upper(scores)}.")
+        return Headline(word=CANNOT_TELL, sentence=uninformative, premise=scores)
     if _inflated(report):
-        details = f"{_second(report)}{_premise(report)}"
         doubt = "" if _unchecked(report) else _doubt(report)  # unchecked scores concern e0 only
-        if doubt and doubt in details:
-            details += " The inflation is uncertain for the same reason."
+        if doubt and doubt in premise:
+            premise += " The inflation is uncertain for the same reason."
         elif doubt:
-            details += unsure(report)
-        return Headline(word=INFLATED, sentence=f"{_upper(scores)}. {details}")
-    details = f"{_upper(scores)}. {_premise(report)}"
+            premise += unsure(report)
+        return Headline(word=INFLATED, sentence=scores + _second(report), premise=premise)
     if report.e0 is None and not report.leakage.is_known:
-        return Headline(word=CANNOT_TELL, sentence=_without_rate(report, scores))
+        return _without_rate(report, scores)
     compared = compare_with_threshold(report)
     if report.plan.threshold_given and compared == ABOVE:
         word = CANNOT_TELL if _doubt(report) else MISSED
-        return Headline(word=word, sentence=f"{details}{unsure(report)}")
+        return Headline(word=word, sentence=scores, premise=premise + unsure(report))
     doubt = _hidden(report) or _doubt(report) or _room(report)
     if doubt:
-        return Headline(word=CANNOT_TELL, sentence=f"{_upper(doubt)}. {details}")
-    if report.plan.threshold_given and compared != BELOW:
-        return Headline(word=CANNOT_TELL, sentence=details)
-    return Headline(word=HOLDS, sentence=details)
+        scores = f"{_upper(_scores(report))}." if "constant guess" in doubt else scores
+        sentence = f"{_upper(doubt)}. {scores}"
+        return Headline(word=CANNOT_TELL, sentence=sentence, premise=premise)
+    undecided = report.plan.threshold_given and compared != BELOW
+    word = CANNOT_TELL if undecided else HOLDS
+    return Headline(word=word, sentence=scores, premise=premise)
 
 
 def _upper(text: str) -> str:
@@ -138,15 +163,13 @@ def _upper(text: str) -> str:
 
 def _scores(report: AuditReport) -> str:
     """Return the reported score and the worse of the other two."""
-    word = loss_words(report.subject.loss)
-    reported = f"reported {word} {number(report.iid)}"
+    reported = f"reported {loss_words(report.subject.loss)} {number(report.iid)}"
     worst = _worst(report)
+    gap = signed(worst - report.iid, beside=worst)
     if worst == report.e0:
         more = " or more" if report.e0_interval[1] is None else ""
-        gap = signed(worst - report.iid)
-        return f"{reported}, on new clusters {number(worst)}{more} ({gap})"
-    gap = signed(report.loco - report.iid)
-    return f"{reported}, {folds_words(report)} {number(report.loco)} ({gap})"
+        return f"{reported}, on {new_clusters(report)} {number(worst)}{more} ({gap})"
+    return f"{reported}, {folds_words(report)} {number(worst)} ({gap})"
 
 
 def _worst(report: AuditReport) -> float:
@@ -166,40 +189,64 @@ def _second(report: AuditReport) -> str:
         NOT_SHOWN: "inflation not shown",
         OPEN: "whether it is inflated remains open",
     }[loco_inflation(report)]
-    return f"{_upper(folds_words(report))}: {number(report.loco)}, {shown}. "
+    return f" {_upper(folds_words(report))}: {number(report.loco)}, {shown}."
+
+
+def _skill(report: AuditReport) -> str:
+    """Return whether the worst score is any good: better than that of a constant guess."""
+    constant = report.constant_loss
+    if constant is None and not report.plan.threshold_given:
+        constant = report.threshold
+    if constant is None:
+        return "."
+    guess = f"a constant guess ({number(constant)})"
+    if _compared(report, constant) == BELOW:
+        return f", better than {guess}."
+    worst = _worst(report)
+    if (worst <= constant) if report.subject.greater_is_better else (worst >= constant):
+        return f", no better than {guess}."
+    return f". Whether it beats {guess} remains open."
 
 
 def _premise(report: AuditReport) -> str:
-    """Return e0 with its premise and interval, compared with the threshold or the constant."""
+    """Return e0 with its premise and interval, compared with a given threshold."""
     if report.e0 is None and not report.leakage.is_known:
-        return f"{_unknown_rate(report)} {explain_tipping(report)}"
+        return _unknown_rate(report)
     start = f"{premise_of(report)}, the {_loss(report)}"
     if report.threshold is None:
         return f"{start}."
+    given, compared = report.plan.threshold_given, compare_with_threshold(report)
     limit = f"the threshold of {number(report.threshold)}"
-    if not report.plan.threshold_given:
-        limit = f"{constant_words(report)} ({number(report.threshold)})"
-    compared = compare_with_threshold(report)
     words = OTHERWISE if report.subject.greater_is_better else {}
-    if compared == UNDECIDED:
-        because = _hidden(report) or _doubt(report)
-        reason = f", because {because}" if because and _ends_below(report) else ""
+    if compared != UNDECIDED:
+        told = f", all of it {words.get(compared, compared)} {limit}." if given else "."
+        return f"{start}{told}"
+    because = _hidden(report) or _doubt(report)
+    reason = f", because {because}" if because and _ends_below(report, report.threshold) else ""
+    if given:
         return f"{start}. Whether it is {words.get(BELOW, BELOW)} {limit} remains open{reason}."
-    return f"{start}, all of it {words.get(compared, compared)} {limit}."
+    return (
+        f"{start}. A comparison with a constant guess remains open{reason}."
+        if reason
+        else f"{start}."
+    )
 
 
 def _unknown_rate(report: AuditReport) -> str:
-    rate = f"How many values of {report.subject.cluster!r} are wrong is not known"
-    return f"{rate}, so neither is the {thing_of(report)} on new clusters."
-
-
-def _without_rate(report: AuditReport, scores: str) -> str:
-    """Return the answer where nothing is known about the ids: the tipping point, then the scores."""
-    told = explain_tipping(report)
-    doubt = _doubt(report)
     return (
-        f"{told} {_unknown_rate(report)} Give cluster_error or split_rate, or have a sample of rows "
-        f"resolved by hand. {_upper(scores)}." + (f" {_upper(doubt)}." if doubt else "")
+        f"How many values of {report.subject.cluster} are wrong is not known, so neither is the "
+        f"{loss_words(report.subject.loss)} on {new_clusters(report)}."
+    )
+
+
+def _without_rate(report: AuditReport, scores: str) -> Headline:
+    """Return the answer where nothing is known about the ids: the tipping point, then the scores."""
+    doubt = _doubt(report)
+    help_ = "Give cluster_error or split_rate, or have a sample of rows resolved by hand."
+    return Headline(
+        word=CANNOT_TELL,
+        sentence=f"{explain_tipping(report)} {scores}",
+        premise=f"{_unknown_rate(report)} {help_}" + (f" {_upper(doubt)}." if doubt else ""),
     )
 
 
@@ -279,24 +326,30 @@ def compare_with_threshold(report: AuditReport) -> str:
     stated shares, enough clusters, and folds that keep known clusters together. Of scores of which
     more is better, 1 - score is compared.
     """
+    return UNDECIDED if report.threshold is None else _compared(report, report.threshold)
+
+
+def _compared(report: AuditReport, limit: float) -> str:
+    """Return how e0's interval compares with a limit in the units of the score."""
+    limit = 1 - limit if report.subject.greater_is_better else limit
     report = report.as_losses
-    if report.threshold is None or not is_finite(report):
+    if not is_finite(report):
         return UNDECIDED
     low, high = report.e0_interval
     point = low if report.e0 is None else report.e0
-    if low >= report.threshold and point >= report.threshold:
+    if low >= limit and point >= limit:
         return ABOVE
-    if _ends_below(report) and high is not None and low <= high:
+    if _ends_below(report, limit) and high is not None and low <= high:
         return UNDECIDED if _hidden(report) or _doubt(report) else BELOW
     return UNDECIDED
 
 
-def _ends_below(report: AuditReport) -> bool:
-    """Return whether e0 and its interval, if known, stay below the threshold."""
+def _ends_below(report: AuditReport, limit: float) -> bool:
+    """Return whether e0 and its interval, if known, stay better than a limit of the score."""
+    limit = 1 - limit if report.subject.greater_is_better else limit
     report = report.as_losses
-    assert report.threshold is not None
     _, high = report.e0_interval
-    return all(value is None or value < report.threshold for value in (report.e0, high))
+    return all(value is None or value < limit for value in (report.e0, high))
 
 
 def _hidden(report: AuditReport) -> str:
@@ -336,15 +389,16 @@ def _room(report: AuditReport) -> str:
         return "there is no upper limit on the loss on new clusters"
     if constant is None:
         within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
-        return "" if within else f"{constant_words(report)} is not known"
+        return "" if within else f"the {thing_of(report)} of a constant guess is not known"
     if max(losses.e0, losses.loco) >= constant:
         return (
-            f"the model is no better than the best constant prediction ({number(report.constant_loss)}), "
-            "so there is no advantage that leakage could inflate"
+            f"the model is no better than a constant guess ({number(report.constant_loss)}), so leakage "
+            "has no advantage to inflate"
         )
     if high - base > TOLERATED_SHARE * (constant - base):
         room = base - high if report.subject.greater_is_better else high - base
-        return f"inflation was not shown, but the interval leaves room for {signed(room)}"
+        left = signed(room, beside=high)
+        return f"inflation was not shown, but the interval leaves room for {left}"
     return ""
 
 
@@ -357,7 +411,7 @@ def unsure(report: AuditReport) -> str:
 def _loss(report: AuditReport) -> str:
     """Return the loss on new clusters, as far as it is known."""
     low, high = report.e0_interval
-    word = f"{loss_words(report.subject.loss)} on new clusters"
+    word = f"{loss_words(report.subject.loss)} on {new_clusters(report)}"
     if high is None:
         return f"{word} is {at_least(report)}"
     sure = confidence_of(report)
@@ -384,22 +438,42 @@ def _unchecked(report: AuditReport) -> bool:
     return report.leakage.is_unchecked
 
 
+def tipping_rates(report: AuditReport) -> str:
+    """Return the rates of wrong ids at which the loss reaches the threshold, without a sentence."""
+    losses = report.as_losses
+    if losses.threshold is None or losses.loco >= losses.threshold or not is_finite(report):
+        return explain_tipping(report)
+    kinds = {"wrong ids": report.tipping_cluster_error}
+    if report.sensitivity.error is None:
+        kinds = {"training rows of validation clusters": report.tipping_p0}
+    if report.fragment_sensitivity is not None:
+        kinds["rows in split clusters"] = report.tipping_split_rate
+    latest = "" if report.refit.is_full else " at the latest"
+    reached = [f"{percent(tip)} {rows}{latest}" for rows, tip in kinds.items() if tip is not None]
+    never = " or ".join(rows for rows, tip in kinds.items() if tip is None)
+    what = "the threshold" if report.plan.threshold_given else "a constant guess"
+    missing = "not by" if report.refit.is_full else "not known for"
+    told = ", ".join([*reached, *([f"{missing} {never}"] if never else [])])
+    return f"{told} ({what}: {number(report.threshold)})"
+
+
 def explain_tipping(report: AuditReport) -> str:
     """Return how wrong the ids would have to be before the loss reaches the threshold."""
     if report.threshold is None:
         return f"No threshold was given for this {thing_of(report)}, so there is no tipping point."
     if not is_finite(report):
         return NOT_FINITE
-    full = report.refit.is_full
-    what = f"the threshold of {number(report.threshold)}"
-    if not report.plan.threshold_given:
-        what = f"{constant_words(report)} ({number(report.threshold)})"
+    limit = number(report.threshold)
+    given = report.plan.threshold_given
     losses = report.as_losses
     assert losses.threshold is not None
     if losses.loco >= losses.threshold:
+        what = (
+            f"reaches the threshold of {limit}" if given else f"reaches a constant guess ({limit})"
+        )
         return (
-            f"There is no tipping point: {folds_words(report)} the {thing_of(report)} is {number(report.loco)}, "
-            f"which already reaches {what}."
+            f"There is no tipping point: {folds_words(report)}, the {thing_of(report)} is "
+            f"{number(report.loco)}, which already {what}."
         )
     curve = report.sensitivity
     most = percent(max(curve.error or curve.p0))
@@ -410,19 +484,24 @@ def explain_tipping(report: AuditReport) -> str:
     if report.fragment_sensitivity is not None:
         split = "of the rows belonged to split clusters"
         tips.append((report.tipping_split_rate, "100%", split))
-    thing = thing_of(report)
-    return f"Tipping point: the {thing} on new clusters would {_tips(what, tips, full=full)}."
-
-
-def _tips(what: str, tips: list[tuple[float | None, str, str]], *, full: bool) -> str:
-    """Return at which rates the loss reaches `what`, and which rates are not enough."""
-    reached = [f"if {percent(tip)} {rows}" for tip, _, rows in tips if tip is not None]
-    missed = [f"if {most} {rows}" for tip, most, rows in tips if tip is None]
-    if not full:
-        hidden = "at an unknown rate (the part of the bias that shows does not reach it even"
-        told = [f"at the latest {tip}" for tip in reached] + [f"{hidden} {tip})" for tip in missed]
-        return f"reach {what} {'; '.join(told)}"
+    reached = [f"{percent(tip)} {rows}" for tip, _, rows in tips if tip is not None]
+    missed = [f"{rate} {rows}" for tip, rate, rows in tips if tip is None]
+    fails = (
+        f"reach the threshold of {limit}"
+        if given
+        else f"be no better than a constant guess ({limit})"
+    )
+    better = OTHERWISE[BELOW] if report.subject.greater_is_better else BELOW
+    stays = (
+        f"stay {better} the threshold of {limit}" if given else f"beat a constant guess ({limit})"
+    )
+    if not report.refit.is_full:
+        hidden = "at an unknown rate (the part of the bias that shows does not reach it even if"
+        told = [f"at the latest if {tip}" for tip in reached] + [
+            f"{hidden} {tip})" for tip in missed
+        ]
+        return f"Tipping point: the model would {fails} {'; '.join(told)}."
     if not reached:
-        return f"not reach {what} even {' or '.join(missed)}"
-    but = f", but not even {missed[0]}" if missed else ""
-    return f"reach {what} {' or '.join(reached)}{but}"
+        return f"The model would still {stays} if {' or if '.join(missed)}."
+    but = f", but not even if {missed[0]}" if missed else ""
+    return f"Tipping point: the model would {fails} if {' or if '.join(reached)}{but}."

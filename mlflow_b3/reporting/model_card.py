@@ -41,7 +41,7 @@ def to_model_card(report: AuditReport) -> str:
         "### Testing data, factors and metrics",
         listed([_data(report), _factors(report), _metric(report)]),
         "### Results",
-        f"**{headline.sign} {headline.word}.** {escaped(headline.sentence)}",
+        f"**{headline.sign} {headline.word}.** {escaped(headline.told)}",
         markdown_table(_scores(report)),
         *(f"{escaped(each.caption)}:\n\n{markdown_table(each)}" for each in group_tables(report)),
         "## Caveats and recommendations",

@@ -2,10 +2,11 @@
 
 from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.reporting import document
+from mlflow_b3.reporting.card import card_of
 from mlflow_b3.reporting.charts import MEASURED, figures_of
 from mlflow_b3.reporting.cvc import cvc_section, findings_with_cvc
 from mlflow_b3.reporting.document import (
-    Answer,
+    Block,
     Document,
     Figure,
     Findings,
@@ -16,11 +17,12 @@ from mlflow_b3.reporting.document import (
     paragraphs,
 )
 from mlflow_b3.reporting.doses import explain_doses
-from mlflow_b3.reporting.headline import explain_tipping, headline_of
+from mlflow_b3.reporting.headline import explain_tipping
 from mlflow_b3.reporting.paper import describe_for_paper, references_of
 from mlflow_b3.reporting.phrases import (
     explain_linkage,
     explain_regression,
+    model_name,
     readable,
     traceback_lines,
 )
@@ -31,6 +33,7 @@ from mlflow_b3.reporting.sentences import (
     explain_answer,
     explain_inflation,
     explain_test_of,
+    how_measured,
     limits_of,
     open_questions,
 )
@@ -58,6 +61,13 @@ def to_markdown(report: AuditReport) -> str:
     return document.to_markdown(audit_document(report))
 
 
+def to_card(report: AuditReport) -> str:
+    """Return the answer of the report as a part of a notebook."""
+    shown = readable(report)
+    title = f"Leakage audit of {model_name(shown)}"
+    return document.to_card(Document(title=title, answer=card_of(shown), sections=()))
+
+
 def to_html(report: AuditReport) -> str:
     """Return the report as one HTML page; see `mlflow_b3.reporting.document.to_html`."""
     return document.to_html(audit_document(report))
@@ -67,38 +77,24 @@ def audit_document(report: AuditReport) -> Document:
     """Return what an audit found as a document, the answer first."""
     failure = traceback_lines(report)
     report = readable(report)
-    headline = headline_of(report)
     figures = figures_of(report)
-    curves = [figures[name] for name in (DOSE, "loss_curve", MEASURED) if name in figures]
+    curves = [figures[name] for name in (DOSE, "loss_curve") if name in figures]
     return Document(
-        title=f"Leakage audit of {report.subject.model}",
-        answer=Answer(
-            sentence=headline.sentence,
-            word=headline.word,
-            sign=headline.sign,
-            state=headline.state,
-        ),
+        title=f"Leakage audit of {model_name(report)}",
+        answer=card_of(report),
         sections=(
-            Section(
-                heading="The scores",
-                blocks=(
-                    figures["scores"],
-                    *paragraphs([explain_answer(report), explain_inflation(report)]),
-                ),
-            ),
+            Section(heading="The scores", blocks=(figures["scores"],)),
+            Section(heading=curve_title(report), blocks=(*curves,)),
+            _rates(figures),
+            _findings(report, failure),
             *_groups(report),
             *cvc_section(report),
+            *_numbers(report, figures),
+            _share(report, figures.get("residual")),
             Section(
-                heading=curve_title(report), blocks=(*curves, *paragraphs(explain_doses(report)))
-            ),
-            _rates(report, figures),
-            _share(report, figures["residual"]),
-            Section(heading="The leakage test", blocks=(Paragraph(text=explain_test_of(report)),)),
-            Section(heading="Folds", blocks=tuple(fold_tables(report)), folded=True),
-            _findings(report, failure),
-            Section(
-                heading="How it was done",
-                blocks=(*paragraphs([describe_method(report), describe_refit(report)]),),
+                heading="The leakage test",
+                blocks=(Paragraph(text=explain_test_of(report)),),
+                folded=True,
             ),
             *_details(report),
         ),
@@ -109,23 +105,46 @@ def audit_document(report: AuditReport) -> Document:
 def _groups(report: AuditReport) -> list[Section]:
     """Return the scores of groups of rows, if there are any."""
     tables = group_tables(report)
-    return [Section(heading="Groups of rows", blocks=tuple(tables))] if tables else []
+    return [Section(heading="Groups of rows", blocks=tuple(tables), broad=True)] if tables else []
 
 
-def _rates(report: AuditReport, figures: dict[str, Figure]) -> Section:
+def _rates(figures: dict[str, Figure]) -> Section:
     curves = [figures[name] for name in ("sensitivity", "sensitivity_split") if name in figures]
-    return Section(
-        heading="What other rates of wrong ids would mean",
-        blocks=(Paragraph(text=explain_tipping(report)), *curves, *sensitivity_tables(report)),
-    )
+    return Section(heading="What other rates of wrong ids would mean", blocks=(*curves,))
 
 
-def _share(report: AuditReport, residual: Figure) -> Section:
+def _numbers(report: AuditReport, figures: dict[str, Figure]) -> list[Section]:
+    """Return the answer in sentences, and the numbers behind the charts."""
+    measured = [figures[MEASURED]] if MEASURED in figures else []
+    return [
+        Section(
+            heading="In words and numbers",
+            blocks=(
+                *paragraphs([explain_answer(report), explain_inflation(report)]),
+                *paragraphs([*explain_doses(report), explain_tipping(report)]),
+                *sensitivity_tables(report),
+                *suspicious_tables(report),
+                *distribution_tables(report),
+            ),
+            folded=True,
+        ),
+        Section(
+            heading="How e0 follows from the refits",
+            blocks=(*paragraphs([how_measured(report)]), *measured),
+            folded=True,
+        ),
+    ]
+
+
+def _share(report: AuditReport, residual: Figure | None) -> Section:
     bound = [report.p0_bound.statement] if report.p0_bound else []
     told = [*bound, *explain_linkage(report), *explain_regression(report)]
+    # a flat line shows nothing that its sentence does not say
+    profile = Paragraph(text=report.search.statement) if residual is None else residual
     return Section(
         heading="What the loss curve says about the leaked share",
-        blocks=(residual, *paragraphs(told)),
+        blocks=(profile, *paragraphs(told)),
+        folded=True,
     )
 
 
@@ -136,8 +155,6 @@ def _findings(report: AuditReport, failure: list[str]) -> Section:
         blocks=(
             Findings(findings=findings_with_cvc(report)),
             *([traceback] if failure else []),
-            *suspicious_tables(report),
-            *distribution_tables(report),
         ),
     )
 
@@ -145,17 +162,15 @@ def _findings(report: AuditReport, failure: list[str]) -> Section:
 def _details(report: AuditReport) -> list[Section]:
     """Return what is needed to repeat, to publish and to doubt an audit."""
     paragraph = Paragraph(text=describe_for_paper(report), quoted=True)
+    blocks: dict[str, tuple[Block, ...]] = {
+        "Folds": tuple(fold_tables(report)),
+        "How it was done": (*paragraphs([describe_method(report), describe_refit(report)]),),
+        "Settings": (settings_table(report),),
+        "For a paper": (Paragraph(text=FOR_A_PAPER), paragraph, *lists(references_of(report))),
+        "What is not known": (*lists(open_questions(report)),),
+        "What an audit does not detect": (*lists(limits_of(report)),),
+    }
     return [
-        Section(heading="Settings", blocks=(settings_table(report),), folded=True),
-        Section(
-            heading="For a paper",
-            blocks=(Paragraph(text=FOR_A_PAPER), paragraph, *lists(references_of(report))),
-            folded=True,
-        ),
-        Section(heading="What is not known", blocks=(*lists(open_questions(report)),), folded=True),
-        Section(
-            heading="What an audit does not detect",
-            blocks=(*lists(limits_of(report)),),
-            folded=True,
-        ),
+        Section(heading=name, blocks=part, folded=True, in_text=name == "How it was done")
+        for name, part in blocks.items()
     ]

@@ -1,6 +1,7 @@
 """Phrases that tables, charts and sentences share: premises, linkage evidence, names, method."""
 
 import math
+import re
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -95,19 +96,9 @@ def thing_of(report: AuditReport) -> str:
     return loss_words(report.subject.loss) if greater else "loss"
 
 
-def constant_words(report: AuditReport) -> str:
-    """Return the score of the best constant prediction, in words."""
-    return f"the {thing_of(report)} of the best constant prediction"
-
-
 def better_words(report: AuditReport) -> str:
     """Return which values are better."""
     return "larger is better" if report.subject.greater_is_better else "smaller is better"
-
-
-def too_good(report: AuditReport) -> str:
-    """Return how an optimistic score is off."""
-    return "too high" if report.subject.greater_is_better else "too low"
 
 
 def is_finite(report: AuditReport) -> bool:
@@ -129,8 +120,60 @@ def folds_words(report: AuditReport) -> str:
     if shares_clusters(report):
         return "on the given folds"
     if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
-        return "by the cluster ids as they are"
+        return f"by {report.subject.cluster} alone"
     return "on folds made with match probabilities"
+
+
+# --- What the model and its clusters are called
+
+#: Nouns that cluster columns are named after, in the plural. Rows of other columns are "clusters".
+NOUNS = {
+    **{
+        noun: f"{noun}s"
+        for noun in (
+            *("account", "animal", "author", "block", "building", "car", "center", "centre"),
+            *("client", "clinic", "cluster", "customer", "device", "district", "doctor"),
+            *("document", "donor", "driver", "employee", "farm", "field", "firm", "group"),
+            *("hospital", "house", "household", "lab", "machine", "member", "patient", "physician"),
+            *("plant", "plot", "product", "protein", "provider", "pupil", "region", "school"),
+            *("sensor", "site", "speaker", "station", "store", "student", "subject", "supplier"),
+            *("teacher", "user", "vehicle", "village", "ward", "worker", "writer", "participant"),
+        )
+    },
+    "batch": "batches",
+    "child": "children",
+    "city": "cities",
+    "class": "classes",
+    "company": "companies",
+    "country": "countries",
+    "county": "counties",
+    "family": "families",
+    "person": "people",
+    "property": "properties",
+}
+
+
+def clusters_noun(column: str) -> str:
+    """Return what the clusters of a column are, such as `patients` for `patient_id`."""
+    found = re.fullmatch(
+        r"([A-Za-z]+?)(?:[ _.-]+(?:id|no|nr|number|key|code)|(?<=[a-z])I[dD])?", column, re.ASCII
+    )
+    return NOUNS.get(found[1].lower(), "clusters") if found else "clusters"
+
+
+def new_clusters(report: AuditReport) -> str:
+    """Return the clusters that a model has never seen, such as `new patients`."""
+    return f"new {clusters_noun(report.subject.cluster)}"
+
+
+def model_name(report: AuditReport) -> str:
+    """Return a model's name, version and class; only its class if it has no name but an id."""
+    subject = report.subject
+    if subject.uri is None or not subject.model.endswith(")"):
+        return subject.model
+    _, _, kind = subject.model[:-1].rpartition(" (")
+    registered = re.fullmatch(r"models:/([^/@]+)/(\d+)", subject.uri)
+    return kind if registered is None else f"{registered[1]} version {registered[2]} ({kind})"
 
 
 def shares_clusters(report: AuditReport) -> bool:

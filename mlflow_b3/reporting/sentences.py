@@ -12,7 +12,7 @@ from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.refit.learner import CLASSES_READ
 from mlflow_b3.reporting.cvc_sentences import describe_cvc, open_about_cvc
 from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
-from mlflow_b3.reporting.doses import curve_from_doses, explain_doses
+from mlflow_b3.reporting.doses import curve_from_doses, doses_measured, explain_doses
 from mlflow_b3.reporting.headline import (
     NOT_SHOWN,
     OPEN,
@@ -24,9 +24,8 @@ from mlflow_b3.reporting.headline import (
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     ROUTE_WORDS,
-    better_words,
+    clusters_noun,
     confidence_of,
-    constant_words,
     estimator_words,
     explain_linkage,
     explain_regression,
@@ -39,9 +38,8 @@ from mlflow_b3.reporting.phrases import (
     rate_of,
     sharpness_words,
     thing_of,
-    too_good,
 )
-from mlflow_b3.results import loss_words, number, percent, shortened
+from mlflow_b3.results import article, loss_words, number, percent, shortened
 
 # --- What an audit found, in sentences that need no statistics to read
 
@@ -152,7 +150,7 @@ def explain_inflation(report: AuditReport) -> str:
     word = loss_words(report.subject.loss)
     if not is_finite(report):
         return NOT_FINITE
-    ignoring = f"Ignoring clusters, cross-validation reports {number(report.iid)} as {word}"
+    ignoring = f"Ignoring clusters, cross-validation reports {article(word)} {word} of {number(report.iid)}"
     second = f"{folds_words(report)} it is {number(report.loco)}"
     if report.e0 is None or report.inflation is None:
         return f"{ignoring}; {second}." + (
@@ -167,19 +165,23 @@ def explain_inflation(report: AuditReport) -> str:
             shows = "the second shows no bias, which does not mean that it has none."
         found = "Both are optimistic" if answer == SHOWN else "How far off they are is not known"
         return f"{ignoring}; {second}. {found}; {shows}"
-    losses, off = report.as_losses, too_good(report)
+    losses = report.as_losses
     assert losses.e0 is not None
-    gap = losses.e0 - losses.iid
-    naive = f"{number(gap)} {off}" if gap > 0 else f"not {off} (correction {number(gap)})"
-    start = f"{ignoring}, by this estimate {naive}. {second[0].upper()}{second[1:]}"
+    start = f"{ignoring}, {_optimistic(losses.e0 - losses.iid)}. {second[0].upper()}{second[1:]}"
     if report.inflation <= 0:
-        gap_words = f"(correction {number(report.inflation)})"
-        return f"{start}, by this estimate not {off} {gap_words}."
+        return f"{start}, {_optimistic(report.inflation)}."
     half = ", if half of that limit leaked" if is_half(report) else ""
-    return f"{start}, by this estimate {number(report.inflation)} {off}{half}." + {
-        NOT_SHOWN: f" This is within the noise: it may not be {off} at all.",
-        OPEN: f" Whether it is {off} at all is not known.",
+    return f"{start}, {_optimistic(report.inflation)}{half}." + {
+        NOT_SHOWN: " This is within the noise: it may not be optimistic at all.",
+        OPEN: " Whether it is optimistic at all is not known.",
     }.get(answer, "")
+
+
+def _optimistic(gap: float) -> str:
+    """Return how optimistic a score is by the estimate of e0."""
+    if gap > 0:
+        return f"by this estimate optimistic by {number(gap)}"
+    return f"by this estimate not optimistic (correction {number(gap)})"
 
 
 def explain_test_of(report: AuditReport) -> str:
@@ -197,24 +199,20 @@ def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
     """Return what the leakage test says, and what it does not say."""
     if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
         return "The numbers of the leakage test are not finite, so nothing follows from it."
-    null = (
-        "the hypothesis that this learner gains nothing from having seen other rows of the validation "
-        "clusters"
-    )
     ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
     if test.rejected:
         return (
-            f"The leakage test rejects {null} (p = {test.pvalue:.2g}; in {sets} they "
-            f"lower the loss by {number(test.effect)}, {ends}). So if ids are wrong, the score is "
-            f"optimistic. It does not say that ids are wrong. {_form(test)}; {found}."
+            f"The model benefits from leaked rows (p = {test.pvalue:.2g}): in {sets}, other rows of the "
+            f"validation clusters lower the loss by {number(test.effect)} ({ends}). So if ids are wrong, "
+            f"the score is optimistic. The test does not say that ids are wrong. {_form(test)}; {found}."
         )
     return (
-        f"The leakage test does not reject {null} (p = {test.pvalue:.2g}). In {sets} "
-        f"they {'raised' if test.effect < 0 else 'lowered'} the loss by {number(abs(test.effect))} "
-        f"({ends} for how much they lower it). This does not prove that leakage is harmless or that "
-        f"ids are right: {found}, smaller ones less often. A rejection would have meant that wrong ids "
-        f"make the score optimistic, not that ids are wrong. {_form(test)}."
+        f"No evidence that the model benefits from leaked rows (p = {test.pvalue:.2g}). In {sets}, other "
+        f"rows of the validation clusters {'raised' if test.effect < 0 else 'lowered'} the loss by "
+        f"{number(abs(test.effect))} ({ends} for how much they lower it). This does not prove that "
+        f"leakage is harmless or that ids are right: {found}, smaller ones less often. A rejection would have meant "
+        f"that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
     )
 
 
@@ -235,14 +233,18 @@ def _form(test: LeakageTest) -> str:
 
 
 def score_caption(report: AuditReport) -> str:
-    """Return how to read the chart of the scores."""
-    word = loss_words(report.subject.loss)
-    text = f"The {word} of the same learner, validated in three ways; {better_words(report)}."
+    """Return what the scores in a chart are."""
+    subject = report.subject
+    noun = clusters_noun(subject.cluster)
+    text = (
+        f"IID: folds of single rows, as scores are usually reported. LOCO: folds of whole {noun}, by "
+        f"{subject.cluster}. e0: {noun} of which no row is in training."
+    )
     if report.e0 is None:
-        text += " For the last, only a range is known"
+        text += " For e0, only a range is known"
         text += "." if report.e0_interval[1] is not None else ", which has no upper end."
     elif not report.refit.is_full:
-        text += " The last is a lower bound; the bar has no upper end."
+        text += " e0 is a lower bound; its bar has no upper end."
     if report.e0_secant is not None:
         text += " The lower limit rests on a convex loss curve."
     return text
@@ -291,6 +293,11 @@ def curve_caption(report: AuditReport) -> str:
     )
 
 
+def how_measured(report: AuditReport) -> str:
+    """Return how e0 follows from what was measured."""
+    return curve_caption(report) if report.dose is None else doses_measured()
+
+
 def measured_caption(report: AuditReport) -> str:
     """Return how to read the measured curve if e0 follows from a mixture."""
     return (
@@ -316,8 +323,8 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
     text = f"The {thing_of(report)} on new clusters for every {rate}, which the data cannot reveal."
     if report.threshold is not None and not report.plan.threshold_given:
         text += (
-            f" No threshold was given; {number(report.threshold)} is {constant_words(report)}, which "
-            "needs no features."
+            f" No threshold was given; {number(report.threshold)} is the {thing_of(report)} of a constant "
+            "guess, the best prediction without features."
         )
     return text
 

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport, GroupLevel
@@ -13,13 +14,18 @@ from mlflow_b3.reporting.phrases import (
     confidence_of,
     estimator_words,
     fold_words,
+    folds_words,
     largest_sensible,
+    new_clusters,
     range_words,
     rate_of,
     sensible_number,
     sharpness_words,
 )
 from mlflow_b3.results import interval_words, loss_words, number, percent, shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # --- The tables of a report, as text in cells, for every form of it
 
@@ -44,13 +50,28 @@ def score_rows(
     word = loss_words(report.subject.loss)
     at_least = "" if report.refit.is_full else ", at least"
     rows: list[tuple[str, float | None, tuple[float, float | None] | None]] = [
-        (f"{word} ignoring clusters (IID)", report.iid, None),
-        (f"{word} on noisy clusters (LOCO)", report.loco, report.loco_interval),
-        (f"{word} on new clusters (e0){at_least}", report.e0, report.e0_interval),
+        (f"{word}, reported (IID)", report.iid, None),
+        (f"{word} {folds_words(report)} (LOCO)", report.loco, report.loco_interval),
+        (f"{word} on {new_clusters(report)} (e0){at_least}", report.e0, report.e0_interval),
     ]
     if report.e0_secant is not None:
         rows.append((secant_words(report), report.e0_secant, None))
     return rows
+
+
+def score_frame(report: AuditReport) -> "pd.DataFrame":
+    """Return IID, LOCO and e0 as a table, with what each of them is."""
+    import pandas as pd
+
+    word = loss_words(report.subject.loss)
+    rows = {
+        "iid": (report.iid, None, None, f"{word} on folds that ignore clusters"),
+        "loco": (report.loco, *report.loco_interval, f"{word} {folds_words(report)}"),
+        "e0": (report.e0, *report.e0_interval, f"{word} on {new_clusters(report)}"),
+    }
+    columns = ["value", "low", "high", "meaning"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return frame.astype(dict.fromkeys(columns[:3], float))
 
 
 def secant_words(report: AuditReport) -> str:
@@ -327,7 +348,7 @@ def _split(report: AuditReport) -> str | None:
 
 # --- The tables of corrected cross-validation, as text in cells
 
-GROUPED = "whole groups left out (grouped CV)"
+GROUPED = "whole groups (grouped CV)"
 #: Multiples of the standard deviations that tables show; the chart has all.
 SHOWN_MULTIPLES = (0.0, 0.5, 1.0, 1.5, 2.0)
 
@@ -338,8 +359,8 @@ Score = tuple[str, float | None, tuple[float, float | None] | None, str]
 def cvc_scores(report: CvcReport) -> list[Score]:
     """Return the scores by their short names, from naive to corrected."""
     scores: list[Score] = [
-        ("by folds of rows (CV)", report.cv, report.cv_interval, ""),
-        ("corrected for correlated rows (CV_c)", report.cvc, report.interval, ""),
+        ("folds of rows (CV)", report.cv, report.cv_interval, ""),
+        ("corrected (CV_c)", report.cvc, report.interval, ""),
     ]
     if report.grouped is not None:
         scores.append((GROUPED, report.grouped, report.grouped_interval, ""))

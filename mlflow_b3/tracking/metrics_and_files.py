@@ -28,6 +28,7 @@ from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.refit.loading import ModelSource, digest_model, digest_of, resolve_source
 from mlflow_b3.reporting import document
 from mlflow_b3.reporting.charts import charts_of
+from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.reporting.pages import audit_document
 from mlflow_b3.results import number
 
@@ -56,6 +57,7 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
         "residual": report.residual,
         "loco": report.loco,
         "iid": report.iid,
+        "gap": report.e0 - report.iid if report.refit.is_full and report.e0 is not None else None,
         "inflation": report.inflation,
         "test_statistic": report.test.statistic,
         "test_pvalue": report.test.pvalue,
@@ -71,9 +73,38 @@ def metrics_of(report: AuditReport) -> dict[str, float | None]:
     return {f"b3/{name}": None if value is None else float(value) for name, value in values.items()}
 
 
+#: The metrics that answer: those of the audited run and its LoggedModel. All are on the audit's own run.
+ANSWERS = tuple(
+    f"b3/{name}"
+    for name in ("e0", "e0_low", "e0_high", "iid", "loco", "gap", "p0_star", "residual")
+)
+
+
+def answers_of(report: AuditReport) -> dict[str, float | None]:
+    """Return the metrics that answer, rounded to what they are worth; the others are unknown here."""
+    return {
+        name: worth(value) if is_answer(name) and value is not None else None
+        for name, value in metrics_of(report).items()
+    }
+
+
+def is_answer(name: str) -> bool:
+    """Return whether the audited run shows a metric."""
+    return name in ANSWERS or name in extension_metrics()
+
+
+def worth(value: float) -> float:
+    """Return a number with four digits. Intervals are hundreds of times wider than the rest."""
+    return float(f"{value:.4g}")
+
+
 def extension_metrics() -> tuple[str, ...]:
     """Return the metrics that only audits with an extension have."""
     return tuple(f"b3/{name}" for key in EXTENSIONS for name in extension_report(key).METRICS)
+
+
+#: The rates of wrong ids in percent, at the steps of the sensitivity curve.
+PERCENT = "wrong_ids_percent"
 
 
 def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
@@ -89,6 +120,8 @@ def curves_of(report: AuditReport) -> dict[str, list[tuple[int, float]]]:
         "residual": zip(report.search.p0, report.search.residual, strict=True),
         "sensitivity": zip(axis, report.sensitivity.e0, strict=True),
     }
+    # the axis of the sensitivity curves in percent, for charts that take a metric as their axis
+    series[PERCENT] = zip(axis, (100 * x for x in axis), strict=True)
     split = report.fragment_sensitivity
     if split is not None and split.error is not None:
         series["sensitivity_split"] = zip(split.error, split.e0, strict=True)
@@ -148,7 +181,9 @@ def tags_of(report: AuditReport, audit_run_id: str) -> dict[str, str]:
     """Return the tags that identify an audit and summarize it without its files."""
     subject = report.subject
     unknown = [name for name, value in metrics_of(report).items() if value is None]
+    headline = headline_of(report)
     return {
+        "b3.answer": headline.short,
         "b3.audit_run_id": audit_run_id,
         # audits of the same model share it; a run may have several models
         "b3.subject": subject.model_id or subject.uri or subject.run_id or "none",
@@ -276,7 +311,7 @@ def load_report(folder: str | PathLike[str]) -> AuditReport:
 
 FOLDER = "b3"
 #: A metric that every audit has.
-ALWAYS = "b3/fits"
+ALWAYS = "b3/iid"
 #: MLflow's error code if another client inserted the same row at the same time.
 COLLISION = "BAD_REQUEST"
 #: Seconds to wait after each collision.
@@ -322,9 +357,14 @@ def log_scalars(
     parameters: dict[str, str],
     *,
     model_id: str | None = None,
+    answers_only: bool = False,
     unknown_only: bool = False,
 ) -> None:
-    """Write the metrics, tags and parameters of a run in one request."""
+    """Write the metrics, tags and parameters of a run in one request.
+
+    A model gets those metrics that answer; with `answers_only` so does the run, and other values that
+    it has from earlier versions are cleared.
+    """
     from mlflow.entities import Metric, Param, RunTag
 
     earlier = client.get_run(run_id).data.metrics
@@ -334,15 +374,17 @@ def log_scalars(
         before = client.get_metric_history(run_id, ALWAYS)
         now = max(now, *(metric.timestamp + 1 for metric in before))
     metrics = []
+    found = answers_of(report) if answers_only else metrics_of(report)
     # an older audit of the run may have had an extension that this one lacks
-    for name, value in (dict.fromkeys(extension_metrics()) | metrics_of(report)).items():
+    for name, value in (dict.fromkeys(extension_metrics()) | found).items():
         if value is None:
             if name not in earlier:
                 continue
             value = math.nan  # do not show an older audit's value
         elif unknown_only:
             continue
-        linked = model_id if math.isfinite(value) else None  # MLflow stores a model's NaN as 0
+        # MLflow stores a model's NaN as 0
+        linked = model_id if math.isfinite(value) and is_answer(name) else None
         extra = {}
         if linked is not None:
             extra = {

@@ -35,6 +35,7 @@ from mlflow_b3.tracking.metrics_and_files import (
 from mlflow_b3.tracking.preregistration import Preregistration, find_preregistration
 from mlflow_b3.tracking.runs import (
     LONGEST_NAME,
+    NOTE,
     AuditRun,
     audit_run,
     impatient,
@@ -46,11 +47,12 @@ from mlflow_b3.tracking.runs import (
 from mlflow_b3.tracking.shown_on_models import (
     CURRENT,
     NONE,
-    NOTE,
     PAGE,
     Showcase,
     Shown,
     add_view,
+    answer_markdown,
+    colour_run,
     courtesy,
     end_after,
     recorded_audits,
@@ -350,7 +352,11 @@ def _write(report: AuditReport, places: _Places) -> bool:
         log_files(client, child, files)
         on_versions = version_tags(report, tags)
         tags |= _log_evidence(client, report, places, files, on_versions)
-        own = {**tags, NOTE: "\n\n".join(map(escaped, explain(report)))}
+        own = {
+            **on_versions,
+            **tags,
+            NOTE: "\n\n".join([answer_markdown(report), *map(escaped, explain(report))]),
+        }
         linked = None if places.logged_by_mlflow else model_id
         log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
         shown = Shown(audit_run_id=child, report=report, tags=tags, page=files[PAGE])
@@ -358,6 +364,7 @@ def _write(report: AuditReport, places: _Places) -> bool:
     if interrupted:
         return True
     with without_active_model():
+        courtesy("the colour of the run", lambda: colour_run(client, child))
         courtesy("the view of all audits", lambda: add_view(client, child))
     return False
 

@@ -5,14 +5,21 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import TrackingError
 from mlflow_b3.refit.loading import announced_waiting, raise_if_unreachable
+from mlflow_b3.results import visible
 from mlflow_b3.version import __version__
 
 LONGEST_TAG = 5000
+LONGEST_NOTE = 7900
+#: Of lines in a description; MLflow's page does not wrap code.
+ERROR_WIDTH = 80
+#: The tag that MLflow shows as the description of a run.
+NOTE = "mlflow.note.content"
 #: Some of MLflow's databases limit the length of a run's name.
 LONGEST_NAME = 250
 #: A tag that identifies the request that created a run; MLflow's UI hides tags with its prefix.
@@ -158,6 +165,13 @@ def project_run(client: Any, entry_point: str) -> str | None:
     return run_id if tags.get("mlflow.project.entryPoint") == entry_point else None
 
 
+def error_note(word: str, text: str) -> str:
+    """Return the description of an audit that did not come to its end: the whole error, as it is."""
+    wrapped = (part for line in text.splitlines() for part in wrap(visible(line), ERROR_WIDTH))
+    lines = "\n".join(f"    {line}" for line in wrapped)  # code: nothing in it is markup
+    return f"**The audit {'was ' if word == 'stopped' else ''}{word}.**\n\n{lines}"[:LONGEST_NOTE]
+
+
 def _mark_failed(client: Any, child: str, error: BaseException) -> None:
     from mlflow.exceptions import MlflowException
 
@@ -168,5 +182,6 @@ def _mark_failed(client: Any, child: str, error: BaseException) -> None:
         client.set_tag(child, "b3.error", text)
         remove_twins(client, child)
         word = "stopped" if status == "KILLED" else "failed"
+        client.set_tag(child, NOTE, error_note(word, text))
         name = f"{client.get_run(child).info.run_name} {word}"
         client.set_tag(child, "mlflow.runName", name[:LONGEST_NAME])

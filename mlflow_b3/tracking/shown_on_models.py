@@ -20,16 +20,20 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError, InputError
 from mlflow_b3.refit.loading import matching, registered_version, resolve_source
 from mlflow_b3.reporting.document import escaped
-from mlflow_b3.reporting.sentences import explain
+from mlflow_b3.reporting.headline import SIGNS, headline_of
+from mlflow_b3.reporting.phrases import readable
 from mlflow_b3.results import number
 from mlflow_b3.tracking.audits import NO_EVIDENCE, runs_where, tried_audits
 from mlflow_b3.tracking.metrics_and_files import (
     FOLDER,
+    PERCENT,
     insist,
+    is_answer,
     log_files,
     log_scalars,
+    worth,
 )
-from mlflow_b3.tracking.runs import LONGEST_NAME
+from mlflow_b3.tracking.runs import LONGEST_NAME, NOTE
 
 # --- The newest audit of a model supersedes the others
 #
@@ -131,15 +135,15 @@ def _supersede(client: Any, run: Any, successor: str) -> None:
         _set_tag(client, run_id, NOTE, text)
     if not run.info.run_name.endswith(SUPERSEDED):
         client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])
+    if VERDICT in run.data.tags:
+        client.delete_tag(run_id, VERDICT)
     _set_tag(client, run_id, "b3.status", SUPERSEDED)
 
 
 # --- The page of a registered version, which has no metrics
 
-#: The start of our descriptions; other descriptions are not replaced.
-OPENING = "**Leakage audit.**"
-#: The tag that MLflow shows as the description of a run.
-NOTE = "mlflow.note.content"
+#: The starts of our descriptions, of earlier versions too; other descriptions are not replaced.
+OPENINGS = ("**Leakage audit.**", *(f"**{sign} {word}.**" for word, sign in SIGNS.items()))
 #: A gate's verdict with policy and time; a newer audit removes it.
 VERDICT = "b3.verdict"
 
@@ -160,10 +164,22 @@ def version_tags(report: AuditReport, tags: dict[str, str]) -> dict[str, str]:
 
 
 def summarize(client: Any, report: AuditReport, audit_run_id: str) -> str:
-    """Return the answer of an audit in a sentence, with a link to its report."""
+    """Return the answer of an audit in sentences, with links to its report and its run."""
     experiment = client.get_run(audit_run_id).info.experiment_id
-    page = f"#/experiments/{experiment}/runs/{audit_run_id}/artifacts/{FOLDER}/{PAGE}"
-    return f"{OPENING} {escaped(explain(report)[0])} [Report]({page})"
+    run = f"#/experiments/{experiment}/runs/{audit_run_id}"
+    links = f"[Report]({run}/artifacts/{FOLDER}/{PAGE}) · [Leakage audit]({run})"
+    return f"{answer_markdown(report)} {links}"
+
+
+def answer_markdown(report: AuditReport) -> str:
+    """Return the answer of an audit as the beginning of a description."""
+    headline = headline_of(readable(report))
+    return f"**{headline.sign} {headline.word}.** {escaped(headline.told)}"
+
+
+def is_ours(description: str | None) -> bool:
+    """Return whether a description is missing, or one that an audit wrote."""
+    return not description or description.startswith(OPENINGS)
 
 
 def show_on_versions(
@@ -172,15 +188,23 @@ def show_on_versions(
     """Write tags, and a description if there is no other, to the versions of the audited model."""
     text = summarize(client, report, audit_run_id)
     for name, version in _versions(client, report):
-        # first the run: a server that guards these tags looks there for the evidence
-        for key, value in sorted(tags.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
-            client.set_model_version_tag(name, version, key, value)
         shown = client.get_model_version(name, version)
+        # tags that an earlier version of the package has written must agree with this audit, too
+        wanted = {key: tags[key] for key in tags if key in ON_VERSIONS or key in shown.tags}
+        # first the run: a server that guards these tags looks there for the evidence
+        for key, value in sorted(wanted.items(), key=lambda tag: tag[0] != "b3.audit_run_id"):
+            client.set_model_version_tag(name, version, key, value)
         if VERDICT in shown.tags:  # on an older audit
             client.delete_model_version_tag(name, version, VERDICT)
-        known = shown.description or ""
-        if not known or known.startswith(OPENING):
+        if is_ours(shown.description):
             client.update_model_version(name, version, description=text)
+
+
+def forget_verdicts(client: Any, run_ids: Iterable[str | None]) -> None:
+    """Remove what a gate said before, because it may say something else now."""
+    for run_id in filter(None, run_ids):
+        if VERDICT in client.get_run(run_id).data.tags:
+            client.delete_tag(run_id, VERDICT)
 
 
 def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
@@ -226,9 +250,15 @@ def _versions(client: Any, report: AuditReport) -> list[tuple[str, str]]:
 SHOWN = frozenset(
     f"b3.{name}"
     for name in (
-        *("audit_run_id", "subject", "p0_source", "pattern", "refit", "refit_strength", "version"),
-        *("data_digest", "not_known", "evidence"),
+        *("answer", "audit_run_id", "subject", "p0_source", "pattern", "refit", "refit_strength"),
+        *("version", "data_digest", "not_known", "evidence", "score"),
     )
+)
+#: Those of them that a run shows beside its own tags; MLflow's pages show all tags of a run.
+ON_RUNS = frozenset({"b3.answer", "b3.audit_run_id", "b3.score", "b3.subject"})
+#: The tags of a registered version, whose page has no metrics.
+ON_VERSIONS = frozenset(
+    f"b3.{name}" for name in ("answer", "audit_run_id", "score", "e0", "e0_interval", "loco", "iid")
 )
 #: The page of the report, which is shown beside the metrics.
 PAGE = "report.html"
@@ -357,33 +387,41 @@ class Showcase:
     def _is_on_run(self, run_id: str, audit: Any) -> bool:
         data = self.client.get_run(run_id).data
         if run_id == self.measured_elsewhere:
-            return _same_tags(data.tags, audit)
+            return _same_tags(data.tags, audit, ON_RUNS)
         metrics = {name: value for name, value in data.metrics.items() if name.startswith("b3/")}
         known = {name: value for name, value in metrics.items() if not math.isnan(value)}
-        wanted = audit.data.metrics.items()
-        return _same_tags(data.tags, audit) and known == {
-            name: value
-            for name, value in wanted
-            if name.startswith("b3/") and not math.isnan(value)
+        return _same_tags(data.tags, audit, ON_RUNS) and known == {
+            name: worth(value)
+            for name, value in audit.data.metrics.items()
+            if is_answer(name) and not math.isnan(value)
         }
 
     def _is_on_model(self, _: str, audit: Any) -> bool:
-        return _same_tags(self.client.get_logged_model(self.model_id).tags, audit)
+        return _same_tags(self.client.get_logged_model(self.model_id).tags, audit, SHOWN)
 
     def _put_on_run(self, run_id: str, shown: Shown) -> None:
         log_files(self.client, run_id, {PAGE: shown.page})
         known_elsewhere = run_id == self.measured_elsewhere
         tags = self.client.get_run(run_id).data.tags
-        pointer = dict(shown.tags)
-        if (tags.get(NOTE) or OPENING).startswith(OPENING):
+        pointer = {key: value for key, value in shown.tags.items() if key in ON_RUNS}
+        if is_ours(tags.get(NOTE)):
             pointer[NOTE] = summarize(self.client, shown.report, shown.audit_run_id)
-        log_scalars(self.client, run_id, shown.report, pointer, {}, unknown_only=known_elsewhere)
-        if VERDICT in tags:
-            self.client.delete_tag(run_id, VERDICT)
+        log_scalars(
+            *(self.client, run_id, shown.report, pointer, {}),
+            answers_only=not known_elsewhere,
+            unknown_only=known_elsewhere,
+        )
+        # a verdict on an older audit, and tags that earlier versions of the package wrote here
+        for key in ({VERDICT} | SHOWN - ON_RUNS) & set(tags):
+            if "b3.status" not in tags:  # not of an audit, below which another one was written
+                self.client.delete_tag(run_id, key)
         remove_copies(self.client, run_id)
 
     def _put_on_model(self, _: str, shown: Shown) -> None:
-        insist(lambda: self.client.set_logged_model_tags(self.model_id, dict(shown.tags)))
+        tags = dict(shown.tags)
+        if is_ours(self.client.get_logged_model(self.model_id).tags.get(NOTE)):
+            tags[NOTE] = summarize(self.client, shown.report, shown.audit_run_id)
+        insist(lambda: self.client.set_logged_model_tags(self.model_id, tags))
         if VERDICT in self.client.get_logged_model(self.model_id).tags:
             self.client.delete_logged_model_tag(self.model_id, VERDICT)
 
@@ -465,9 +503,9 @@ def remove_copies(client: Any, run_id: str) -> None:
         )
 
 
-def _same_tags(found: Mapping[str, str], audit: Any) -> bool:
-    wanted = {key: value for key, value in audit.data.tags.items() if key in SHOWN}
-    return {key: value for key, value in found.items() if key in SHOWN} == wanted
+def _same_tags(found: Mapping[str, str], audit: Any, shown: frozenset[str]) -> bool:
+    wanted = {key: value for key, value in audit.data.tags.items() if key in shown}
+    return {key: value for key, value in found.items() if key in shown} == wanted
 
 
 def _clear(client: Any, run: Any) -> None:
@@ -478,7 +516,7 @@ def _clear(client: Any, run: Any) -> None:
     now = int(time.time() * 1000)
     names = [name for name in run.data.metrics if name.startswith("b3/")]
     client.log_batch(run.info.run_id, metrics=[Metric(name, math.nan, now, 0) for name in names])
-    if run.data.tags.get(NOTE, "").startswith(OPENING):
+    if NOTE in run.data.tags and is_ours(run.data.tags[NOTE]):
         client.delete_tag(run.info.run_id, NOTE)
     # the tag that names the audit goes last: without it this run would look like an audit itself
     for key in sorted(SHOWN & set(run.data.tags), key=lambda key: key == "b3.audit_run_id"):
@@ -489,16 +527,27 @@ def _clear(client: Any, run: Any) -> None:
 # --- The view "b3 audits" of an experiment in MLflow's UI, and links to it
 #
 # MLflow's runs table shows no metrics until columns are chosen, and hides child runs. The view, stored
-# with the experiment, ranks the audits by e0, with columns for their scores and a chart of their curves.
+# with the experiment, ranks the audits by e0, with columns for answers, scores and the gate's verdicts, a
+# chart of reported scores against e0, and their curves.
 
 KEY = "b3"
 TAG = f"mlflow.sharedViewState.{KEY}"
 NAME = "b3 audits"
 FILTER = "tags.`b3.status` = 'current'"
-COLUMNS = ("e0", "e0_low", "e0_high", "loco", "iid", "inflation")
+#: Columns of tags: MLflow cuts metrics after ten characters, which tags of three decimals do not fill.
+COLUMNS = ("answer", "iid", "loco", "e0", "e0_interval", "verdict")
+WIDTHS = {"answer": 190, "iid": 80, "loco": 80, "e0": 80, "e0_interval": 140, "verdict": 190}
 SETTINGS = ("loss", "claim")
-LINES = ("b3_curve/dose", "b3_curve/loss", "b3_curve/sensitivity")
-BARS = ("b3/e0", "b3/loco", "b3/iid")
+#: The curves, each with the metric of its axis; doses are steps.
+LINES = {"b3_curve/dose": "", "b3_curve/sensitivity": f"b3_curve/{PERCENT}"}
+#: Curves that MLflow would draw by itself: they need an axis, or say nothing at a glance.
+NOT_DRAWN = ("loss", "residual", "sensitivity_split", PERCENT)
+SCATTER = ("b3/iid", "b3/e0")
+BARS = ("b3/e0", "b3/gap")
+#: Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#5c5c5c")
+#: The tag that MLflow takes for the colour of a run.
+COLOUR = "mlflow.runColor"
 MOST_RUNS = 20
 #: Required fields of a view that MLflow 3.10 does not fill in.
 DEFAULTS: dict[str, Any] = {
@@ -533,10 +582,26 @@ def add_view(client: Any, run_id: str) -> None:
         return
     now = int(time.time() * 1000)
     state = _view_state()
-    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    packed = base64.b64encode(zlib.compress(_compact(state).encode())).decode()
     named = {"name": NAME, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"}
     # older versions of MLflow have no named views and read the state itself
-    client.set_experiment_tag(experiment_id, TAG, json.dumps({**state, **named}))
+    client.set_experiment_tag(experiment_id, TAG, _compact({**state, **named}))
+
+
+def _compact(state: dict[str, Any]) -> str:
+    """Return JSON that is short enough for a tag."""
+    return json.dumps(state, separators=(",", ":"))
+
+
+def colour_run(client: Any, run_id: str) -> None:
+    """Give the run of an audit a colour that no other current audit of its experiment has."""
+    run = client.get_run(run_id)
+    if COLOUR in run.data.tags:
+        return
+    others = client.search_runs([run.info.experiment_id], FILTER, max_results=100)
+    used = [other.data.tags.get(COLOUR) for other in others]
+    # the earliest of those that are used least
+    client.set_tag(run_id, COLOUR, min(COLOURS, key=used.count))
 
 
 def view_links(experiment_id: str) -> dict[str, str]:
@@ -552,32 +617,38 @@ def compare_link(run_ids: list[str], experiment_ids: list[str]) -> str:
 
 
 def _view_state() -> dict[str, Any]:
-    columns = [f"metrics.`b3/{name}`" for name in COLUMNS]
+    columns = [f"tags.`b3.{name}`" for name in COLUMNS]
     columns += [f"params.`b3/{name}`" for name in SETTINGS]
-    charts = [_line_chart(number, key) for number, key in enumerate(LINES)]
-    charts += [_bar_chart(number + len(LINES), key) for number, key in enumerate(BARS)]
+    charts = [_scatter_chart("b3-scatter")]
+    charts += [_line_chart(f"b3-{name}", name, axis) for name, axis in LINES.items()]
+    charts += [
+        {**_chart(f"b3-no-{name}", f"b3_curve/{name}", "LINE", "b3-curves"), "deleted": True}
+        for name in NOT_DRAWN
+    ]
+    charts += [_chart(f"b3-bar-{name}", name, "BAR", "b3-scores") for name in BARS]
     return {
         **DEFAULTS,
         "searchFilter": FILTER,
         # sorted by creation time, MLflow would nest audits under their parents and not draw them
-        "orderByKey": columns[0],
+        "orderByKey": "metrics.`b3/e0`",
         "orderByAsc": True,
         "selectedColumns": columns,
+        "columnWidths": {f"tags.`b3.{name}`": width for name, width in WIDTHS.items()},
         "columnOrder": columns,
         "runsHiddenMode": f"FIRST_{MOST_RUNS}_RUNS",
         "isAccordionReordered": True,
         "compareRunCharts": charts,
         "compareRunSections": [
-            _section("b3-curves", "b3_curve"),
             _section("b3-scores", "b3 scores"),
+            _section("b3-curves", "b3_curve"),
             _section("b3-rest", "b3", shown=False),
         ],
     }
 
 
-def _chart(number: int, key: str, kind: str, section: str) -> dict[str, Any]:
+def _chart(uuid: str, key: str, kind: str, section: str) -> dict[str, Any]:
     return {
-        "uuid": f"b3-{number}",
+        "uuid": uuid,
         "type": kind,
         "runsCountToCompare": MOST_RUNS,
         "metricSectionId": section,
@@ -587,24 +658,26 @@ def _chart(number: int, key: str, kind: str, section: str) -> dict[str, Any]:
     }
 
 
-def _bar_chart(number: int, key: str) -> dict[str, Any]:
-    return _chart(number, key, "BAR", "b3-scores")
+def _scatter_chart(uuid: str) -> dict[str, Any]:
+    x, y = ({"key": key, "type": "METRIC"} for key in SCATTER)
+    return {**_chart(uuid, SCATTER[0], "SCATTER", "b3-scores"), "xaxis": x, "yaxis": y}
 
 
-def _line_chart(number: int, key: str) -> dict[str, Any]:
+def _line_chart(uuid: str, key: str, axis: str = "") -> dict[str, Any]:
+    """Return the chart of a curve over a metric, or else over its steps."""
     return {
-        **_chart(number, key, "LINE", "b3-curves"),
+        **_chart(uuid, key, "LINE", "b3-curves"),
         "selectedMetricKeys": [key],
         "lineSmoothness": 0,
         "xAxisScaleType": "linear",
         "scaleType": "linear",
         "range": {},
-        "xAxisKey": "step",
-        "selectedXAxisMetricKey": "",
+        "xAxisKey": "metric" if axis else "step",
+        "selectedXAxisMetricKey": axis,
         "yAxisKey": "metric",
         "yAxisExpressions": [],
         "ignoreOutliers": False,
-        "useGlobalXaxisKey": True,
+        "useGlobalXaxisKey": False,
         "useGlobalLineSmoothing": True,
     }
 
@@ -621,6 +694,21 @@ def _section(uuid: str, name: str, *, shown: bool = True) -> dict[str, Any]:
 
 
 # --- Links to audits and comparisons in MLflow's UI
+
+
+def links_to(run_id: str) -> dict[str, str]:
+    """Return the links to an audit's report and to all audits, by name, for a short summary."""
+    import mlflow
+    from mlflow import MlflowClient
+
+    experiment = MlflowClient().get_run(run_id).info.experiment_id
+    address, start = _address(mlflow.get_tracking_uri())
+    page = f"#/experiments/{experiment}/runs/{run_id}/artifacts/{FOLDER}/{PAGE}"
+    return {
+        **({"Start MLflow's UI": start} if start else {}),
+        "Report": f"{address}/{page}",
+        "All audits": f"{address}/{view_links(experiment)['table']}",
+    }
 
 
 def where_to_look(run_id: str) -> str:
@@ -661,16 +749,21 @@ def where_to_compare(comparison: Comparison, run_id: str) -> str:
 def _format_links(places: dict[str, str]) -> str:
     import mlflow
 
-    uri = _without_password(mlflow.get_tracking_uri())
+    address, start = _address(mlflow.get_tracking_uri())
     lines = ["Where to look in MLflow"]
     width = max(map(len, [*places, "start the UI"])) + 1
-    if not uri.startswith("http"):
-        lines.append(
-            f"  {'start the UI:':<{width}}  mlflow ui --port 5000 --backend-store-uri {uri}"
-        )
-        uri = "http://127.0.0.1:5000"
-    lines += [f"  {what + ':':<{width}}  {uri.rstrip('/')}/{link}" for what, link in places.items()]
+    if start:
+        lines.append(f"  {'start the UI:':<{width}}  {start}")
+    lines += [f"  {what + ':':<{width}}  {address}/{link}" for what, link in places.items()]
     return "\n".join(lines)
+
+
+def _address(tracking_uri: str) -> tuple[str, str]:
+    """Return the address of MLflow's UI, and the command that starts it if no server is used."""
+    uri = _without_password(tracking_uri)
+    if uri.startswith("http"):
+        return uri.rstrip("/"), ""
+    return "http://127.0.0.1:5000", f"mlflow ui --port 5000 --backend-store-uri {uri}"
 
 
 def _without_password(uri: str) -> str:

@@ -33,7 +33,9 @@ def clinic(mlflow_store) -> SimpleNamespace:
 
 
 def test_an_audit_by_doses_is_recorded_with_its_curve_by_rows(clinic):
-    result = CliRunner().invoke(main, ["audit", *clinic.options, *RATES, "--method", "dose"])
+    result = CliRunner().invoke(
+        main, ["audit", *clinic.options, *RATES, "--method", "dose", "--full"]
+    )
     assert result.exit_code == 0, result.output
     assert "Of the variance of e0" in result.output
     client = mlflow.MlflowClient()

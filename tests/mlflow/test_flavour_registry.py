@@ -73,7 +73,7 @@ def test_flavour_of_another_package_is_audited(tmp_path):
     uri = f"runs:/{run.info.run_id}/squares_model"
     report = b3.audit(uri, frame, target="y", cluster="cluster", folds=3, budget=72)
     assert report.settings.refit == "squares"
-    assert "another package's flavour" in str(report)
+    assert "another package's flavour" in report.to_text()
 
 
 @pytest.mark.usefixtures("other_package")

@@ -60,7 +60,7 @@ def test_model_that_can_only_predict_is_audited_by_a_head(form, output):
     assert high is None
     assert low <= report.e0
     assert "B321" in {finding.code for finding in report.findings}
-    assert "is at least about" in str(report)
+    assert "is at least about" in report.to_text()
 
 
 def test_head_on_the_original_rows_gives_the_originals_labels_again():

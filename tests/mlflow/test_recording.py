@@ -28,10 +28,17 @@ from mlflow_b3 import AuditReport, FitError, InputError, TrackingError, record
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import load_model
 from mlflow_b3.reporting.document import escaped
+from mlflow_b3.reporting.headline import headline_of
 from mlflow_b3.reporting.pages import to_markdown
 from mlflow_b3.reporting.sentences import explain
 from mlflow_b3.tracking.audits import current_audits
-from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, metrics_of, parameters_of
+from mlflow_b3.tracking.metrics_and_files import (
+    curves_of,
+    curves_table,
+    metrics_of,
+    parameters_of,
+    worth,
+)
 from mlflow_b3.tracking.recording import audit_and_record
 from mlflow_b3.tracking.shown_on_models import Showcase
 
@@ -50,6 +57,7 @@ METRICS = {
     "b3/residual",
     "b3/loco",
     "b3/iid",
+    "b3/gap",
     "b3/inflation",
     "b3/test_statistic",
     "b3/test_pvalue",
@@ -226,7 +234,9 @@ def test_the_child_names_the_audited_table_and_model_as_its_inputs(audited):
 
 def test_the_child_explains_itself_in_its_description(audited):
     note = audited.child.data.tags["mlflow.note.content"]
-    assert note == "\n\n".join(map(escaped, explain(audited.report)))
+    headline = headline_of(audited.report)
+    assert note.startswith(f"**{headline.sign} {headline.word}.** {escaped(headline.told)}\n\n")
+    assert note.endswith("\n\n".join(map(escaped, explain(audited.report))))
 
 
 def test_a_run_without_a_description_gets_the_answer_with_a_link_to_the_report(
@@ -236,9 +246,11 @@ def test_a_run_without_a_description_gets_the_answer_with_a_link_to_the_report(
         child = record(trained.own(complete, e0=e0))
         run = tracking.get_run(trained.run_id)
         note = run.data.tags["mlflow.note.content"]
-        assert note.startswith("**Leakage audit.** ")
-        page = f"#/experiments/{run.info.experiment_id}/runs/{child}/artifacts/b3/report.html"
-        assert note.endswith(f"[Report]({page})")
+        assert note.startswith("**▲ Inflated.** Reported error rate")
+        own = f"#/experiments/{run.info.experiment_id}/runs/{child}"
+        assert note.endswith(f"[Report]({own}/artifacts/b3/report.html) · [Leakage audit]({own})")
+        model = tracking.get_logged_model(trained.model_id)
+        assert model.tags["mlflow.note.content"] == note
 
 
 def test_a_finished_run_stays_as_it_was(audited):
@@ -266,24 +278,49 @@ def test_a_lower_bound_is_no_metric_that_a_threshold_on_e0_could_pass(complete):
     assert metrics_of(complete)["b3/refit_full"] == 1.0
 
 
-@pytest.mark.parametrize("where", ["run", "child"])
-def test_every_number_of_the_report_is_a_metric_of_both_runs(audited, where):
-    expected = known_metrics(audited.report)
-    metrics = getattr(audited, where).data.metrics
-    assert {k: v for k, v in metrics.items() if k.startswith("b3/")} == pytest.approx(expected)
+ANSWERS = {
+    *("b3/e0", "b3/e0_low", "b3/e0_high", "b3/iid", "b3/loco", "b3/gap", "b3/p0_star"),
+    "b3/residual",
+}
+
+
+def answers(report: AuditReport) -> dict[str, float]:
+    """Return the metrics of the audited model."""
+    return {name: value for name, value in known_metrics(report).items() if name in ANSWERS}
+
+
+def rounded(report: AuditReport) -> dict[str, float]:
+    """Return the metrics of the audited run."""
+    return {name: worth(value) for name, value in answers(report).items()}
+
+
+def test_every_number_of_the_report_is_a_metric_of_the_audits_own_run(audited):
+    metrics = audited.child.data.metrics
+    assert {k: v for k, v in metrics.items() if k.startswith("b3/")} == pytest.approx(
+        known_metrics(audited.report)
+    )
+
+
+def test_the_audited_run_has_the_numbers_that_answer_rounded_to_what_they_are_worth(audited):
+    metrics = audited.run.data.metrics
+    assert {k: v for k, v in metrics.items() if k.startswith("b3")} == rounded(audited.report)
+    assert worth(0.123456) == 0.1235
+    assert worth(123456.0) == 123500.0
 
 
 def test_all_metrics_arrive_when_all_numbers_are_known(trained, complete):
     child = record(trained.own(complete))
-    expected = pytest.approx(known_metrics(complete))
-    assert trained.metrics() == expected
+    assert trained.metrics() == rounded(complete)
     on_child = trained.client.get_run(child).data.metrics
-    assert {k: v for k, v in on_child.items() if k.startswith("b3/")} == expected
-    assert {metric.key: metric.value for metric in trained.model_metrics()} == expected
+    assert {k: v for k, v in on_child.items() if k.startswith("b3/")} == pytest.approx(
+        known_metrics(complete)
+    )
+    on_model = {metric.key: metric.value for metric in trained.model_metrics()}
+    assert on_model == pytest.approx(answers(complete))
 
 
 def test_the_logged_model_has_the_metrics_of_the_child_run_with_the_table(audited):
-    expected = known_metrics(audited.report)
+    expected = answers(audited.report)
     metrics = audited.model.metrics
     assert {metric.key: metric.value for metric in metrics} == pytest.approx(expected)
     assert len(metrics) == len(expected)
@@ -383,7 +420,7 @@ def test_audit_json_reads_back_into_an_equal_report(audited):
 
 
 def test_the_report_is_there_to_read(audited):
-    assert read(audited.child, "b3/report.txt") == f"{audited.report}\n"
+    assert read(audited.child, "b3/report.txt") == f"{audited.report.to_text()}\n"
     assert read(audited.child, "b3/report.md") == to_markdown(audited.report)
 
 
@@ -414,14 +451,13 @@ def test_curves_csv_is_a_table_of_all_curves(audited):
     assert curves_table(report) == read(audited.child, "b3/curves.csv")
 
 
-@pytest.mark.parametrize("where", ["run", "child", "model"])
-def test_run_child_and_model_have_the_same_tags(audited, where):
+@pytest.mark.parametrize("where", ["child", "model"])
+def test_the_audits_run_and_the_model_have_all_tags(audited, where):
     place = getattr(audited, where)
     tags = place.tags if where == "model" else place.data.tags
-    own = ("b3.status", "b3.supersedes") if where == "child" else ()
+    own = ("b3.status", "b3.supersedes", "b3.e0", "b3.e0_interval", "b3.loco", "b3.iid")
     assert {n: v for n, v in tags.items() if n.startswith("b3.") and n not in own} == {
-        "b3.audit_run_id": audited.child.info.run_id,
-        "b3.subject": audited.model.model_id,
+        **pointer(audited),
         "b3.p0_source": "cluster_error",
         "b3.pattern": "rows",
         "b3.refit": "clone",
@@ -431,6 +467,27 @@ def test_run_child_and_model_have_the_same_tags(audited, where):
         "b3.not_known": not_known(audited.report),
         "b3.evidence": sha256(read(audited.child, EVIDENCE).encode()).hexdigest(),
     }
+
+
+def pointer(audited) -> dict[str, str]:
+    """Return the tags that the audited run shows: the answer, and where the rest is."""
+    return {
+        "b3.answer": headline_of(audited.report).short,
+        "b3.audit_run_id": audited.child.info.run_id,
+        "b3.score": audited.report.subject.loss,
+        "b3.subject": audited.model.model_id,
+    }
+
+
+def test_the_audited_run_has_the_answer_and_where_the_rest_is(audited):
+    tags = audited.run.data.tags
+    assert {n: v for n, v in tags.items() if n.startswith("b3.")} == pointer(audited)
+
+
+def test_the_audits_run_has_its_scores_as_text_and_a_colour(audited):
+    tags = audited.child.data.tags
+    assert tags["b3.e0"] == f"{audited.report.e0:.3f}"
+    assert tags["mlflow.runColor"] == "#0072b2"
 
 
 def test_the_audits_run_has_what_was_audited_and_how_as_parameters(audited):
@@ -556,17 +613,25 @@ def test_a_value_that_is_no_longer_known_becomes_nan_on_the_run(trained, complet
     record(trained.own(complete))
     child = record(trained.own(unknown(complete)))
     metrics = trained.metrics()
-    for name in ("b3/e0", "b3/inflation", "b3/e0_secant", "b3/p0", "b3/residual"):
+    for name in ("b3/e0", "b3/gap", "b3/residual"):
         assert math.isnan(metrics[name])
-    assert metrics["b3/loco"] == complete.loco
+    assert metrics["b3/loco"] == worth(complete.loco)
     assert "b3/e0" not in trained.client.get_run(child).data.metrics
-    assert trained.client.get_run(trained.run_id).data.tags["b3.p0_source"] == "none"
+    assert trained.client.get_run(child).data.tags["b3.p0_source"] == "none"
+
+
+def test_what_an_earlier_version_showed_on_the_run_is_cleared(trained, complete):
+    trained.client.log_metric(trained.run_id, "b3/fits", 470.0)
+    trained.client.set_tag(trained.run_id, "b3.refit", "clone")
+    record(trained.own(complete))
+    assert math.isnan(trained.metrics()["b3/fits"])
+    assert "b3.refit" not in trained.client.get_run(trained.run_id).data.tags
 
 
 def test_a_value_that_is_known_again_replaces_nan(trained, complete):
     for report in (complete, unknown(complete), complete):
         record(trained.own(report, e0_interval=(0.2, 0.4)))
-    assert trained.metrics()["b3/e0"] == complete.e0
+    assert trained.metrics()["b3/e0"] == worth(complete.e0)
 
 
 def test_the_logged_model_never_gets_nan(trained, complete):
@@ -577,13 +642,13 @@ def test_the_logged_model_never_gets_nan(trained, complete):
     assert all(math.isfinite(metric.value) for metric in metrics)
     newer = {metric.key for metric in metrics if metric.run_id == child}
     assert "b3/loco" in newer
-    assert not newer & {"b3/e0", "b3/inflation", "b3/p0"}
+    assert not newer & {"b3/e0", "b3/gap", "b3/residual"}
 
 
 def test_an_unknown_value_is_left_out_where_no_older_one_is(trained, complete):
     record(trained.own(unknown(complete)))
     assert "b3/e0" not in trained.metrics()
-    assert trained.metrics()["b3/e0_high"] == complete.e0_interval[1]
+    assert trained.metrics()["b3/e0_high"] == worth(complete.e0_interval[1])
 
 
 # --- which run ------------------------------------------------------------------------------------
@@ -607,7 +672,7 @@ def test_the_audit_of_a_bare_estimator_gets_a_run_of_its_own(tracking, complete)
 def test_the_audit_of_a_bare_estimator_can_be_written_to_any_run(trained, complete):
     child = record(bare(complete), run_id=trained.run_id)
     assert [run.info.run_id for run in trained.children()] == [child]
-    assert trained.metrics()["b3/e0"] == complete.e0
+    assert trained.metrics()["b3/e0"] == worth(complete.e0)
     assert trained.model_metrics() == []
 
 
@@ -618,7 +683,7 @@ def test_a_model_logged_without_a_run_gets_metrics_and_tags(tracking, complete):
     child = record(changed(complete, settings=settings))
     model = tracking.get_logged_model(model_id)
     metrics = {metric.key: metric.value for metric in model.metrics}
-    assert metrics == pytest.approx(known_metrics(complete))
+    assert metrics == pytest.approx(answers(complete))
     assert model.tags["b3.audit_run_id"] == child
 
 
@@ -626,7 +691,7 @@ def test_an_audit_written_to_another_run_leaves_its_logged_model_alone(tracking,
     """The number would otherwise be shown for a model that this run did not train."""
     other = new_run(tracking)
     record(trained.own(complete), run_id=other)
-    assert tracking.get_run(other).data.metrics["b3/e0"] == complete.e0
+    assert tracking.get_run(other).data.metrics["b3/e0"] == worth(complete.e0)
     assert trained.traces() == []
 
 
@@ -694,7 +759,7 @@ def test_a_project_run_in_another_experiment_shows_the_audit_of_a_run_of_its_own
     assert tracking.get_run(child).info.experiment_id == experiment(tracking)
     shown = tracking.get_run(project)
     assert shown.data.tags["b3.audit_run_id"] == child
-    assert shown.data.metrics["b3/loco"] == pytest.approx(report.loco)
+    assert shown.data.metrics["b3/loco"] == worth(report.loco)
 
 
 def test_any_other_run_in_the_environment_is_not_taken_for_the_audits(

@@ -14,6 +14,7 @@ from mlflow_b3 import TrackingError, record
 from mlflow_b3.cli import shown_if_not_recorded
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.refit import load_model
+from mlflow_b3.tracking.metrics_and_files import worth
 from mlflow_b3.tracking.recording import audit_and_record
 
 COLUMNS = {"target": "disease", "cluster": "patient_id"}
@@ -41,10 +42,11 @@ def test_the_version_page_shows_the_audit(registered):
     report, child = audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
     version = registered.client.get_model_version("clinic", "1")
     assert version.tags["b3.audit_run_id"] == child
+    assert version.tags["b3.answer"].startswith("▲ Inflated (+")
     assert version.tags["b3.e0"] == f"{report.e0:.3f}"
     assert version.tags["b3.e0_interval"] == "{:.3f} to {:.3f}".format(*report.e0_interval)
     assert version.tags["b3.loco"] == f"{report.loco:.3f}"
-    assert version.description.startswith("**Leakage audit.** If 10% of the rows carry a wrong")
+    assert version.description.startswith("**▲ Inflated.** Reported error rate")
     assert f"/runs/{child}/artifacts/b3/report." in version.description
     assert registered.client.get_model_version("clinic", "2").tags == {}
 
@@ -118,7 +120,7 @@ def test_an_audit_within_another_run_is_its_child_and_shows_on_both(registered):
     assert client.get_run(child).data.tags["mlflow.parentRunId"] == evaluation.info.run_id
     for run_id in (evaluation.info.run_id, report.settings.run_id):
         run = client.get_run(run_id)
-        assert run.data.metrics["b3/e0"] == pytest.approx(report.e0)
+        assert run.data.metrics["b3/e0"] == worth(report.e0)
         assert run.data.tags["b3.audit_run_id"] == child
     model = client.get_logged_model(report.settings.model_id)
     assert {m.run_id for m in model.metrics} == {child}
@@ -170,7 +172,7 @@ def test_an_audit_that_mlflow_does_not_take_is_not_lost(registered, monkeypatch,
         audit_and_record("models:/clinic/1", registered.frame, **COLUMNS, **SMALL)
     (saved,) = tmp_path.glob("b3-audit-*")
     assert f"mlflow_b3.record('{saved.name}')" in str(caught.value)
-    assert "Leakage audit of models:/clinic/1" in capsys.readouterr().out
+    assert "Leakage audit of clinic version 1 (GaussianNB)" in capsys.readouterr().out
     monkeypatch.undo()
     child = record(saved)
     assert MlflowClient().get_run(child).info.status == "FINISHED"

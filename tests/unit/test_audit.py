@@ -446,7 +446,7 @@ def test_the_options_of_a_method_are_recorded(clinic):
     )
     options = {"groups": 4, "grouping": "means", "smoothing": 0.1, "objective": "norm"}
     assert report.settings.method_options == options
-    assert "sketch (groups 4, grouping means" in str(report).replace("\n  ", " ")
+    assert "sketch (groups 4, grouping means" in report.to_text().replace("\n  ", " ")
     assert report.accurate
     assert report.sketch_error > 0
     assert b3.AuditReport.from_dict(report.to_dict()) == report

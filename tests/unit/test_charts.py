@@ -147,9 +147,9 @@ def test_a_curve_that_there_is_not_says_so():
 
 def test_the_scores_are_on_one_axis_with_intervals_and_the_threshold():
     written = texts(charts_of(REPORT)["scores"])
-    assert "ignoring clusters (IID): 0.150" in written
-    assert "on noisy clusters (LOCO): 0.250 (0.220 – 0.280)" in written
-    assert "on new clusters (e0): 0.300 (0.260 – 0.340)" in written
+    assert "reported (IID): 0.150" in written
+    assert "by patient_id (LOCO): 0.250 (0.220 – 0.280)" in written
+    assert "on new patients (e0): 0.300 (0.260 – 0.340)" in written
     assert "e0 at least, if the curve is convex: 0.280" in written
     assert "threshold 0.450" in written
 
@@ -164,7 +164,7 @@ def test_no_line_shows_between_the_digits_of_a_score():
     root = ET.fromstring(charts_of(report(threshold=0.22))["scores"])
     elements = list(root)
     (threshold,) = [e for e in elements if e.get("stroke-dasharray")]
-    labels = [e for e in elements if re.match("ignoring|on noisy|on new", e.text or "")][1:]
+    labels = [e for e in elements if re.match("reported|by patient_id|on new", e.text or "")][1:]
     assert len(labels) == 3
     for label in labels:
         cover = elements[elements.index(label) - 1]
@@ -174,13 +174,13 @@ def test_no_line_shows_between_the_digits_of_a_score():
 
 def test_an_unknown_score_has_an_interval_and_no_point():
     figure = figures_of(unknown())["scores"]
-    assert "on new clusters (e0): unknown (0.220 – 0.800)" in texts(figure.svg())
+    assert "on new patients (e0): unknown (0.220 – 0.800)" in texts(figure.svg())
     assert marks(figure) == ["o", "s"]
 
 
 def test_a_threshold_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert "best constant prediction 0.450" in texts(charts_of(audit)["scores"])
+    assert "constant guess 0.450" in texts(charts_of(audit)["scores"])
 
 
 @pytest.mark.parametrize(("threshold", "arrow"), [(1e6, "→"), (-1e6, "←")])

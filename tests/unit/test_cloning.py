@@ -289,7 +289,7 @@ def test_model_that_was_never_trained_has_nothing_to_agree_with():
 def test_a_model_that_was_never_logged_is_not_called_that():
     model = LogisticRegression().fit(X, WORDS)
     report = b3.audit(model, FRAME, target="y", cluster="cluster", budget=72, folds=3)
-    text = " ".join(str(report).split())
+    text = " ".join(report.to_text().split())
     assert "it agrees with the fitted model that was given in 100% of its predictions" in text
     assert "logged model" not in text
 
@@ -298,7 +298,7 @@ def test_classes_that_were_matched_by_agreement_may_be_swapped_and_the_report_sa
     """A model of 0 and 1 agrees with "well" and "sick" in either order."""
     coded = LogisticRegression().fit(X, (WORDS == "well").astype(int))
     report = b3.audit(coded, FRAME, target="y", cluster="cluster", budget=72, folds=3)
-    text = " ".join(str(report).split())
+    text = " ".join(report.to_text().split())
     assert "0 as 'sick', 1 as 'well': check that the labels are not swapped" in text
     assert "in 100% of its predictions, by that reading of its classes" in text
 

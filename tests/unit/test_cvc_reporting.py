@@ -62,8 +62,8 @@ def test_the_answer_comes_first_in_one_sentence():
 def test_the_three_scores_have_their_intervals():
     text = str(CVC)
     for row in (
-        "  by folds of rows (CV)                   0.312   0.270 – 0.354",
-        "  corrected for correlated rows (CV_c)    0.349   0.300 – 0.420",
+        "  folds of rows (CV)                      0.312   0.270 – 0.354",
+        "  corrected (CV_c)                        0.349   0.300 – 0.420",
         "  whole 'patient' left out (grouped CV)   0.355   0.310 – 0.400",
     ):
         assert row in text
@@ -119,7 +119,7 @@ def test_every_engine_and_working_model_has_its_words(engine, working):
 def test_an_engine_of_lower_quality_says_so_in_the_answer(engine):
     crude = replace(CVC, engine=engine, lower_quality=True)
     assert "This comes from an approximation of lower quality." in one_line(str(crude)[:400])
-    assert "lower quality" in headline_of(audited(crude)).sentence
+    assert "lower quality" in headline_of(audited(crude)).premise
     assert "lower quality" not in str(CVC)
 
 
@@ -152,7 +152,7 @@ def test_findings_come_with_their_codes():
 def test_markdown_says_the_same():
     markdown = cvc_markdown(CVC)
     assert markdown.startswith(f"# {TITLE}\n\n**Cross-validation gives 0.312")
-    assert "| corrected for correlated rows (CV\\_c) | 0.349 | 0.300 – 0.420 |" in markdown
+    assert "| corrected (CV\\_c) | 0.349 | 0.300 – 0.420 |" in markdown
     assert "| patient | 10 | new ones | 1.030 | 0.600 – 1.900 |" in markdown
     assert "- **B335** few groups" in markdown
 
@@ -165,7 +165,7 @@ def test_a_correction_that_is_withheld_says_why_first(code):
     lines = str(withheld(code, "the reason")).splitlines()
     assert lines[3].startswith("The correction is withheld: the reason. The error rate")
     assert "unknown amount" in one_line(str(withheld()))
-    assert "CV_c)    withheld" in str(withheld())
+    assert "CV_c)                        withheld" in str(withheld())
 
 
 def test_only_what_withholds_is_the_reason():
@@ -265,14 +265,14 @@ def test_scores_are_apart_where_neither_lies_in_the_interval_of_the_other(value,
 
 
 def test_the_summary_mentions_the_corrected_score_behind_e0():
-    plain, sentence = headline_of(replace(AUDIT, cvc=None)), headline_of(AUDIT).sentence
-    assert sentence.startswith(plain.sentence)
+    plain, sentence = headline_of(replace(AUDIT, cvc=None)), headline_of(AUDIT).premise
+    assert sentence.startswith(plain.premise)
     assert headline_of(AUDIT).word == plain.word
     assert sentence.endswith(
         "Cross-validation corrected for correlated rows (CV_c) gives 0.349 (95% interval 0.300 to "
         "0.420) for new groups of 'patient' and 'day'."
     )
-    assert headline_of(audited(withheld())).sentence.endswith("withheld; the findings say why.")
+    assert headline_of(audited(withheld())).premise.endswith("withheld; the findings say why.")
 
 
 def test_the_corrected_score_does_not_change_the_word_of_the_audit():
@@ -345,7 +345,7 @@ def test_every_form_of_an_audit_has_the_section(form):
     assert TITLE in text
     for part in (
         "for new groups of 'patient' and 'day' expect 0.349 (95% interval 0.300 to 0.420)",
-        "new clusters by the audit (e0)",
+        "new clusters (e0)",
         "When to trust which",
         "e0 (0.360) and CV_c (0.349)",
         "What correlates the rows",
@@ -356,10 +356,10 @@ def test_every_form_of_an_audit_has_the_section(form):
 
 def test_the_section_of_the_page_stands_behind_the_scores():
     page = to_html(AUDIT)
-    sections = ["<h2>The scores</h2>", f"<h2>{TITLE}</h2>", "<h2>The measured loss curve"]
+    sections = ["<h2>The scores</h2>", "<h2>The measured loss curve", f"<h2>{TITLE}</h2>"]
     places = [page.index(section) for section in sections]
     assert places == sorted(places)
-    assert Page(page).tags.count("svg") == Page(page).tags.count("figure") == 4 + len(CHARTS)
+    assert Page(page).tags.count("svg") == Page(page).tags.count("figure") == 3 + len(CHARTS)
     ids = [value for name, value in Page(page).attributes if name == "id"]
     assert len(set(ids)) == len(ids)
 
@@ -419,10 +419,10 @@ def test_the_scores_are_drawn_on_one_axis_with_e0_beside_them():
     svg = charts_of(AUDIT)["cvc"]
     written = texts(svg)
     for text in (
-        "by folds of rows (CV): 0.312 (0.270 – 0.354)",
-        "corrected for correlated rows (CV_c): 0.349 (0.300 – 0.420)",
-        "whole groups left out (grouped CV): 0.355 (0.310 – 0.400)",
-        "new clusters by the audit (e0): 0.360 (0.320 – 0.400)",
+        "folds of rows (CV): 0.312 (0.270 – 0.354)",
+        "corrected (CV_c): 0.349 (0.300 – 0.420)",
+        "whole groups (grouped CV): 0.355 (0.310 – 0.400)",
+        "new clusters (e0): 0.360 (0.320 – 0.400)",
     ):
         assert text in written
     assert len(marks(figures_of(AUDIT)["cvc"])) == 4
@@ -438,7 +438,7 @@ def test_the_curve_is_drawn_over_the_multiples():
 def test_an_audit_whose_correction_is_withheld_has_both_charts():
     svg = charts_of(audited(withheld()))
     assert "The correction is withheld: there is no curve." in texts(svg["cvc_sensitivity"])
-    assert "corrected for correlated rows (CV_c): withheld" in texts(svg["cvc"])
+    assert "corrected (CV_c): withheld" in texts(svg["cvc"])
     assert len(marks(figures_of(audited(withheld()))["cvc"])) == 3
 
 

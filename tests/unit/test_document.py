@@ -18,7 +18,8 @@ from mlflow_b3.reporting.document import (
     Paragraph,
     Section,
     Table,
-    to_fragment,
+    Tile,
+    to_card,
     to_html,
     to_markdown,
     to_text,
@@ -116,11 +117,17 @@ def test_a_section_without_words_has_no_heading(form):
     assert "First" not in form(document(figure()))
 
 
-def test_a_terminal_leaves_out_what_is_folded_and_others_do_not():
+def test_a_terminal_leaves_out_what_is_only_for_pages():
     folded = document(Paragraph(text="Details."), folded=True)
-    assert "Details." not in to_text(folded)
+    assert "Details." in to_text(folded)
+    (section,) = folded.sections
+    aside = replace(folded, sections=(replace(section, in_text=False),))
+    assert "Details." not in to_text(aside)
+    assert "Details." in to_markdown(aside)
     assert "## First\n\nDetails." in to_markdown(folded)
-    assert "<details open>\n<summary><h2>First</h2></summary>\n<p>Details.</p>" in to_html(folded)
+    assert '<details id="b3-0">\n<summary><h2>First</h2></summary>\n<p>Details.</p>' in to_html(
+        folded
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,17 +154,19 @@ def test_all_forms_say_the_same(made):
             for text in texts:
                 assert text in page
                 assert text in markdown
-                assert section.folded or text in terminal
+                assert not section.in_text or text in terminal
 
 
-def test_a_part_of_a_notebook_touches_nothing_around_it():
-    part = to_fragment(document(figure(), TABLE))
+def test_a_card_for_a_notebook_has_the_answer_only_and_touches_nothing_around_it():
+    tiles = (Tile(label="Reported", value="0.1", note="IID", colour="orange"),)
+    part = to_card(document(figure(), TABLE, tiles=tiles, facts=(("Tipping point", "none"),)))
     assert part.startswith('<div class="b3-document">')
     page = Page(part)
-    assert not {"html", "head", "body", "script", "link", "meta"} & set(page.tags)
+    assert "Reported 0.1 IID Tipping point none" in page.text
+    assert not {"html", "head", "body", "script", "link", "meta", "svg", "table"} & set(page.tags)
     style = part[part.index("<style>") : part.index("</style>")]
     rules = [
-        line for line in style.splitlines() if line.startswith(("body", "html", "table", ":root"))
+        line for line in style.splitlines() if line.startswith(("html", "table", "nav", ":root"))
     ]
     inside = style[style.index(".b3-document{\n") :]
     assert all(rule in inside for rule in rules)
@@ -173,7 +182,8 @@ def test_names_are_text_in_every_block():
         Lines(title=name, lines=(name,)),
         Table(header=(name,), rows=((name,),), caption=name),
     )
-    for form in (to_html, to_fragment):
-        page = Page(form(document(*blocks, sentence=name, word=name)))
-        assert "script" not in page.tags
-        assert page.text.count(name) >= 9
+    tiles, facts = (Tile(label=name, value=name, note=name),), ((name, name),)
+    answer = {"sentence": name, "word": name, "premise": name, "tiles": tiles, "facts": facts}
+    page = Page(to_html(document(*blocks, **answer)))
+    assert "script" not in page.tags
+    assert page.text.count(name) >= 14

@@ -67,7 +67,7 @@ def test_failed_refits_are_counted_by_cause_and_their_first_traceback_is_kept(
     told = finding(report, "B312")
     assert f"{refits.failed} of {refits.done} refits failed" in told
     assert "up to 10% are tolerated" in told
-    for shown in (str(report), report.to_html()):
+    for shown in (report.to_text(), report.to_html()):
         assert "The first refit that failed" in shown
         assert "Traceback (most recent call last)" in shown
 

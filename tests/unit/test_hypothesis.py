@@ -449,7 +449,7 @@ def test_an_audit_can_run_any_form_within_its_budget(test, budget, clinic):
     assert report.settings.fits <= budget
     if test == "permutation":
         assert 19 <= report.test.arrangements <= 640 // 5 // 6 + 3, "about a fifth"
-    words = " ".join(str(report).split())
+    words = " ".join(report.to_text().split())
     assert {"welch": "the published form", "permutation": "permutation form"}[test] in words
 
 

@@ -40,8 +40,8 @@ def test_what_is_known_so_far_is_reported_and_marked_as_partial(clinic, stop_at)
     assert report.refits.planned == 198
     assert np.isfinite(report.e0)
     assert "B330" in [finding.code for finding in report.findings]
-    assert "? Not known: the audit was stopped after" in str(report)
-    assert "stopped after 149 of 198 refits" in str(report)
+    assert "? Not known: the audit was stopped after" in report.to_text()
+    assert "stopped after 149 of 198 refits" in report.to_text()
     assert "The audit was stopped after" in report.to_html()
     assert AuditReport.from_dict(json.loads(report.to_json())).partial
 
@@ -54,7 +54,7 @@ def test_by_doses_a_part_is_told_of_all_passes(clinic, stop_at, number):
     assert report.refits.done == report.settings.fits == number - 1
     assert report.refits.planned == 33
     assert np.isfinite(report.e0)
-    assert f"stopped after {number - 1} of 33 refits" in str(report)
+    assert f"stopped after {number - 1} of 33 refits" in report.to_text()
 
 
 def test_a_part_is_even_over_folds_and_levels(clinic, stop_at):

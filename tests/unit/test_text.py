@@ -71,13 +71,13 @@ def test_without_a_known_share_no_single_number_is_claimed():
     assert answer.startswith("How well this model does on new clusters is not known")
     assert "between 0.220 and 0.800" in answer
     assert "If at most half of the rows carry a wrong 'patient_id'" in answer
-    assert "error rate on new clusters (e0) unknown 0.220 – 0.800" in said(unknown())
+    assert "error rate on new patients (e0) unknown 0.220 – 0.800" in said(unknown())
     assert "What each cluster error would mean" in said(unknown())
 
 
 def test_without_a_known_share_both_scores_are_doubted():
     inflation = explain(unknown())[1]
-    assert "reports 0.150 as error rate; by the cluster ids as they are it is 0.250" in inflation
+    assert "reports an error rate of 0.150; by patient_id alone it is 0.250" in inflation
     assert "optimistic as well if ids are wrong" in inflation
 
 
@@ -86,16 +86,16 @@ def test_without_a_known_share_both_scores_are_doubted():
 
 def test_both_uncorrected_scores_are_compared_with_the_answer():
     assert explain(REPORT)[1] == (
-        "Ignoring clusters, cross-validation reports 0.150 as error rate, by this estimate 0.150 too "
-        "low. By the cluster ids as they are it is 0.250, by this estimate 0.050 too low."
+        "Ignoring clusters, cross-validation reports an error rate of 0.150, by this estimate optimistic "
+        "by 0.150. By patient_id alone it is 0.250, by this estimate optimistic by 0.050."
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "caveat"),
     [
-        ({"test": SHOWS_NOTHING}, "This is within the noise: it may not be too low at all."),
-        ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is too low at all is not known."),
+        ({"test": SHOWS_NOTHING}, "This is within the noise: it may not be optimistic at all."),
+        ({"settings": {"claim": (0.0, 0.1)}}, "Whether it is optimistic at all is not known."),
     ],
 )
 def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
@@ -104,13 +104,13 @@ def test_an_estimate_of_the_bias_is_not_sold_as_shown(changes, caveat):
 
 def test_a_score_that_leakage_made_worse_is_not_called_too_good():
     audit = report(e0=0.24, inflation=-0.01)
-    assert explain(audit)[1].endswith("by this estimate not too low (correction -0.010).")
+    assert explain(audit)[1].endswith("by this estimate not optimistic (correction -0.010).")
 
 
 def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
-    """e0 below the IID loss: `-0.050 too low` would be nonsense."""
+    """e0 below the IID loss: `optimistic by -0.050` would be nonsense."""
     audit = report(e0=0.1, inflation=-0.15)
-    assert " -0.050 too low" not in explain(audit)[1]
+    assert "optimistic by -" not in explain(audit)[1]
 
 
 # --- the test -------------------------------------------------------------------------------------
@@ -119,17 +119,16 @@ def test_a_score_without_clusters_that_is_too_bad_is_not_called_too_good():
 def test_rejection_names_the_null_the_effect_and_what_does_not_follow():
     text = explain_test(PROFITS)
     assert text.startswith(
-        "The leakage test rejects the hypothesis that this learner gains nothing from having seen other rows of "
-        "the validation clusters (p = 0.0001;"
+        "The model benefits from leaked rows (p = 0.0001): in small training sets, other rows of the "
+        "validation clusters lower the loss by 0.080"
     )
     assert "lower the loss by 0.080" in text
-    assert "It does not say that ids are wrong." in text
+    assert "The test does not say that ids are wrong." in text
 
 
 def test_no_rejection_is_never_sold_as_proof_of_absence():
     text = explain_test(SHOWS_NOTHING)
-    assert "does not reject the hypothesis that this learner gains nothing" in text
-    assert "(p = 0.34)" in text
+    assert text.startswith("No evidence that the model benefits from leaked rows (p = 0.34).")
     assert "does not prove that leakage is harmless" in text
     assert "an effect of 0.050 would have been found in four of five cases" in text
 
@@ -171,14 +170,14 @@ def test_the_report_repeats_what_the_test_says(test):
 
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
-        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
+        "Tipping point: the model would reach the threshold of 0.450 if 30% of the "
         "rows carried a wrong id, but not even if 100% of the rows belonged to split clusters."
     )
 
 
 def test_a_tipping_point_that_both_patterns_have_is_given_in_one_clause():
     assert explain(changed(REPORT, tipping_split_rate=0.4))[3] == (
-        "Tipping point: the loss on new clusters would reach the threshold of 0.450 if 30% of the "
+        "Tipping point: the model would reach the threshold of 0.450 if 30% of the "
         "rows carried a wrong id or if 40% of the rows belonged to split clusters."
     )
 
@@ -186,16 +185,14 @@ def test_a_tipping_point_that_both_patterns_have_is_given_in_one_clause():
 def test_a_threshold_that_no_rate_reaches_is_told_in_one_clause():
     text = explain(changed(REPORT, tipping_cluster_error=None))[3]
     assert text.startswith(
-        "Tipping point: the loss on new clusters would not reach the threshold of 0.450 even if "
+        "The model would still stay below the threshold of 0.450 if 50% of the rows carried a "
     )
     assert text.endswith("wrong id or if 100% of the rows belonged to split clusters.")
 
 
 def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():
     audit = report(settings={"threshold_given": False})
-    assert (
-        "would reach the loss of the best constant prediction (0.450) if 30%" in explain(audit)[3]
-    )
+    assert "would be no better than a constant guess (0.450) if 30%" in explain(audit)[3]
 
 
 def test_without_clusters_to_break_nothing_is_said_about_split_ones():
@@ -209,13 +206,11 @@ def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
     audit = report(threshold=0.25, e0=0.2, e0_interval=(0.16, 0.24), inflation=-0.05)
     assert compare_with_threshold(audit) == BELOW
     assert explain(audit)[3] == (
-        "There is no tipping point: by the cluster ids as they are the loss is 0.250, which already "
+        "There is no tipping point: by patient_id alone, the loss is 0.250, which already "
         "reaches the threshold of 0.250."
     )
     constant = report(threshold=0.25, settings={"threshold_given": False})
-    assert (
-        "already reaches the loss of the best constant prediction (0.250)" in explain(constant)[3]
-    )
+    assert "already reaches a constant guess (0.250)" in explain(constant)[3]
 
 
 def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows():
@@ -255,15 +250,15 @@ def test_fragments_show_the_table_over_the_split_rate():
 
 
 def test_fragments_have_no_secant_and_use_a_mixture():
-    assert [name for name, _, _ in score_rows(split())][-1] == "error rate on new clusters (e0)"
+    assert [name for name, _, _ in score_rows(split())][-1] == "error rate on new patients (e0)"
     assert "estimator mixture" in describe_method(split())
 
 
 # --- the whole text -------------------------------------------------------------------------------
 
 
-def test_printing_a_report_prints_its_text():
-    assert str(REPORT) == to_text(REPORT)
+def test_the_whole_text_of_a_report_is_a_method():
+    assert REPORT.to_text() == to_text(REPORT)
 
 
 def test_a_name_cannot_steer_the_terminal():
@@ -288,7 +283,7 @@ def test_the_interval_up_to_a_limit_of_95_percent_holds_with_90_in_every_place()
         report(p0_source="mixture", settings={"claim": (0.0, 0.1)}),
         linked("linkage_quality", "upper"),
     ):
-        assert "about 0.300 (90% interval 0.260 to 0.340)" in headline_of(audit).sentence
+        assert "about 0.300 (90% interval 0.260 to 0.340)" in headline_of(audit).premise
         assert "about 0.300 (90% interval 0.260 to 0.340)" in explain(audit)[0]
         assert "0.260 – 0.340 (90%)" in said(audit)
     exact = linked("linkage_quality", "upper")
@@ -306,9 +301,9 @@ def test_a_limit_on_the_seen_share_is_a_limit_on_the_split_rate():
 
 def test_the_scores_come_from_naive_to_corrected():
     assert score_rows(REPORT) == [
-        ("error rate ignoring clusters (IID)", 0.15, None),
-        ("error rate on noisy clusters (LOCO)", 0.25, (0.22, 0.28)),
-        ("error rate on new clusters (e0)", 0.3, (0.26, 0.34)),
+        ("error rate, reported (IID)", 0.15, None),
+        ("error rate by patient_id alone (LOCO)", 0.25, (0.22, 0.28)),
+        ("error rate on new patients (e0)", 0.3, (0.26, 0.34)),
         ("e0 at least, if the curve is convex", 0.28, None),
     ]
 
@@ -369,8 +364,8 @@ def test_losses_have_names_that_fit_a_sentence(loss, words):
 
 def test_markdown_has_the_scores_and_the_table_of_the_text():
     markdown = to_markdown(REPORT)
-    assert markdown.startswith("# Leakage audit of models:/clinic/3 (KNeighborsClassifier)\n")
-    assert "| error rate on new clusters (e0) | 0.300 | 0.260 – 0.340 |" in markdown
+    assert markdown.startswith("# Leakage audit of clinic version 3 (KNeighborsClassifier)\n")
+    assert "| error rate on new patients (e0) | 0.300 | 0.260 – 0.340 |" in markdown
     assert "| 10% | 0.300 | 0.260 – 0.340 |" in markdown
     assert "- **B315** few refits: each level rests on 3 refits." in markdown
     assert "mlflow-b3 0.1.0.\n\nRoute 'clone': " in markdown
@@ -381,7 +376,7 @@ PARTIAL = lower_bound()
 
 def test_a_refit_of_a_part_gives_a_lower_bound_in_every_sentence():
     text = " ".join(to_text(PARTIAL).split())
-    assert "error rate on new clusters (e0), at least 0.300 0.260, no upper limit" in text
+    assert "error rate on new patients (e0), at least 0.300 0.260, no upper limit" in text
     assert "is at least about 0.300 (at least 0.260 with 95% confidence)" in text
     assert "How much larger cannot be determined" in text
     assert "Both are optimistic" in text

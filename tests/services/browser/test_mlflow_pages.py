@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from mlflow_b3.tracking.metrics_and_files import worth
 from mlflow_b3.tracking.shown_on_models import compare_link, view_links
 
 if importlib.util.find_spec("playwright") is not None:
@@ -36,13 +37,15 @@ def metric(page, name):
 def test_the_page_of_a_run_shows_the_loss_on_new_clusters(audits, neighbours, page, picture, place):
     page.goto(audits.run(getattr(neighbours, place)))
     row = page.get_by_role("row").filter(has=metric(page, "b3/e0"))
-    expect(row).to_contain_text(str(neighbours.e0))
+    shown = worth(neighbours.e0) if place == "run_id" else neighbours.e0
+    expect(row).to_contain_text(str(shown))
     picture("run" if place == "run_id" else "audit")
 
 
 def test_an_audit_says_in_words_what_it_found(audits, neighbours, page):
     page.goto(audits.run(neighbours.audit_run_id))
-    expect(page.get_by_text("If 10% of the rows carry a wrong 'patient_id'")).to_be_visible()
+    expect(page.get_by_text("Inflated.", exact=True).first).to_be_visible()
+    expect(page.get_by_text("If 10% of the rows carry a wrong 'patient_id'").first).to_be_visible()
 
 
 def test_the_report_renders_in_the_artifact_view(audits, neighbours, page, picture):
@@ -56,7 +59,7 @@ def test_the_report_renders_in_the_artifact_view(audits, neighbours, page, pictu
 
 def test_the_page_of_a_version_leads_to_the_report(audits, page, picture):
     page.goto(audits.page("#/models/clinic/versions/1"))
-    expect(page.get_by_text("Leakage audit.")).to_be_visible()
+    expect(page.get_by_text("▲ Inflated.")).to_be_visible()
     expect(page.get_by_text("b3.e0_interval")).to_be_visible()
     picture("version")
     with page.expect_popup() as opened:
@@ -80,14 +83,14 @@ def test_the_table_of_runs_ranks_the_newest_audits_in_columns_of_their_own(audit
     expect(page.get_by_text("3 matching runs")).to_be_visible()
     names = page.get_by_role("link", name=re.compile(r"\(b3\)$"))
     expect(names).to_have_text(best_first(audits))
-    scores = ["b3/e0", "b3/e0_low", "b3/e0_high", "b3/loco", "b3/iid", "b3/inflation"]
-    columns = page.locator(".ag-header-cell[col-id^=metrics]")
+    scores = ["b3.answer", "b3.iid", "b3.loco", "b3.e0", "b3.e0_interval", "b3.verdict"]
+    columns = page.locator(".ag-header-cell[col-id^=tags]")
     expect(columns).to_have_count(len(scores))
     left = {column.inner_text().strip(): column.bounding_box()["x"] for column in columns.all()}
     assert sorted(left, key=left.__getitem__) == scores
     for model in audits.comparison.contenders:
-        row = page.get_by_role("row").filter(has_text=str(model.e0))
-        expect(row).to_contain_text(str(model.loco))
+        row = page.get_by_role("row").filter(has_text=f"{model.e0:.3f}")
+        expect(row).to_contain_text(f"{model.loco:.3f}")
     picture("runs")
 
 
@@ -100,7 +103,7 @@ def test_the_menu_of_views_has_the_audits(audits, page):
 
 def test_the_charts_overlay_the_curves_of_all_models(audits, page, picture):
     page.goto(audits.page(view_links(audits.experiment)["charts"]))
-    for curve in ("loss", "sensitivity"):
+    for curve in ("dose", "sensitivity"):
         title = page.get_by_role("heading", name=f"b3_curve/{curve}", exact=True)
         card = page.get_by_test_id("experiment-view-compare-runs-card").filter(has=title)
         expect(card.locator(CURVE)).to_have_count(3)

@@ -17,7 +17,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 from mlflow_b3 import AuditReport, record
-from mlflow_b3.tracking.shown_on_models import SHOWN
+from mlflow_b3.tracking.metrics_and_files import is_answer, worth
+from mlflow_b3.tracking.shown_on_models import ON_RUNS, SHOWN
 
 pytestmark = pytest.mark.servers
 WRITING = (
@@ -47,10 +48,13 @@ def assert_one_is_shown(client: MlflowClient, logged: Logged, audits: set[str]) 
     (current,) = [run for run in found.values() if run.data.tags["b3.status"] == "current"]
     own = current.info.run_id
     shown = client.get_run(logged.run_id)
-    assert numbers(shown) == numbers(current)
+    assert numbers(shown) == {
+        name: worth(value) for name, value in numbers(current).items() if is_answer(name)
+    }
     assert text(logged.run_id, "report.html") == text(own, "report.html")
-    wanted = {key: value for key, value in current.data.tags.items() if key in SHOWN}
-    for tags in (shown.data.tags, client.get_logged_model(logged.model_id).tags):
+    model = client.get_logged_model(logged.model_id)
+    for tags, names in ((shown.data.tags, ON_RUNS), (model.tags, SHOWN)):
+        wanted = {key: value for key, value in current.data.tags.items() if key in names}
         assert {key: value for key, value in tags.items() if key in SHOWN} == wanted
     superseded = set()
     for run_id in audits - {own}:

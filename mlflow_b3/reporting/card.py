@@ -1,0 +1,177 @@
+"""The answer of an audit at a glance: a card for pages and notebooks, and lines for a terminal."""
+
+import textwrap
+from collections.abc import Mapping
+
+from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.reporting.cvc import findings_with_cvc
+from mlflow_b3.reporting.document import Answer, Tile
+from mlflow_b3.reporting.headline import explain_tipping, headline_of, tipping_rates
+from mlflow_b3.reporting.phrases import (
+    better_words,
+    clusters_noun,
+    confidence_of,
+    model_name,
+    new_clusters,
+    premise_of,
+    readable,
+    shares_clusters,
+)
+from mlflow_b3.results import interval_words, loss_words, number, signed
+
+TIPPING, PROMOTION, FINDINGS = "Tipping point", "Promotion", "Findings"
+
+
+def card_of(report: AuditReport) -> Answer:
+    """Return the answer of a report whose names are readable, with what belongs to it."""
+    headline = headline_of(report)
+    word = loss_words(report.subject.loss)
+    return Answer(
+        sentence=headline.sentence,
+        word=headline.word,
+        sign=headline.sign,
+        state=headline.state,
+        premise=headline.premise,
+        unit=f"{word[0].upper()}{word[1:]}; {better_words(report)}",
+        tiles=tiles_of(report),
+        facts=((TIPPING, _tipping(report)), (PROMOTION, promotion_of(report))),
+        findings=findings_with_cvc(report),
+    )
+
+
+def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
+    """Return the three scores: as it is usually reported, by the ids, and on new clusters."""
+    least = "" if report.refit.is_full else "at least "
+    unknown = "not known" if report.e0 is None else f"{least}{number(report.e0)}"
+    gap = "" if report.e0 is None else f" ({signed(report.e0 - report.iid, beside=report.e0)})"
+    return (
+        Tile(
+            label="Reported",
+            value=number(report.iid),
+            note=f"folds that ignore {clusters_noun(report.subject.cluster)} (IID)",
+            colour="orange",
+        ),
+        Tile(
+            label="On the given folds"
+            if shares_clusters(report)
+            else f"By {report.subject.cluster}",
+            value=number(report.loco),
+            note=f"{_interval(report.loco_interval, '95%')} (LOCO)",
+            colour="green",
+        ),
+        Tile(
+            label=f"On {new_clusters(report)}",
+            value=f"{unknown}{gap}",
+            note=f"{_interval(report.e0_interval, confidence_of(report))} (e0)",
+            colour="blue",
+        ),
+    )
+
+
+def _interval(ends: tuple[float, float | None], confidence: str) -> str:
+    if ends[1] is None:
+        return f"{number(ends[0])} or more, {confidence} confidence"
+    return f"{interval_words(ends)}, {confidence} interval"
+
+
+def promotion_of(report: AuditReport) -> str:
+    """Return who decides about promotion. No report does: only the gate knows what holds now."""
+    uri = report.subject.uri or ""
+    if not uri.startswith("models:/") or report.subject.model_id in uri.split("/"):
+        return "Not decided by an audit. Register the model, then run mlflow-b3 gate."
+    return f"Not decided by an audit. Ask the gate: mlflow-b3 gate {uri}"
+
+
+def _tipping(report: AuditReport) -> str:
+    told = explain_tipping(report).removeprefix("Tipping point: ")
+    return told[0].upper() + told[1:]
+
+
+# --- Lines for a terminal
+
+#: Beside their names.
+LABEL = 18
+
+
+def summary_of(
+    report: AuditReport,
+    *,
+    width: int = 80,
+    links: Mapping[str, str] | None = None,
+    colour: bool = False,
+) -> str:
+    """Return the answer in about twelve lines: headline, scores, tipping point, findings, links.
+
+    Parameters
+    ----------
+    report : AuditReport
+    width : int
+        Of the terminal, in characters.
+    links : mapping of str to str, optional
+        Where to read more, by name. They are not broken.
+    colour : bool
+        With the escape codes of a terminal.
+    """
+    report = readable(report)
+    answer = card_of(report)
+    lines = _filled(headline_of(report).answer, width, "  ")
+    if colour:
+        start = f"{answer.sign} {answer.word}:"
+        lines[0] = lines[0].replace(start, f"{STYLES[answer.state]}{start}{PLAIN}", 1)
+    lines.append("")
+    widest = max(len(tile.value) for tile in answer.tiles)
+    for tile in answer.tiles:
+        value = f"{BOLD}{tile.value}{PLAIN}" if colour else tile.value
+        lines.append(
+            f"  {tile.label:<{LABEL}} {value}{' ' * (widest + 2 - len(tile.value))}{tile.note}"
+        )
+    if report.e0 is not None:
+        lines += _filled(
+            f"{premise_of(report)}.", width, " " * (LABEL + 3), first=" " * (LABEL + 3)
+        )
+    named = [(TIPPING, tipping_rates(report))]
+    titles = [f"{finding.code} {finding.title}" for finding in answer.findings]
+    named += [(FINDINGS, "; ".join(titles) or "none")]
+    for name, text in named:
+        lines += _filled(text, width, " " * (LABEL + 3), first=f"  {name:<{LABEL}} ")
+    lines += [f"  {name:<{LABEL}} {link}" for name, link in (links or {}).items()]
+    return "\n".join(lines)
+
+
+#: What else a report can show, for those who print it in Python.
+IN_PYTHON = {"More": "report.to_text(), report.to_html(path), report.plot()"}
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+#: The colours of answers on a terminal, by their style.
+STYLES = {
+    "bad": "\x1b[1;31m",
+    "open": "\x1b[1;33m",
+    "good": "\x1b[1;32m",
+    "unknown": "\x1b[1;90m",
+}
+
+
+def _filled(text: str, width: int, rest: str, first: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def repr_of(report: AuditReport) -> str:
+    """Return the answer in at most six lines."""
+    report = readable(report)
+    headline = headline_of(report)
+    scores = ", ".join(
+        f"{name}={number(value)}"
+        for name, value in (("iid", report.iid), ("loco", report.loco), ("e0", report.e0))
+    )
+    lines = [
+        f"<AuditReport of {model_name(report)}: {headline.sign} {headline.word}",
+        f"  {scores}, e0_interval=({interval_words(report.e0_interval)})",
+        f"  {len(report.findings)} findings; print(report) for more>",
+    ]
+    return "\n".join(lines)

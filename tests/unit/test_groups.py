@@ -81,7 +81,7 @@ def test_groups_are_recorded_shown_and_concluded_again(report):
     measured = Measurement.from_json(report.measurements.to_json())
     assert [group.name for group in measured.groups] == ["f", "m"]
     assert recompute(report).groups == report.groups
-    text = str(report)
+    text = report.to_text()
     assert "error rate by group" in text
     assert "beyond noise" in text
 

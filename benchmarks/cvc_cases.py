@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "correl
 
 import published_simulation as published
 
-from mlflow_b3.correlated.field import exponential_kernel
+from mlflow_b3.correlated.field import covariances
 from mlflow_b3.correlated.formulas import SLOPES, BiasSums, joint_bias
 from mlflow_b3.correlated.learner import MixedLogistic
 from mlflow_b3.correlated.mixed import fit_mixed_logistic
@@ -188,7 +188,7 @@ def field_case(seed: int) -> Case:
     noise = np.sqrt(1.5) * rng.standard_normal((108, 6))
     X = 0.5 * (rng.standard_normal((12, 6))[REGION] + noise)
     mean = 0.5 * X.sum(axis=1)
-    kernel = exponential_kernel(both, both, FIELD_SD, FIELD_REACH)
+    kernel = covariances(both, both, FIELD_SD, FIELD_REACH)
     root = np.linalg.cholesky(kernel + 1e-9 * np.eye(len(kernel)))
     here, new = (root @ rng.standard_normal(len(kernel))).reshape(2, -1)
     return Case(

@@ -26,6 +26,7 @@ from mlflow_b3.correlated.report import (
 )
 from mlflow_b3.correlated.slopes import SlopeTest, examine_slopes, varying_features
 from mlflow_b3.correlated.structure import (
+    KERNELS,
     LOWER_QUALITY,
     Array,
     CvcOptions,
@@ -632,11 +633,12 @@ def _field(
     if structure.field is None or model is None or model.problems:
         return None
     assert model.reach is not None
-    split = regional_field(structure.field, model.sd[0], model.reach)
+    split = regional_field(structure.field, model.sd[0], model.reach, model.kernel)
     return SpatialField(
         coordinates=correlation_of(subject).options.coordinates,
         sd=model.sd[0],
         reach=model.reach,
+        kernel=model.kernel,
         interval=(model.sd_low[0], model.sd_high[0]),
         across=split.across,
     )
@@ -669,6 +671,8 @@ def digest_working_model(model: WorkingModel | None) -> str | None:
     numbers = np.array([*np.ravel(ends), model.noise or 0.0, model.reach or 0.0], dtype="<f8")
     sha = hashlib.sha256(np.ascontiguousarray(model.mean, dtype="<f8").tobytes())
     sha.update(numbers.tobytes() + "\x1f".join(sorted(model.levels)).encode())
+    if model.kernel != KERNELS[0]:
+        sha.update(model.kernel.encode())
     return sha.hexdigest()[:16]
 
 
@@ -722,7 +726,7 @@ def _remarks(
         )
         messages.append(("B338", message))
     if structure.field is not None and model.reach is not None:
-        clipped = regional_field(structure.field, model.sd[0], model.reach).clipped
+        clipped = regional_field(structure.field, model.sd[0], model.reach, model.kernel).clipped
         if clipped > CLIPPED:
             message = (
                 f"{percent(clipped)} of the covariance within regions had to be dropped: regions are so "

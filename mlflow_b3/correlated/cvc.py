@@ -41,6 +41,7 @@ def cvc(
     new: Sequence[str] | str | None = None,
     loss: Any = None,
     coordinates: Sequence[str] | None = None,
+    kernel: str = "exponential",
     folds: Any = None,
     engine: str = "auto",
     working: str | WorkingModel | CvcReport = "auto",
@@ -84,6 +85,9 @@ def cvc(
     coordinates : list of str, optional
         Columns with the locations of rows. Then `groups` names the region, rows are correlated by a
         random field, and the model will be used in new regions.
+    kernel : {"exponential", "gaussian"}
+        How the covariance of that field falls with distance: σ² exp(-d/r), or σ² exp(-(d/r)²) for a field so smooth
+        that nearby rows are almost the same. With the wrong one the correction is off; compare both.
     folds : int, splitter, list of splits or of the fold of each row, optional
         The folds of the cross-validation to be corrected; by default ten folds of random rows.
     engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
@@ -137,6 +141,7 @@ def cvc(
     options: dict[str, Any] = {
         "groups": groups,
         "coordinates": coordinates,
+        "kernel": kernel,
         "engine": engine,
         "draws": draws,
         "epochs": epochs,

@@ -22,7 +22,7 @@ from mlflow_b3.correlated.mixed import (
     profile_interval,
     whitened,
 )
-from mlflow_b3.correlated.structure import Array, Codes, Field
+from mlflow_b3.correlated.structure import KERNELS, Array, Codes, Field
 from mlflow_b3.errors import InputError, choose
 
 # --- Laplace's approximation of a logistic regression with a random field
@@ -239,6 +239,8 @@ class NumberProfile:
 # --- Regression with a Gaussian random field
 
 TASKS = ("classification", "regression")
+#: The power of distance over reach in the exponent of each kernel.
+POWERS = dict(zip(KERNELS, (1, 2), strict=True))
 #: Number of rows up to which a dense covariance can be factorised a few hundred times.
 MOST_ROWS = 1500
 #: Largest σ, on the log odds scale or in standard deviations of the target.
@@ -296,9 +298,15 @@ class FieldFit:
 
 
 def fit_field(
-    target: Any, X: Any, coordinates: Any, task: str, *, intervals: bool = True
+    target: Any,
+    X: Any,
+    coordinates: Any,
+    task: str,
+    *,
+    kernel: str = "exponential",
+    intervals: bool = True,
 ) -> FieldFit:
-    """Fit a regression with a Gaussian random field of kernel σ² exp(-d/r).
+    """Fit a regression with a Gaussian random field of kernel σ² exp(-d/r) or σ² exp(-(d/r)²).
 
     Parameters
     ----------
@@ -310,6 +318,8 @@ def fit_field(
         The location of each row; distances are Euclidean.
     task : {"classification", "regression"}
         Classification uses Laplace's approximation, regression restricted maximum likelihood.
+    kernel : {"exponential", "gaussian"}
+        The second is smooth: nearby rows are almost the same.
     intervals : bool, default True
         Whether to compute the profile likelihood interval of σ, with the reach at its estimate and
         the likelihood maximised over all other parameters.
@@ -324,15 +334,18 @@ def fit_field(
     without bounds may therefore end anywhere, so the reach is kept between 1% and 100% of the largest
     distance, and σ² is at most 25. The interval of σ holds the reach fixed, so its ends together with
     the reach are models that the data do not reject.
+
+    The Gaussian kernel is the exponential one of squared distances, with the reach squared.
     """
     design, values = as_design(X, target)
-    distances = _distances(coordinates, len(values))
+    power = POWERS[choose("kernel", kernel, tuple(POWERS))]
+    distances = _distances(coordinates, len(values)) ** power
     columns, back = whitened(design)
     if choose("task", task, TASKS) == "regression":
-        return _fit_numbers(values, columns, back, distances, intervals)
+        return _fit_numbers(values, columns, back, distances, power, intervals)
     if not np.isin(values, (0.0, 1.0)).all():
         raise InputError("target must contain only 0 and 1; encode the two classes like this.")
-    return _fit_classes(values, columns, back, distances, intervals)
+    return _fit_classes(values, columns, back, distances, power, intervals)
 
 
 def _distances(coordinates: Any, n_rows: int) -> Array:
@@ -356,13 +369,14 @@ def _distances(coordinates: Any, n_rows: int) -> Array:
 
 
 def _maximise(
-    objective: Objective, beta: Array, information: Array, extent: float, most: float
+    objective: Objective, beta: Array, information: Array, extent: float, power: int, most: float
 ) -> Peak:
-    """Maximise from the best of several starting points."""
-    reach = np.log(np.array(REACHES) * extent)
+    """Maximise from the best of several starting points; `extent` is the largest distance to the `power`."""
+    reach = np.log(np.array(REACHES) ** power * extent)
     bounds = np.array([LEAST_SD, reach[0]]), np.array([most, reach[1]])
     grid = [
-        np.array([sd, np.log(share * extent)]) for sd, share in product(FIRST_SD, FIRST_REACHES)
+        np.array([sd, np.log(share**power * extent)])
+        for sd, share in product(FIRST_SD, FIRST_REACHES)
     ]
     grid.sort(key=lambda spread: -objective(beta, spread)[0])
     scale = np.array([0.25, 0.5])
@@ -374,14 +388,14 @@ def _maximise(
 
 
 def _fit_classes(
-    target: Array, columns: Array, back: Array, distances: Array, intervals: bool
+    target: Array, columns: Array, back: Array, distances: Array, power: int, intervals: bool
 ) -> FieldFit:
     """Fit classes by Laplace's approximation, with coefficients in the outer search."""
     field = ClassField(target=target, columns=columns, distances=distances)
     beta = field.first_coefficients()
     extent = float(distances.max())
-    field.evaluate(beta, np.array([FIRST_SD[0], np.log(FIRST_REACHES[1] * extent)]))
-    peak = _maximise(field.evaluate, beta, field.information, extent, MOST_SD)
+    field.evaluate(beta, np.array([FIRST_SD[0], np.log(FIRST_REACHES[1] ** power * extent)]))
+    peak = _maximise(field.evaluate, beta, field.information, extent, power, MOST_SD)
     field.evaluate(peak.coefficients, peak.spread)
     information, converged = field.information, peak.converged and field.converged
 
@@ -403,7 +417,7 @@ def _fit_classes(
     return FieldFit(
         coefficients=back @ peak.coefficients,
         sd=sd,
-        reach=float(np.exp(peak.spread[1])),
+        reach=float(np.exp(peak.spread[1] / power)),
         sd_low=min(low, sd),
         sd_high=max(high, sd),
         log_likelihood=peak.value,
@@ -414,7 +428,7 @@ def _fit_classes(
 
 
 def _fit_numbers(
-    target: Array, columns: Array, back: Array, distances: Array, intervals: bool
+    target: Array, columns: Array, back: Array, distances: Array, power: int, intervals: bool
 ) -> FieldFit:
     """Fit numbers by restricted maximum likelihood."""
     if len(target) <= columns.shape[1]:
@@ -425,7 +439,7 @@ def _fit_numbers(
     unit = float(target.std()) or 1.0
     field = NumberField(target=target / unit, columns=columns, distances=distances)
     none, extent = np.empty((0, 0)), float(distances.max())
-    peak = _maximise(field.evaluate, np.zeros(0), none, extent, MOST_RATIO)
+    peak = _maximise(field.evaluate, np.zeros(0), none, extent, power, MOST_RATIO)
     beta, noise = field.estimates(peak.spread)
     ratio, reach = float(peak.spread[0]), float(np.exp(peak.spread[1]))
     sd = noise * ratio if ratio > AS_ZERO else 0.0
@@ -440,7 +454,7 @@ def _fit_numbers(
     return FieldFit(
         coefficients=unit * (back @ beta),
         sd=sd,
-        reach=reach,
+        reach=reach ** (1 / power),
         sd_low=low,
         sd_high=high,
         log_likelihood=peak.value + float(scale),
@@ -497,19 +511,24 @@ class RegionalField:
         return part
 
 
-def exponential_kernel(first: Array, second: Array, sd: float, reach: float) -> Array:
-    """Return the covariances σ² exp(-d/r) between locations."""
-    return np.asarray(sd**2 * np.exp(-cdist(first, second) / reach))
+def covariances(
+    first: Array, second: Array, sd: float, reach: float, kernel: str = "exponential"
+) -> Array:
+    """Return the covariances σ² exp(-d/r), or σ² exp(-(d/r)²), between locations."""
+    return np.asarray(sd**2 * np.exp(-((cdist(first, second) / reach) ** POWERS[kernel])))
 
 
-def regional_field(field: Field, sd: float, reach: float) -> RegionalField:
+def regional_field(
+    field: Field, sd: float, reach: float, kernel: str = "exponential"
+) -> RegionalField:
     """Split a field into a part that all regions share and a part of each region.
 
     Parameters
     ----------
     field : Field
     sd, reach : float
-        σ and r of the kernel σ² exp(-d/r).
+        σ and r of the kernel.
+    kernel : {"exponential", "gaussian"}
 
     Notes
     -----
@@ -528,9 +547,9 @@ def regional_field(field: Field, sd: float, reach: float) -> RegionalField:
             f"field regions={field.regions.name!r}: there is one region; at least two are needed to "
             "estimate what a new region shares with them."
         )
-    inside = [exponential_kernel(places[own], places[own], sd, reach) for own in rows]
+    inside = [covariances(places[own], places[own], sd, reach, kernel) for own in rows]
     total = sum(
-        float(exponential_kernel(places[start : start + _ROWS_AT_ONCE], places, sd, reach).sum())
+        float(covariances(places[start : start + _ROWS_AT_ONCE], places, sd, reach, kernel).sum())
         for start in range(0, len(places), _ROWS_AT_ONCE)
     )
     pairs = len(places) ** 2 - sum(len(own) ** 2 for own in rows)

@@ -368,7 +368,7 @@ def _covariances(model: WorkingModel, structure: Structure) -> tuple[Array, Arra
     shared, excess = np.zeros((n, n)), np.zeros((n, n))
     if structure.field is not None:
         assert model.reach is not None
-        field = regional_field(structure.field, model.sd[0], model.reach)
+        field = regional_field(structure.field, model.sd[0], model.reach, model.kernel)
         shared += field.across
         for rows, root in zip(field.rows, field.roots, strict=True):
             excess[np.ix_(rows, rows)] = root @ root

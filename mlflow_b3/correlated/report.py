@@ -62,11 +62,12 @@ class SpatialField(Result):
     coordinates : tuple of str
         The columns.
     sd, reach : float
-        σ and r of the kernel σ² exp(-d/r).
+        σ and r of the kernel σ² exp(-d/r), or σ² exp(-(d/r)²).
     interval : tuple of float
         95% interval of σ.
     across : float
         Mean covariance of rows in different regions, which new regions share.
+    kernel : {"exponential", "gaussian"}
     """
 
     coordinates: tuple[str, ...]
@@ -74,6 +75,7 @@ class SpatialField(Result):
     reach: float
     interval: Interval
     across: float
+    kernel: str = "exponential"
 
 
 @dataclass(frozen=True, kw_only=True)

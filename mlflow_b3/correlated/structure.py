@@ -53,10 +53,13 @@ class Field:
         The location of each row.
     regions : Level
         The regions. The model will be used on a new region.
+    kernel : {"exponential", "gaussian"}
+        How covariance falls with distance, where it is estimated.
     """
 
     coordinates: Array
     regions: Level
+    kernel: str = "exponential"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ class WorkingModel:
 
     y_i | δ ~ Bernoulli(g(f_i + δ_i)) with the logistic g for classification, or f_i + δ_i + ε_i for
     regression. δ is the sum of independent normal intercepts of the levels, or a field with the
-    exponential kernel σ² exp(-d/r).
+    exponential kernel σ² exp(-d/r) or the Gaussian σ² exp(-(d/r)²).
 
     Attributes
     ----------
@@ -110,6 +113,8 @@ class WorkingModel:
         Standard deviation of ε, for regression.
     reach : float or None
         r, for a field.
+    kernel : {"exponential", "gaussian"}
+        The kernel of a field.
     source : {"score", "glmm", "given"}
         The origin of f.
     coefficients : tuple of float
@@ -131,6 +136,7 @@ class WorkingModel:
     sd_high: tuple[float, ...]
     noise: float | None = None
     reach: float | None = None
+    kernel: str = "exponential"
     source: str = "given"
     coefficients: tuple[float, ...] = ()
     levels: tuple[str, ...] = ()
@@ -178,6 +184,7 @@ ENGINES = ("auto", "fast", "joint", "full", "hot", "last_layer")
 #: Engines that are known to underestimate or overestimate the bias.
 LOWER_QUALITY = ("hot", "last_layer")
 WORKING = ("auto", "score", "glmm")
+KERNELS = ("exponential", "gaussian")
 DRAWS = 400
 LEAST_DRAWS = 20
 
@@ -194,6 +201,8 @@ class CvcOptions(Result):
         The groups of which the model will meet new values; all by default.
     coordinates : tuple of str
         Columns with the locations of rows, for a random field.
+    kernel : {"exponential", "gaussian"}
+        How the covariance of the field falls with distance.
     engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
     working : {"auto", "score", "glmm"}
     draws : int
@@ -205,6 +214,7 @@ class CvcOptions(Result):
     groups: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     coordinates: tuple[str, ...] = ()
+    kernel: str = "exponential"
     engine: str = "auto"
     working: str = "auto"
     draws: int = DRAWS
@@ -252,6 +262,7 @@ class CvcOptions(Result):
             groups=groups,
             new=new,
             coordinates=names["coordinates"],
+            kernel=values.get("kernel", KERNELS[0]),
             engine=values.get("engine", "auto"),
             working=values.get("working", "auto"),
             draws=int(values.get("draws", DRAWS)),
@@ -300,13 +311,15 @@ def _problems(
             f"coordinates={list(coordinates)} and groups={list(groups)} share columns; use each in "
             "one of them only."
         )
-    for name, allowed in (("engine", ENGINES), ("working", WORKING)):
+    for name, allowed in (("engine", ENGINES), ("working", WORKING), ("kernel", KERNELS)):
         value = values.get(name, allowed[0])
         if value not in allowed:
             found.append(
                 f"{name}={value!r} is unknown; use one of {', '.join(allowed)}."
                 + (closest(value, allowed) if isinstance(value, str) else "")
             )
+    if values.get("kernel", KERNELS[0]) != KERNELS[0] and not coordinates:
+        found.append(f"kernel={values['kernel']!r} is for a field; give coordinates, too.")
     draws = values.get("draws", DRAWS)
     if not _is_whole(draws) or draws < LEAST_DRAWS:
         found.append(f"draws={draws!r} must be a whole number from {LEAST_DRAWS}.")
@@ -356,4 +369,4 @@ def read_structure(frame: pd.DataFrame, options: CvcOptions) -> Structure:
     places = frame[list(options.coordinates)].to_numpy(dtype=float)
     if not np.isfinite(places).all():
         raise InputError("data: coordinates must be finite numbers.")
-    return Structure(field=Field(coordinates=places, regions=levels[0]))
+    return Structure(field=Field(coordinates=places, regions=levels[0], kernel=options.kernel))

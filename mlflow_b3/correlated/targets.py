@@ -183,4 +183,4 @@ def _build_field(model: WorkingModel, structure: Structure) -> RegionalField:
             f"model.reach={model.reach!r}, model.sd={model.sd!r}: a field needs its reach and one "
             "standard deviation."
         )
-    return regional_field(structure.field, model.sd[0], model.reach)
+    return regional_field(structure.field, model.sd[0], model.reach, model.kernel)

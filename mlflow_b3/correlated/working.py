@@ -13,6 +13,7 @@ from mlflow_b3.correlated.formulas import Folds, covariance_parts
 from mlflow_b3.correlated.mixed import fit_mixed_linear, fit_mixed_logistic
 from mlflow_b3.correlated.report import FEW_GROUPS
 from mlflow_b3.correlated.structure import (
+    KERNELS,
     Array,
     Codes,
     Level,
@@ -325,7 +326,8 @@ def _fit_working_model(
 ) -> WorkingModel:
     fit: Any
     if structure.field is not None:
-        fit = fit_field(target, design, structure.field.coordinates, task)
+        place = structure.field
+        fit = fit_field(target, design, place.coordinates, task, kernel=place.kernel)
         sd, low, high = (fit.sd,), (fit.sd_low,), (fit.sd_high,)
         names: Sequence[str] = ["the field"]
     else:
@@ -346,6 +348,7 @@ def _fit_working_model(
         sd_high=tuple(map(float, high)),
         noise=fit.noise,
         reach=getattr(fit, "reach", None),
+        kernel=KERNELS[0] if structure.field is None else structure.field.kernel,
         source=source,
         coefficients=tuple(coefficients.tolist()),
         levels=tuple(level.name for level in structure.grouping),

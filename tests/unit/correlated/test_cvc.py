@@ -190,9 +190,23 @@ def test_places_in_regions_are_correlated_by_a_field():
         draws=500,
     )
     assert report.field.coordinates == ("lon", "lat")
+    assert report.field.kernel == "exponential"
     assert report.field.reach > 0
     assert report.groups[0].sd is None
     assert np.isfinite(report.cvc)
+    smooth = cvc(
+        LogisticRegression(),
+        table,
+        target="y",
+        groups=["region"],
+        coordinates=["lon", "lat"],
+        kernel="gaussian",
+        loss="log",
+        draws=500,
+    )
+    assert smooth.field.kernel == "gaussian"
+    assert smooth.settings["working_digest"] != report.settings["working_digest"]
+    assert np.isfinite(smooth.cvc)
 
 
 def test_candidates_can_share_one_simulated_world(table, trees):
@@ -299,6 +313,8 @@ def test_losses_that_are_not_affine_in_numbers_are_refused():
         ({"groups": ["ward"], "draws": 1}, "draws=1 must be"),
         ({"groups": ["ward"], "working": "magic"}, "working='magic' is unknown"),
         ({"groups": ["ward"], "folds": 1}, "folds=1 must be"),
+        ({"groups": ["ward"], "kernel": "gaussian"}, "kernel='gaussian' is for a field"),
+        ({"groups": ["ward"], "kernel": "flat"}, "kernel='flat' is unknown"),
         ({"groups": ["ward", "week"], "coordinates": ["age"]}, "need a single group"),
         ({"groups": ["ward", "outcome_copy"]}, "has the same value in all rows"),
         ({"groups": ["row"]}, "different value in every row"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from mlflow_b3.correlated.field import exponential_kernel, regional_field
+from mlflow_b3.correlated.field import covariances, regional_field
 from mlflow_b3.correlated.formulas import SLOPES, bias_of
 from mlflow_b3.correlated.structure import Field, Level, Structure, WorkingModel
 from mlflow_b3.correlated.targets import Draws
@@ -28,7 +28,7 @@ def model(task="classification", sd=1.2, reach=3.0, **more):
 
 
 def test_what_regions_share_is_the_mean_covariance_across_them():
-    kernel = exponential_kernel(PLACES, PLACES, 1.2, 3.0)
+    kernel = covariances(PLACES, PLACES, 1.2, 3.0)
     apart = np.not_equal.outer(REGION.codes, REGION.codes)
     split = regional_field(FIELD, 1.2, 3.0)
     assert split.across == pytest.approx(kernel[apart].mean(), rel=1e-12)
@@ -36,7 +36,7 @@ def test_what_regions_share_is_the_mean_covariance_across_them():
 
 
 def test_regions_of_small_extent_lose_nothing_of_their_spectrum():
-    kernel = exponential_kernel(PLACES, PLACES, 1.2, 3.0)
+    kernel = covariances(PLACES, PLACES, 1.2, 3.0)
     split = regional_field(FIELD, 1.2, 3.0)
     assert split.clipped == 0.0
     for rows, root in zip(split.rows, split.roots, strict=True):
@@ -75,7 +75,7 @@ def test_simulated_numbers_have_the_covariance_of_the_field_inside_and_its_mean_
     draws = Draws(model("regression"), Structure(field=FIELD), 1).batch(6000)
     deviation = draws.expected - MEAN
     empirical = deviation.T @ deviation / len(deviation)
-    kernel = exponential_kernel(PLACES, PLACES, 1.2, 3.0)
+    kernel = covariances(PLACES, PLACES, 1.2, 3.0)
     same = np.equal.outer(REGION.codes, REGION.codes)
     across = regional_field(FIELD, 1.2, 3.0).across
     wanted = np.where(same, kernel, across)

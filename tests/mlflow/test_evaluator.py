@@ -28,6 +28,7 @@ from mlflow_b3.options import EVALUATOR, options_of
 from mlflow_b3.tracking.errors import mlflow_errors
 from mlflow_b3.tracking.evaluator import OWN, B3Evaluator
 from mlflow_b3.tracking.evaluator_data import model_to_audit, table_to_audit
+from mlflow_b3.tracking.metrics_and_files import is_answer, worth
 
 #: A configuration of an audit that takes half a second.
 SMALL = {"cluster": "patient_id", "cluster_error": 0.1, "folds": 2, "budget": 40}
@@ -367,7 +368,7 @@ def test_a_model_that_is_not_in_the_store_is_audited_as_the_object_it_is(
     )
     result = evaluate(str(tmp_path / "saved"))
     assert result.metrics["b3/refit_agreement"] == pytest.approx(1)
-    assert run_metrics(result.run_id) == result.metrics
+    assert run_metrics(result.run_id) == answers(result)
 
 
 def test_a_model_whose_logged_model_was_deleted_is_still_an_object(logged, monkeypatch):
@@ -395,7 +396,7 @@ def test_predictions_and_functions_need_a_trainer(evaluate, clinic, model):
     assert "add 'trainer': 'module:function' to the configuration" in text
     config = {"b3": {**SMALL, "trainer": constant}}
     result = evaluate(model, **call, evaluator_config=config)
-    assert run_metrics(result.run_id) == result.metrics
+    assert run_metrics(result.run_id) == answers(result)
 
 
 def test_a_model_in_an_environment_of_its_own_is_not_loaded_here(logged):
@@ -475,6 +476,11 @@ def test_regressors_are_audited_by_their_squared_error(evaluate, clinic):
 
 
 # --- results --------------------------------------------------------------------------------------
+
+
+def answers(result: Any) -> dict[str, float]:
+    """Return the metrics that the run of an evaluation gets from us."""
+    return {name: worth(value) for name, value in result.metrics.items() if is_answer(name)}
 
 
 def run_metrics(run_id: str) -> dict[str, float]:
@@ -567,10 +573,11 @@ def test_each_metric_is_written_once(logged_alone, evaluate, form):
     result = evaluate(logged.model_uri if form == "id" else f"runs:/{logged.run_id}/model")
     once = dict.fromkeys(result.metrics, 1)
     (child,) = children(result.run_id)
-    assert points(result.run_id, run_metrics(result.run_id)) == once
+    shown = once if form == "id" else {name: 1 for name in once if is_answer(name)}
+    assert points(result.run_id, run_metrics(result.run_id)) == shown
     assert {n: 1 for n in run_metrics(child.info.run_id) if n.startswith("b3/")} == once
     on_model = MlflowClient().get_logged_model(logged.model_id).metrics
-    assert Counter(metric.key for metric in on_model) == once
+    assert Counter(metric.key for metric in on_model) == shown
     source = result.run_id if form == "id" else child.info.run_id
     assert {metric.run_id for metric in on_model} == {source}
 

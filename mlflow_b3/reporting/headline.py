@@ -302,13 +302,16 @@ def _same_rows(report: AuditReport) -> bool:
 def loco_inflation(report: AuditReport) -> str:
     """Return whether the score by the cluster ids was shown to be optimistic.
 
-    `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows or the correction is not
-    upwards; or `OPEN` if too little is known about the ids or the refits.
+    `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows, or the correction is not
+    upwards or too small to be seen in the numbers as they are printed; or `OPEN` if too little is
+    known about the ids or the refits.
     """
     report = report.as_losses
     known = report.e0 is not None and not _unchecked(report)
     low, high = report.claim.range or (0.0, 1.0)
     gap = report.inflation or 0.0
+    if report.e0 is not None and number(report.e0) == number(report.loco):
+        gap = 0.0
     profits = report.test.rejected
     beyond = report.e0_interval[0] > report.loco and not _unchecked(report)
     if beyond or (profits and known and low > 0 and gap > 0):

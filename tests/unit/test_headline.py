@@ -178,6 +178,12 @@ def test_inflation_by_ids_needs_rows_that_leaked_and_a_learner_that_profits(chan
     assert loco_inflation(report(**{"e0_interval": (0.2, 0.34), **changes})) == expected
 
 
+@pytest.mark.parametrize(("e0", "expected"), [(0.2503, NOT_SHOWN), (0.252, SHOWN)])
+def test_a_correction_that_the_printed_numbers_do_not_show_is_no_inflation(e0, expected):
+    audit = report(loco=0.25, e0=e0, inflation=e0 - 0.25, e0_interval=(0.2, 0.34))
+    assert loco_inflation(audit) == expected
+
+
 @pytest.mark.parametrize("changes", [{"n_validated": 4, "n_clusters": 4}, {"refit_agreement": 0.5}])
 def test_inflation_is_told_with_what_makes_it_unsure(changes):
     told = sentence(report(settings={**ANY, **changes}))

@@ -112,7 +112,7 @@ def test_fragments_that_are_given_go_before_those_that_were_found(frame, resolve
 
 
 def test_the_report_says_where_the_share_comes_from_and_travels_as_json(by_resolved_rows):
-    text = str(by_resolved_rows)
+    text = by_resolved_rows.to_text()
     assert "By the 120 rows that were resolved by hand" in text
     assert "Leak shares by resolved-rows" in text
     again = b3.AuditReport.from_dict(json.loads(by_resolved_rows.to_json()))

@@ -198,7 +198,7 @@ def test_purging_costs_training_rows_and_leaves_validation_rows_alone(frame, pai
     assert after[0] < before[0]
     assert after[1] == before[1]
     assert purged.linkage.validation.point < plain.linkage.validation.point
-    assert "without training rows whose cluster" in str(purged).replace("\n  ", " ")
+    assert "without training rows whose cluster" in purged.to_text().replace("\n  ", " ")
 
 
 def test_a_column_of_match_probabilities_is_read_as_misplaced_rows(frame):
@@ -545,7 +545,7 @@ def test_metrics_keep_the_shares_of_the_two_patterns_apart(by_resolved_rows):
 
 
 def test_the_share_is_also_said_as_a_split_rate(by_resolved_rows):
-    text = str(by_resolved_rows).replace("\n  ", " ")
+    text = by_resolved_rows.to_text().replace("\n  ", " ")
     assert "In the table of split rates, this corresponds to" in text
 
 

@@ -172,6 +172,6 @@ def repr_of(report: AuditReport) -> str:
     lines = [
         f"<AuditReport of {model_name(report)}: {headline.sign} {headline.word}",
         f"  {scores}, e0_interval=({interval_words(report.e0_interval)})",
-        f"  {len(report.findings)} findings; print(report) for more>",
+        f"  {len(report.findings)} finding{'s' * (len(report.findings) != 1)}; print(report) for more>",
     ]
     return "\n".join(lines)

@@ -296,7 +296,8 @@ def draw_doses(ax: "Axes", report: AuditReport, curve: DoseCurve) -> None:
     else:
         label = "and at least this with 95% confidence"
         limit = line(ax, curve.d, curve.low, GREEN, dashed=True, label=label)
-    label = "loss by how many there are" if full else "the loss is at least about this"
+    what = loss_words(report.subject.loss)
+    label = f"{what} by how many there are" if full else "the loss is at least about this"
     entries: list[Artist] = [line(ax, curve.d, curve.loss, GREEN, label=label), limit]
     if last <= MOST_MARKS:
         for d, loss in zip(curve.d[1:], curve.loss[1:], strict=True):

@@ -6,7 +6,7 @@ from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.reporting.phrases import joined
 from mlflow_b3.results import loss_words, number, percent
 
-TITLE = "The loss by rows of the same cluster in training"
+TITLE = "The score by rows of the same cluster in training"
 #: The doses that a sentence names, as far as they were reached, beside the largest.
 NAMED_DOSES = (1, 3)
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

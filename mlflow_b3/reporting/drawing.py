@@ -311,7 +311,7 @@ def write(ax: "Axes", x: float, y: float, text: str, *, below: bool = False) -> 
 def write_in_corner(ax: "Axes", text: str, *, top: bool) -> None:
     """Write at the right end of axes, inside them."""
     ax.annotate(
-        shown(text),
+        shown(text, min(LONGEST_LABEL, _across(ax))),
         (1, 1 if top else 0),
         xycoords="axes fraction",
         xytext=(-4, -4 if top else 4),
@@ -326,7 +326,7 @@ def write_above(ax: "Axes", part: float, text: str) -> None:
     """Write above axes, at a part of their width."""
     side = "left" if part < 0.25 else "right" if part > 0.75 else "center"
     ax.annotate(
-        shown(text),
+        shown(text, min(LONGEST_LABEL, _across(ax))),
         (part, 1),
         xycoords="axes fraction",
         xytext=(0, 3),
@@ -356,7 +356,7 @@ def legend(ax: "Axes", handles: Sequence["Artist"]) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     upright = ax.yaxis.get_visible()
-    left, up = (LEFT - 8, 24) if upright else (RIGHT - 8, 10)
+    left, up = (_left(ax) - 8, 24) if upright else (RIGHT - 8, 10)
     shift = ScaledTranslation(-left / POINTS, up / POINTS, ax.figure.dpi_scale_trans)
     made = ax.legend(
         handles=handles,

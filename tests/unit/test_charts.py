@@ -538,6 +538,7 @@ def test_ticks_of_shares_are_percentages():
 )
 @example(points=[(0.0, 0.0, 1.0)], core=[0.0, 1.0], text="\x01" * 20)
 @example(points=[(0.25, 0.0, 1.0)], core=[1000000.0, 1e-15], text="\U0004ffe9" * 11)
+@example(points=[(0.0, 0.09, 1e6)], core=[1e6], text="\U000fc898" * 11)
 def test_whatever_is_drawn_stays_inside_the_frame(points, core, text):
     limits = axis_for(core)
 

@@ -31,8 +31,11 @@ COMMANDS = {**main.commands, "reproduce": reproduce()}
 
 
 def options_of(command: str) -> set[str]:
-    """Return the options of a command, without `record`: `mlflow run` has made a run already."""
-    return {option.name for option in COMMANDS[command].params} - {"record"}
+    """Return the options of a command that take a value, without `record` and the switch `full`.
+
+    `mlflow run` has made a run already, and its parameters always have a value.
+    """
+    return {option.name for option in COMMANDS[command].params} - {"record", "full"}
 
 
 def arguments(entry: str = "audit", **parameters: str) -> list[str]:
@@ -84,7 +87,7 @@ def test_the_command_with_its_defaults_runs_the_demonstration(demonstrated):
     result = CliRunner().invoke(main, words[3:])
     assert result.exit_code == 0, result.output
     expected = {"method": "auto", "scheme": "subset", "levels": "optimal", "distribution": False}
-    assert demonstrated == [{**expected, "test": "paired", "seed": 0, "n_jobs": -1}]
+    assert demonstrated == [{**expected, "test": "paired", "seed": 0, "n_jobs": -1, "full": False}]
 
 
 def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):

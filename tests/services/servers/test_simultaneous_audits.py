@@ -41,6 +41,11 @@ def numbers(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if name.startswith("b3/")}
 
 
+def answers(run: Any) -> dict[str, float]:
+    """Return the numbers of an audit that its model's run shows."""
+    return {name: worth(value) for name, value in numbers(run).items() if is_answer(name)}
+
+
 def assert_one_is_shown(client: MlflowClient, logged: Logged, audits: set[str]) -> str:
     """Fail unless one audit is current, all that is shown is of it, and the others say so."""
     found = {run.info.run_id: run for run in children(client, logged.run_id)}
@@ -48,9 +53,7 @@ def assert_one_is_shown(client: MlflowClient, logged: Logged, audits: set[str]) 
     (current,) = [run for run in found.values() if run.data.tags["b3.status"] == "current"]
     own = current.info.run_id
     shown = client.get_run(logged.run_id)
-    assert numbers(shown) == {
-        name: worth(value) for name, value in numbers(current).items() if is_answer(name)
-    }
+    assert numbers(shown) == answers(current)
     assert text(logged.run_id, "report.html") == text(own, "report.html")
     model = client.get_logged_model(logged.model_id)
     for tags, names in ((shown.data.tags, ON_RUNS), (model.tags, SHOWN)):
@@ -148,7 +151,7 @@ def test_audits_of_two_models_of_one_run_are_not_mixed_on_it(
     shown = sqlite_tracking.get_run(sqlite_logged.run_id)
     named = shown.data.tags["b3.audit_run_id"]
     assert named in audits
-    assert numbers(shown) == numbers(sqlite_tracking.get_run(named))
+    assert numbers(shown) == answers(sqlite_tracking.get_run(named))
     assert text(sqlite_logged.run_id, "report.html") == text(named, "report.html")
     for run_id in audits:
         assert sqlite_tracking.get_run(run_id).data.tags["b3.status"] == "current"

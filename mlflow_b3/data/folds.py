@@ -119,8 +119,9 @@ def make_folds(
         a third of its variance.
     """
     if folds is None:
-        few = data.n_clusters <= LEAVE_ONE_OUT_UP_TO
-        folds = LeaveOneGroupOut() if few else DEFAULT_FOLDS
+        if data.n_clusters <= LEAVE_ONE_OUT_UP_TO:
+            return _from_splits(_split(LeaveOneGroupOut(), data, data.clusters), data)
+        folds = DEFAULT_FOLDS
     if isinstance(folds, str) and folds == BALANCED:
         folds = balanced_count(data)
     if isinstance(folds, bool) or (isinstance(folds, (int, np.integer)) and folds < 2):
@@ -134,7 +135,7 @@ def make_folds(
         made = _assignments(data.clusters, int(folds), seed, repeats)
         return tuple(Fold(training=t, validation=v) for t, v in made)
     if hasattr(folds, "split") and not isinstance(folds, (str, bytes)):
-        return _from_splits(_split(folds, data), data)
+        return _from_splits(_split(folds, data, _sorted_clusters(data)), data)
     if isinstance(folds, Iterable) and not isinstance(folds, (str, bytes)):
         splits = list(folds)
         return _from_splits(_by_number(splits, data) or splits, data)
@@ -168,12 +169,26 @@ def balanced_count(data: AuditData) -> int:
     return 2
 
 
-def _split(splitter: Any, data: AuditData) -> list[Any]:
+def _sorted_clusters(data: AuditData) -> RowNumbers:
+    """Return the clusters, numbered in the order of their ids as scikit-learn's splitters sort them.
+
+    Which of two clusters of one size comes first decides about folds. Ids that are numbers sort as such.
+    """
+    try:
+        ids = np.array(data.labels, dtype=float)
+    except ValueError:
+        ids = np.array(data.labels)
+    place = np.empty(len(ids), dtype=np.intp)
+    place[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+    return np.asarray(place[data.clusters])
+
+
+def _split(splitter: Any, data: AuditData, clusters: RowNumbers) -> list[Any]:
     with warnings.catch_warnings():
         # every splitter receives the clusters; finding B313 reports those that ignore them
         warnings.filterwarnings("ignore", message="The groups parameter is ignored")
         try:
-            return list(splitter.split(np.zeros((data.n_rows, 1)), data.target, data.clusters))
+            return list(splitter.split(np.zeros((data.n_rows, 1)), data.target, clusters))
         except Exception as error:  # a custom splitter may raise anything
             raise InputError(
                 f"folds={splitter!r} cannot split this table: {type(error).__name__}: {error}"

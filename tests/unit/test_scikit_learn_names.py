@@ -119,3 +119,15 @@ def test_all_that_is_missing_is_named_at_once():
 def test_a_target_that_does_not_belong_to_the_rows_is_refused(y, message):
     with pytest.raises(b3.InputError, match=message):
         audit(X, y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("name", ["words", "numbers"])
+def test_a_splitter_makes_the_folds_that_it_makes_in_scikit_learn(name):
+    """Clusters of one size come in the order of their ids, not in that of the table."""
+    groups = GROUPS if name == "words" else GROUPS.str[1:].astype(int).rename("patient_id")
+    report = audit(X, Y, groups=groups, cv=GroupKFold(4))
+    for fold, (training, validation) in zip(
+        report.splits, GroupKFold(4).split(X, Y, groups), strict=True
+    ):
+        assert set(fold.training) == set(training)
+        assert set(fold.validation) == set(validation)

@@ -42,7 +42,7 @@ from mlflow_b3.auditing.report import (
     turned,
 )
 from mlflow_b3.data.folds import Fold, cross_validates
-from mlflow_b3.data.scores import RankScore, named_score
+from mlflow_b3.data.scores import RankScore, is_mean, named_score
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import CONFIDENCE, ShapeCheck, check_shape
@@ -215,7 +215,7 @@ def summarize_measurement(
         iid=measured.iid,
         curve=measured.curve,
         fragments=measured.fragments,
-        folds=_with_losses(folds, measured),
+        folds=_with_losses(folds, measured) if is_mean(subject.loss) else folds,
     )
     return turn_measured(summary) if subject.greater_is_better else summary
 

@@ -60,7 +60,8 @@ class FoldSummary(Result):
     shared_rows : float
         Share of the validation rows whose cluster id also has training rows.
     loss : float or None
-        Mean loss on the validation rows of the unmodified fold; None before it is measured.
+        Mean loss on the validation rows of the unmodified fold; None before it is measured, and for
+        scores that are no mean over rows.
     """
 
     n_training: int

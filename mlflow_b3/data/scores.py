@@ -583,6 +583,11 @@ def named_score(name: str) -> Score | None:
     return next((score for score in SCORES.values() if score.name == name), None)
 
 
+def is_mean(name: str) -> bool:
+    """Whether the score or loss that a report calls so is a mean over rows, in each fold as in all."""
+    return isinstance(named_score(name), Accuracy | None)
+
+
 def is_greater_better(name: str) -> bool:
     """Whether more is better for the score or loss that a report calls so."""
     score = named_score(name)

@@ -260,10 +260,15 @@ def _fold_table(caption: str, rows: list[tuple[str, FoldSummary]]) -> Table:
         caption=caption,
         header=("fold", *COUNTS, "loss"),
         rows=tuple(
-            (name, *(str(count(fold)) for count in COUNTS.values()), number(fold.loss))
+            (name, *(str(count(fold)) for count in COUNTS.values()), _or_dash(fold.loss))
             for name, fold in rows
         ),
     )
+
+
+def _or_dash(loss: float | None) -> str:
+    """Return the loss of a fold; a score that is no mean over rows has none."""
+    return "–" if loss is None else number(loss)
 
 
 def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
@@ -280,7 +285,7 @@ def _spread_table(folds: tuple[FoldSummary, ...]) -> Table:
             (
                 name,
                 *(f"{value([count(fold) for fold in folds]):g}" for count in COUNTS.values()),
-                number(value(losses) if losses else None),
+                _or_dash(value(losses) if losses else None),
             )
             for name, value in spread.items()
         ),

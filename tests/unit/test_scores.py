@@ -201,6 +201,11 @@ def test_a_report_is_in_the_units_of_the_score(auc):
     assert auc.subject.loss == "roc_auc"
 
 
+def test_folds_have_no_score_of_their_own_unless_it_is_a_mean_over_rows(auc):
+    assert {fold.loss for fold in auc.folds} == {None}
+    assert all(0 <= fold.loss <= 1 for fold in audit("accuracy").folds)
+
+
 def test_the_score_by_the_ids_is_scikit_learns():
     """The score by given folds is that of `cross_val_score`; folds weigh by their rows, not equally."""
     folds = GroupKFold(4)

@@ -124,7 +124,7 @@ def test_ctrl_c_in_a_terminal_prints_what_is_known_and_leaves_the_journal(shop, 
 def test_ctrl_c_too_early_says_where_the_refits_are(shop):
     command, journals, _ = shop
     process = start(command)
-    wait_for_refits(journals, 2, process)
+    wait_for_refits(journals, 1, process)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED

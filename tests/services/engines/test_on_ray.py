@@ -49,7 +49,7 @@ def test_a_killed_worker_costs_nothing_but_the_time_of_its_batch(ray_cluster, tm
 
 def test_another_address_than_that_of_the_present_ray_is_refused(ray_cluster):  # noqa: ARG001
     with (
-        pytest.raises(InputError, match=r"'10.0.0.1:6379': this process is connected"),
+        pytest.raises(InputError, match=r"'10.0.0.1:6379': this process is already connected"),
         open_cluster(make_refitter(Meddler()), backend="ray", address="10.0.0.1:6379"),
     ):
         pass

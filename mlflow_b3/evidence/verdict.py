@@ -280,7 +280,8 @@ def _check_age(proof: Proof) -> Reason:
 def _check_audit_count(proof: Proof) -> Reason:
     unsigned, most = proof.unsigned, proof.policy.max_audits
     tried = max(proof.audits, len(proof.evidence.earlier_audits) + 1)
-    more = "" if not unsigned else f"; {unsigned} more are unsigned and do not count"
+    are, do = ("is", "does") if unsigned == 1 else ("are", "do")
+    more = "" if not unsigned else f"; {unsigned} more {are} unsigned and {do} not count"
     allowed = "" if most is None else f"; {most} {'is' if most == 1 else 'are'} allowed"
     count = "one audit" if tried == 1 else f"{tried} audits"
     return Reason(

@@ -248,7 +248,6 @@ def _audit_together(
         raise InputError("models: with data, give models to audit, not AuditReports.")
     if arguments.get("journal") is not None:
         arguments["journal"] = journal_folder(arguments["journal"])
-    client = MlflowClient()
     loaded = [load_model(model, options=options, **loading) for model in models]
     done: dict[int, Named] = {}
     for place in sorted(range(len(loaded)), key=lambda place: _priority(loaded[place])):
@@ -261,7 +260,9 @@ def _audit_together(
         arguments.setdefault("repeats", report.plan.repeats)
         arguments |= _shared_options(report, arguments.get("method_options"))
         given = models[place]
-        name = name_of(client, given, report, run_id) if isinstance(given, str) else model.name
+        # opening a store creates one where there is none, and estimators need none
+        is_logged = isinstance(given, str)
+        name = name_of(MlflowClient(), given, report, run_id) if is_logged else model.name
         done[place] = (name, report, run_id)
     return [done[place] for place in range(len(loaded))]
 

@@ -128,6 +128,19 @@ def test_models_are_audited_together_on_the_same_folds(shop, clinic):
     assert shop.client.search_runs(["0"]) == []
 
 
+def test_estimators_compared_without_recording_leave_no_store_behind(clinic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    usual = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri("sqlite:///nobody_asked_for.db")
+    try:
+        b3.compare(
+            [KNeighborsClassifier(3), GaussianNB()], clinic.frame, **COLUMNS, **SMALL, record=False
+        )
+    finally:
+        mlflow.set_tracking_uri(usual)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_audits_and_records_all_models(shop, tmp_path):
     result = run(
         *shop.uris, "--data", shop.data, *OPTIONS, "--cluster-error", "0.1", "--output", "side"

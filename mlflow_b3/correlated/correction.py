@@ -322,7 +322,7 @@ def run_real_refits(
             assert outcome.held_back is not None
             scores[rows] = outcome.held_back
 
-    session.run(tasks, collect)
+    session.run(tasks, collect, doing="Cross-validation")
     if not (np.isfinite(losses).all() and np.isfinite(grouped).all() and np.isfinite(scores).all()):
         raise FitError(f"a refit on a whole fold failed:\n{session.counts.first_error}")
     return RealRefits(losses=losses, grouped=grouped, scores=scores, one_class=sum(single))
@@ -482,7 +482,13 @@ def run_simulation(
     try:
         for start in range(0, (MOST_BLOCKS if extend else 1) * block, block):
             tasks = [Task("simulated", b % n_folds, 0, b) for b in range(start, start + block)]
-            session.run(tasks, collect, needed=2 * n_folds if not start else 0, look=look)
+            session.run(
+                tasks,
+                collect,
+                doing="Simulated targets",
+                needed=2 * n_folds if not start else 0,
+                look=look,
+            )
             if not sums.ready or is_small(sums.bias(), reach):
                 break
     except KeyboardInterrupt as interrupt:

@@ -186,7 +186,7 @@ def _measure_paired(
         collected[outcome.task.fold].add(outcome, resampler)
 
     tasks = [replace(task, arrangement=arrangement) for task in paired_tasks(folds, range(rounds))]
-    session.run(tasks, collect)
+    session.run(tasks, collect, doing="Leakage test")
     return gather_test_losses(collected, resampler.clusters)
 
 
@@ -198,7 +198,7 @@ def _measure_welch(folds: Sequence[Fold], session: Session) -> TestLosses:
         assert outcome.validation is not None
         means[outcome.task] = float(outcome.validation.mean())
 
-    session.run(tasks, collect)
+    session.run(tasks, collect, doing="Leakage test")
     pairs = [
         (means[without], means[leaked], without.fold)
         for without, leaked in zip(tasks[::2], tasks[1::2], strict=True)
@@ -256,6 +256,8 @@ _LOG = logging.getLogger(__name__)
 #: Largest number of refits for a budget in time. Beyond it, the noise of refits is negligible beside
 #: that of rows.
 MOST_FITS = 50_000
+#: What refits on whole folds are for.
+SCORES = "Scores"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,19 +348,19 @@ class Campaign:
             if clock is not None:
                 clock.check(outcome)
 
-        session.run(self._first_tasks(range(repeats)), collect, needed=0)
+        session.run(self._first_tasks(range(repeats)), collect, doing=SCORES, needed=0)
         if clock is not None and collected.folds_without_loss and clock.over:
             raise clock.too_short()
         again = []
         if collected.folds_without_loss:  # every refit of a fold may have failed by chance
             again = [Task("loco", fold, 0, repeats) for fold in collected.folds_without_loss]
-            session.run(again, collected.add)
+            session.run(again, collected.add, doing=SCORES)
         collected.start(session.counts)
         plan = self._find_or_make_plan(session, len(again))
         tasks, _ = self._later_tasks(plan)
         planned = session.counts.planned + len(tasks)
         session.progress.expect(planned, final=self.test == "paired")
-        session.run(tasks, collect, needed=0, look=collected.preview)
+        session.run(tasks, collect, doing="Loss curve", needed=0, look=collected.preview)
         if clock is not None and clock.over and not collected.complete:
             raise clock.too_short()
 
@@ -598,15 +600,21 @@ class DoseCampaign(Campaign):
                 clock.check(outcome)
 
         for number in range(self.passes.passes):
-            session.run(self._whole_folds(number), collect, needed=0)
+            session.run(self._whole_folds(number), collect, doing=SCORES, needed=0)
             if number == 0:
                 if clock is not None and not collected.complete and clock.over:
                     raise clock.too_short()
                 again = [Task("loco", fold, 0, 1) for fold in collected.folds_without_loss]
                 if again:  # every refit of a fold may have failed by chance
-                    session.run(again, collected.add)
+                    session.run(again, collected.add, doing=SCORES)
                 collected.require_complete(session.counts)
-            session.run(self._rotations(number), collect, needed=0, look=collected.preview)
+            session.run(
+                self._rotations(number),
+                collect,
+                doing="Loss by dose",
+                needed=0,
+                look=collected.preview,
+            )
             if clock is not None and clock.over:
                 session.counts.planned = max(session.counts.planned, self.default_fits)
                 return

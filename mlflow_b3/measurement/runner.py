@@ -317,7 +317,7 @@ class Progress:
         self._replayed = 0
         seconds = 0.1 if self._live else SECONDS_BETWEEN_LINES
         self._bar: tqdm[Any] = tqdm(
-            total=total, desc="refits", unit="fit", disable=hidden, mininterval=seconds
+            total=total, desc="Refits", unit="fit", disable=hidden, mininterval=seconds
         )
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
 
@@ -328,6 +328,10 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         """Leave it as it is."""
         self._bar.close()
+
+    def name(self, doing: str) -> None:
+        """Say what the refits that follow are for."""
+        self._bar.set_description(doing, refresh=False)
 
     def expect(self, total: int, *, final: bool = False) -> None:
         """Correct how many refits there will be; before the last of them are planned, upwards only."""
@@ -465,6 +469,7 @@ class Session:
         tasks: Sequence[Task],
         collect: Callable[[Outcome], None],
         *,
+        doing: str,
         needed: int | None = None,
         look: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -475,6 +480,8 @@ class Session:
         tasks : sequence of Task
         collect : callable
             Called with the outcome of each refit that did not fail.
+        doing : str
+            What these refits are for, beside the progress bar.
         needed : int, optional
             How many of the first tasks are run whatever the deadline says; all by default.
         look : callable
@@ -491,6 +498,7 @@ class Session:
             When the user stops it; what was done until then has been handed over.
         """
         self.counts.planned += len(tasks)
+        self.progress.name(doing)
         self.progress.expect(self.counts.planned)
         waiting = _Waiting(tasks)
         with Interruption() as interruption:

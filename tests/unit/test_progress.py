@@ -70,3 +70,12 @@ def test_looking_changes_no_number(clinic, watched):
 def test_nothing_is_shown_where_nobody_looks(clinic, capfd):
     audit(Patient(), clinic, **SUBJECT, **SMALL, cluster_error=0.1)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [("dose", {"Scores", "Loss by dose"}), ("power", {"Scores", "Loss curve"})],
+)
+def test_the_bar_is_named_after_what_the_refits_are_for(clinic, watched, method, names):
+    _, lines = watched(clinic, cluster_error=0.1, method=method)
+    assert {line.split(":")[0] for line in lines} - {"Refits"} == names

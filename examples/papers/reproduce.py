@@ -30,6 +30,8 @@ from mlflow_b3.measurement.design import parse_seconds  # noqa: E402
 EXPERIMENTS = (
     "heart",
     "census",
+    "heart-refits",
+    "census-refits",
     "parkinson",
     "dota2",
     "synthetic",

@@ -227,6 +227,22 @@ def test_the_estimators_repeat_the_published_errors_on_the_authors_curves(papers
                 assert np.abs(found[method]).mean() == pytest.approx(error, rel=0.01)
 
 
+def test_refits_of_a_level_are_cut_into_curves_that_share_none(papers):
+    problem = papers("synthetic").make(2, 0, training=50, validation=50)
+    # e_j = 1 - j/n', so the loss is 1 - p: straight, and e0 = 1 for every estimator that is linear
+    share = 0.1 + 0.9 * np.linspace(0, 1, problem.levels)
+    noise = np.random.default_rng(0).normal(scale=1e-3, size=(problem.levels, 40))
+    losses = 1 - share[:, None] + noise
+    by_size = {
+        size: papers("refits").errors_by_size(problem, losses, size, e0=1.0) for size in (10, 20)
+    }
+    assert {size: len(errors["LOCO"]) for size, errors in by_size.items()} == {10: 4, 20: 2}
+    np.testing.assert_allclose(
+        by_size[10]["LOCO"], losses[0].reshape(4, 10).mean(axis=1) - 1, atol=1e-12
+    )
+    assert np.abs(by_size[20]["Basis(2)"]).max() < 1e-2
+
+
 def test_the_svm_in_batches_is_linear_svc(papers):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 60, 5))

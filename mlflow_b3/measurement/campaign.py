@@ -576,13 +576,15 @@ class DoseCampaign(Campaign):
             self.before_first_refit()
         with self.session(journal) as session:
             collected = self._collector(session)
+            measured = None
             try:
-                self._measure_passes(session, collected)
+                measured = self._measure_passes(session, collected)
             except KeyboardInterrupt as interrupt:
                 session.counts.planned = max(session.counts.planned, self.default_fits)
                 if not collected.complete:
                     raise interrupted(session) from interrupt
-            measured = collected.assemble()
+            if measured is None:
+                measured = collected.assemble()
             session.check_failures()
         return measured, session.counts
 
@@ -591,7 +593,9 @@ class DoseCampaign(Campaign):
             return CollectedDoses(self, session.resampler)
         return CollectedScores(self, session.resampler, self.score)
 
-    def _measure_passes(self, session: Session, collected: CollectedDoses) -> None:
+    def _measure_passes(self, session: Session, collected: CollectedDoses) -> Measurement | None:
+        """Run the passes; return what was measured if it was assembled after the last of them."""
+        measured = None
         clock = None if session.deadline is None else _TimeBudget(self, session)
 
         def collect(outcome: Outcome) -> None:
@@ -617,10 +621,13 @@ class DoseCampaign(Campaign):
             )
             if clock is not None and clock.over:
                 session.counts.planned = max(session.counts.planned, self.default_fits)
-                return
-            if number and self.enough is not None and self.enough(collected.assemble()):
-                break
+                return None
+            if number and self.enough is not None:
+                measured = collected.assemble()
+                if self.enough(measured):
+                    break
         session.progress.expect(session.counts.planned, final=True)
+        return measured
 
     def least_tasks(self) -> int:
         """Return the number of refits that an answer needs: one for each fold."""

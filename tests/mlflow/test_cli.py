@@ -189,7 +189,7 @@ def test_an_audit_says_where_to_look_in_mlflow(shop, recorded):
 
 
 def test_progress_goes_to_stderr_so_that_stdout_can_be_kept(recorded):
-    assert "refits" in recorded.result.stderr
+    assert "Loss by dose" in recorded.result.stderr
     assert "fit/s" not in recorded.result.stdout
 
 

@@ -90,19 +90,25 @@ class ByDoses:
     def law(self, rates: Rates) -> DoseLaw:
         """Return the law of doses at given rates."""
         if rates not in self._laws:
-            doses = self.measured.doses
-            assert doses is not None
-            self._laws[rates] = DoseLaw(
-                doses.sizes,
-                dose_levels,
+            self._laws[rates] = self._exact_law.at(
                 cluster_error=rates.cluster_error,
                 split_rate=rates.split_rate,
-                fragments=self.fragments,
-                held_back=doses.held_back_share or None,
-                training_share=doses.training_share,
                 spread=rates.spread,
             )
         return self._laws[rates]
+
+    @cached_property
+    def _exact_law(self) -> DoseLaw:
+        """The law for exact ids, which shares with the others what does not depend on the ids."""
+        doses = self.measured.doses
+        assert doses is not None
+        return DoseLaw(
+            doses.sizes,
+            dose_levels,
+            fragments=self.fragments,
+            held_back=doses.held_back_share or None,
+            training_share=doses.training_share,
+        )
 
     def rates(self, value: float) -> Rates:
         """Return the rates of wrong ids at a value in the units of the claim."""

@@ -23,6 +23,7 @@ so that no cell is clearly worse than LOCO, at the price of a little of the mean
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -336,7 +337,10 @@ class DoseFit:
         shifted = np.ones(len(self._cells.level))
         if by_pairs:  # in folds of single rows both rows of a pair have the same dose
             shifted = np.where(self._cells.level == losses.by_row, 0.0, 1.0)
-        self._shifts = _Shifts(PAIR_SHIFTS if by_pairs else COMPOSITIONS, shifted)
+        deviations = PAIR_SHIFTS if by_pairs else COMPOSITIONS
+        self._noises = [_Noise.of(self._cells, tau, shifted) for tau in deviations]
+        freedom = max(self._cells.effective - 1, 2)
+        self._quantile = float(stats.t.ppf((1 + level) / 2, freedom))
 
     def estimate(self, law: Law, *, law_range: tuple[Law, Law] | None = None) -> DoseSolution:
         """Return the estimate under a law, or under a law and the ends of a range around it."""
@@ -345,7 +349,7 @@ class DoseFit:
         doses = _curve_doses(laws)
         points = np.eye(laws.x0.size)[doses]
         found = _Posterior.of(
-            cells, laws, self._shifts, np.vstack([-laws.x0, points - laws.x0, laws.held])
+            cells, laws, self._noises, np.vstack([-laws.x0, points - laws.x0, laws.held])
         )
         parts = self._variance(found, laws)
         e0 = self._clipped(cells.loco + float(found.mean[0]))
@@ -381,7 +385,7 @@ class DoseFit:
     def reading(self, law: Law) -> DoseReading:
         """Return e_0 and its interval under a law: one point of a sensitivity curve."""
         laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, self._shifts, -laws.x0[None])
+        found = _Posterior.of(self._cells, laws, self._noises, -laws.x0[None])
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
         low, high = self._interval(e0, stderr)
@@ -400,18 +404,19 @@ class DoseFit:
     def influence(self, law: Law) -> tuple[Array, Array]:
         """Return the first-order contributions of the clusters to the errors of LOCO and e_0."""
         laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, self._shifts, -laws.x0[None])
-        return self._cells.influence, found.influence[0]
+        found = _Posterior.of(self._cells, laws, self._noises, -laws.x0[None])
+        both = self._cells.influence + found.weights[0] @ self._cells.influence_y
+        return self._cells.influence, both
 
     def _variance(
         self, found: "_Posterior", laws: "_Laws", of: int = 0
     ) -> tuple[float, float, float]:
         """Return the variance from clusters, from refits and from unknown doses."""
-        sampling = float((found.influence[of] ** 2).sum())
+        sampling = self._cells.sampling.at(found.weights[of])
         least, most = (CORRELATED_ERRORS - 1) * sampling, (MOST_CORRELATED - 1) * sampling
         sampling += min(max(self._cells.training_variance, least), most)
         sampling *= laws.hidden_dependence
-        refits = min(self._cells.refit_variance(found.weights[of]), sampling)
+        refits = min(self._cells.refits.at(found.weights[of]), sampling)
         return sampling - refits, refits, float(found.shape[of])
 
     def _clipped(self, loss: float) -> float:
@@ -420,7 +425,7 @@ class DoseFit:
 
     def _interval(self, value: float, stderr: float) -> tuple[float, float]:
         """Return an interval on the logit scale of bounded losses, else on the log scale."""
-        reach = stats.t.ppf((1 + self.level) / 2, max(self._cells.effective - 1, 2)) * stderr
+        reach = self._quantile * stderr
         least, most = self.bounds
         above = value - least
         if most is None:
@@ -463,10 +468,33 @@ def _stratum(size: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class _Quadratic:
+    """A variance as a function of the weights w that the differences have beside LOCO.
+
+    It is the sum over clusters of (a + w·B)²/n + Σ w²·c, kept in its coefficients of w: there are many
+    weights, and many more clusters than cells.
+    """
+
+    constant: float
+    linear: Array  # (cells,)
+    square: Array  # (cells, cells)
+
+    @classmethod
+    def of(cls, a: Array, B: Array, n: Array | float = 1.0, c: Array | float = 0.0) -> "_Quadratic":
+        divided = a / n
+        square = (B / n) @ B.T
+        square[np.diag_indices(len(B))] += c
+        return cls(float(divided @ a), 2 * B @ divided, square)
+
+    def at(self, weights: Array) -> float:
+        """Return the variance at some weights."""
+        return max(self.constant + float((self.linear + self.square @ weights) @ weights), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
 class _Cells:
     """Mean differences y of all cells (stratum by level), their covariance and influences."""
 
-    weight: Array  # (cells, clusters): share of each cluster in a cell
     level: Integers  # (cells,)
     y: Array
     covariance: Array
@@ -479,27 +507,18 @@ class _Cells:
     scale: float  # how large effects can be
     unit: float  # of doses: a fifteenth of a typical cluster, at least one row
     training_variance: float  # of LOCO, over sets of training clusters
-    row_noise: float  # variance of a row's loss between refits
-    scores: Array  # (cells, clusters): number of scores behind y
-    whole: Array  # (clusters,): number of scores in whole refits
+    sampling: _Quadratic  # variance over clusters of LOCO and differences
+    refits: _Quadratic  # variance over refits of the same
     sizes: Integers  # the different sizes of clusters
     first: Integers  # (sizes,): the first cluster of each size
     size_share: Array  # (sizes,): sums of `share`
-    size_weight: Array  # (cells, sizes): sums of `weight`
+    size_weight: Array  # (cells, sizes): share of the clusters of each size in a cell
     p_value: float
 
     @property
     def level_variance(self) -> float:
         """Variance of LOCO over clusters."""
         return float((self.influence**2).sum())
-
-    def refit_variance(self, weights: Array) -> float:
-        """Return the variance over refits of LOCO plus the differences with the given weights."""
-        rotated = weights[:, None] * self.weight
-        whole = self.share - rotated.sum(axis=0)
-        variance = (whole**2 / np.maximum(self.whole, 1)).sum()
-        variance += (rotated**2 / np.maximum(self.scores, 1)).sum()
-        return self.row_noise * float(variance)
 
     @classmethod
     def of(cls, losses: DoseLosses, bounds: tuple[float, float | None]) -> "_Cells":
@@ -524,6 +543,7 @@ class _Cells:
         mean = np.where(counts > 0, losses.differences / np.maximum(counts, 1), 0)
         y = np.einsum("kc,kc->k", weight, mean[level])
         influence_y = weight * (mean[level] - y[:, None])
+        noise, scores = _row_noise(losses), np.maximum(counts[level], 1)
         effective = float(1 / (share**2).sum())
         different, first, size = np.unique(losses.sizes, return_index=True, return_inverse=True)
 
@@ -531,7 +551,6 @@ class _Cells:
             return np.bincount(size, values, minlength=len(different)).astype(float)
 
         return cls(
-            weight=weight,
             level=level,
             y=y,
             covariance=_covariance(weight, level, mean[level] - y[:, None], sizes, effective),
@@ -544,9 +563,13 @@ class _Cells:
             scale=_scale(loco, bounds),
             unit=max(1.0, float(np.median(np.repeat(sizes, losses.sizes))) / 15),
             training_variance=_training_variance(losses),
-            row_noise=_row_noise(losses),
-            scores=np.where(weight > 0, counts[level], 0),
-            whole=passes * sizes,
+            sampling=_Quadratic.of(influence, influence_y),
+            refits=_Quadratic.of(
+                math.sqrt(noise) * share,
+                -math.sqrt(noise) * weight,
+                np.maximum(passes * sizes, 1),
+                noise * (weight**2 / scores).sum(axis=1),
+            ),
             sizes=different,
             first=first,
             size_share=by_size(share),
@@ -696,26 +719,28 @@ class _Laws:
     @classmethod
     def of(cls, losses: DoseLosses, cells: _Cells, law: Law) -> "_Laws":
         sizes, first = cells.sizes, cells.first
-        plain = [law.plain(int(size)) for size in sizes]
-        held = [law.held_back(int(size)) for size in sizes]
-        rows = [law.row_folds(int(size)) for size in sizes]
+        plain, held, rows = (
+            [law_of(size) for size in sizes.tolist()]
+            for law_of in (law.plain, law.held_back, law.row_folds)
+        )
         last = losses.held_back
-        x_cells = []
-        known: dict[tuple[int, int], Array] = {}
-        for level, shares in zip(cells.level, cells.size_weight, strict=True):
-            for k in np.flatnonzero(shares).tolist():
-                if level < last and (k, int(level)) not in known:
-                    dose = int(losses.doses[level, first[k]])
-                    known[k, int(level)] = law.validation(int(sizes[k]), dose)
-        D = max(len(v) for v in [*plain, *held, *rows, *known.values()])
+        at = [np.flatnonzero(shares) for shares in cells.size_weight]
+        dosed = [
+            [
+                law.validation(int(sizes[k]), int(losses.doses[level, first[k]]))
+                for k in (places.tolist() if level < last else ())
+            ]
+            for level, places in zip(cells.level, at, strict=True)
+        ]
+        D = max(len(v) for laws in (plain, held, rows, *dosed) for v in laws)
         base, far, single = _padded(plain, D), _padded(held, D), _padded(rows, D)
-        for level, shares in zip(cells.level, cells.size_weight, strict=True):
-            at = np.flatnonzero(shares)
-            if level < last:
-                laws = _padded([known[int(k), int(level)] for k in at], D)
-            else:
-                laws = far[at] if level == last else single[at]
-            x_cells.append(shares[at] @ (laws - base[at]))
+        x_cells = []
+        for level, shares, places, laws in zip(
+            cells.level, cells.size_weight, at, dosed, strict=True
+        ):
+            undosed = far if level == last else single
+            own = _padded(laws, D) if level < last else undosed[places]
+            x_cells.append(shares[places] @ (own - base[places]))
         x0, rows_held = cells.size_share @ base, cells.size_share @ far
         return cls(
             x=np.array(x_cells),
@@ -748,13 +773,23 @@ def _hidden_dependence(plain: Array, held: Array) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Shifts:
-    """Prior standard deviations of δ, as shares of LOCO, and which cells it shifts."""
+class _Noise:
+    """The covariance of y beside the effect of mates, for one prior standard deviation of δ."""
 
-    deviations: tuple[float, ...]
-    shifted: Array
+    covariance: Array
+    log_determinant: float
+    white_y: Array
+
+    @classmethod
+    def of(cls, cells: _Cells, tau: float, shifted: Array) -> "_Noise":
+        """Return it for δ with a standard deviation of `tau` times LOCO, which shifts some cells."""
+        noise = cells.covariance + np.eye(len(cells.y)) * (MISFIT * cells.typical) ** 2
+        noise += (tau * cells.typical) ** 2 * np.outer(shifted, shifted)
+        white_y = np.asarray(np.linalg.solve(noise, cells.y), dtype=float)
+        return cls(noise, float(np.linalg.slogdet(noise)[1]), white_y)
 
 
+@lru_cache(maxsize=4)
 def _kinds(n_doses: int, unit: float) -> tuple[Array, Array]:
     """Return shapes F(d) of the effect with F(0) = 0 and F(∞) = 1, and their prior probabilities."""
     d = np.arange(n_doses, dtype=float)
@@ -779,11 +814,12 @@ class _Posterior:
     mean: Array  # (functionals,)
     shape: Array  # variance that is not from sampling y
     weights: Array  # (functionals, cells): derivative of the mean by y
-    influence: Array  # (functionals, clusters): on LOCO plus the functional
     no_effect: float
 
     @classmethod
-    def of(cls, cells: _Cells, laws: _Laws, shifts: _Shifts, functionals: Array) -> "_Posterior":
+    def of(
+        cls, cells: _Cells, laws: _Laws, noises: Sequence[_Noise], functionals: Array
+    ) -> "_Posterior":
         y, V, n = cells.y, cells.covariance, len(cells.y)
         kinds, prior = _kinds(laws.x0.size, cells.unit)
         f, functional = -laws.x @ kinds.T, -functionals @ kinds.T  # one column for each kind
@@ -794,11 +830,9 @@ class _Posterior:
             return -0.5 * (degrees + n) * np.log1p(squares / degrees)
 
         null, evidence, amount, unsure, slope = [], [], [], [], []
-        for tau in shifts.deviations:
-            noise = V + np.eye(n) * (MISFIT * cells.typical) ** 2
-            noise += (tau * cells.typical) ** 2 * np.outer(shifts.shifted, shifts.shifted)
-            white_y, white_f = np.linalg.solve(noise, y), np.linalg.solve(noise, f)
-            constant, square = -0.5 * float(np.linalg.slogdet(noise)[1]), float(y @ white_y)
+        for noise in noises:
+            white_y, white_f = noise.white_y, np.linalg.solve(noise.covariance, f)
+            constant, square = -0.5 * noise.log_determinant, float(y @ white_y)
             grown = 1 + variances * (f * white_f).sum(axis=0)  # (amplitudes, kinds)
             remaining = variances / grown
             A = remaining * (f.T @ white_y)
@@ -829,6 +863,5 @@ class _Posterior:
             mean=mean,
             shape=np.maximum(second - 2 * mean * first + mean**2, 0),
             weights=weights,
-            influence=cells.influence + weights @ cells.influence_y,
             no_effect=p_null,
         )

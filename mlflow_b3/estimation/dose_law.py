@@ -10,7 +10,6 @@ clusters.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 #: Injected doses of a noisy cluster by its number of rows.
 Doses = Callable[[int], Sequence[int]]
+#: The name of a law, the rows of the noisy cluster, and the injected dose.
+_Key = tuple[str, int, int]
 
 TARGETS = ("rows", "clusters")
 #: The last entry of a law is the probability of this dose or more.
@@ -40,6 +41,9 @@ NEGLIGIBLE = 1e-6
 #: Hypergeometric draws of more rows than this, or from larger clusters, are taken as binomial.
 EXACT_DRAWS = 64
 ITERATIONS = 400
+#: They end early when a step moves no more than this share of all clusters, which is looked at only
+#: every so many steps.
+STILL, STEPS_BETWEEN = 1e-16, 20
 #: What keeps sizes possible that do not occur: the stated rates hold whatever the noisy sizes are.
 RARE, MISSED = 1e-9, 1e-3
 LARGEST_TILT = 50.0
@@ -55,6 +59,8 @@ SHARES = 1000
 LEFT_STEP = 0.005
 #: Logarithms of factorials are tabled in pieces of this length.
 TABLED = 1024
+#: Below this, NumPy takes powers of complex numbers by repeated squaring itself.
+SMALL_POWER = 100
 
 
 # --- What other statements about ids say in terms of the two rates
@@ -260,18 +266,20 @@ def _log_factorials(first: int, last: int) -> Floats:
 
 def _powers(base: Complexes, count: NDArray[np.intp]) -> Complexes:
     """Return the powers of each row of `base`, by repeated squaring."""
+    small = count < SMALL_POWER
+    if small.all():
+        return np.asarray(base ** count[:, None])
     result = np.ones_like(base)
-    rows, left, square = np.arange(len(base)), count, base
-    while True:
-        some = left > 0
-        if not some.all():
-            rows, left, square = rows[some], left[some], square[some]
-        if not len(rows):
-            return result
+    result[small] = base[small] ** count[small, None]
+    rows = np.flatnonzero(~small)
+    left, square = count[rows], base[rows]
+    while len(rows):
         odd = left % 2 == 1
         result[rows[odd]] *= square[odd]
-        left = left // 2
+        some = left > 1
+        rows, left, square = rows[some], left[some] // 2, square[some]
         square = square * square
+    return result
 
 
 def _weighted(weights: Any, functions: Complexes) -> Complexes:
@@ -360,6 +368,145 @@ class _Scored:
     same: float
     moved: int = 0
     kept: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """Scored rows of noisy clusters of one size, for which other clusters are trained on alike."""
+
+    apart: float
+    left: float
+    plain: bool
+    places: NDArray[np.intp]
+    rows: tuple[_Scored, ...]
+
+
+class _Batch:
+    """Scored rows whose laws are made together.
+
+    Attributes
+    ----------
+    scored : sequence of _Scored
+    by_size : dict
+        The same, by the size of the noisy cluster and by what is trained on elsewhere.
+    size, apart, left, plain, same : array
+        The attributes of the scored rows.
+    """
+
+    def __init__(self, scored: Sequence[_Scored]) -> None:
+        self.scored = scored
+        places: dict[tuple[int, float, float, bool], list[int]] = {}
+        for place, rows in enumerate(scored):
+            places.setdefault((rows.size, rows.apart, rows.left, rows.plain), []).append(place)
+        self.by_size: dict[int, list[_Alike]] = {}
+        for (size, apart, left, plain), own in places.items():
+            rows_alike = tuple(scored[place] for place in own)
+            alike = _Alike(apart, left, plain, np.array(own), rows_alike)
+            self.by_size.setdefault(size, []).append(alike)
+        self.size = np.array([rows.size for rows in scored])
+        self.apart = np.array([rows.apart for rows in scored])
+        self.left = np.array([rows.left for rows in scored])
+        self.plain = np.array([rows.plain for rows in scored], dtype=np.intp)
+        self.same = np.array([rows.same for rows in scored])
+
+
+class _Design:
+    """Noisy clusters and what refits do with them: what laws at all rates have in common.
+
+    Parameters
+    ----------
+    sizes, doses, held_back, training_share
+        As in `DoseLaw`.
+    """
+
+    def __init__(
+        self, sizes: Any, doses: Doses, held_back: float | None, training_share: float
+    ) -> None:
+        self.sizes = _sizes(sizes)
+        self.doses = lru_cache(maxsize=None)(lambda size: tuple(doses(size)))
+        self.training_share = t = training_share
+        self.n_rows = int(self.sizes.sum())
+        self.observed, counts = np.unique(self.sizes, return_counts=True)
+        self.counts = counts.astype(np.float64)
+        self.largest_dose = min(LARGEST_DOSE, 2 * int(self.observed[-1]) + 2)
+        lists = [self.doses(size) for size in self.observed.tolist()]
+        mean = np.array([np.mean(doses) for doses in lists])
+        variance = np.array([np.var(doses) for doses in lists])
+        self.injected_share = mean / self.observed
+        injected = (1 - t) * float(self.counts @ mean)
+        entailed = injected / (t * self.n_rows)
+        self.held_back_share = entailed if held_back is None else held_back
+        # refits that hold more rows back have more held-back rows
+        excess = (1 - t) * float(self.counts @ variance) / injected**2 if injected else 0.0
+        self._left_of_held_back = min(self.held_back_share * (1 + excess), 1.0)
+        points = 2 * (self.largest_dose + 1)
+        self.radius = ALIASING ** (1 / points)
+        #: The points at which generating functions are evaluated, and their powers.
+        self.z = self.radius * np.exp(-2j * np.pi * np.arange(points // 2 + 1) / points)
+        self.z_powers = self.z ** np.arange(EXACT_DRAWS + 1)[:, None]
+        self._batches: dict[float, tuple[list[_Key], _Batch]] = {}
+        self._tables: dict[float, Complexes] = {}
+
+    def power(self, count: Any, chance: Any) -> Complexes:
+        """Return the generating functions of binomial laws, one row for each count."""
+        n = np.asarray(count).astype(np.intp)
+        p = np.broadcast_to(np.asarray(chance, dtype=np.float64), n.shape)
+        # far beyond the largest dose nothing is left on the circle
+        kept = n * -np.log1p(-p * (1 - self.radius)) < VANISHED
+        if kept.all():
+            return _powers(1 + p[:, None] * (self.z - 1), n)
+        result = np.zeros((len(n), len(self.z)), dtype=np.complex128)
+        result[kept] = _powers(1 + p[kept, None] * (self.z - 1), n[kept])
+        return result
+
+    def small_powers(self, chance: float) -> Complexes:
+        """Return the powers of small clusters, which share them."""
+        if chance not in self._tables:
+            self._tables[chance] = self.power(np.arange(EXACT_SIZE), chance)
+        return self._tables[chance]
+
+    def batch(self, spread: float) -> "tuple[list[_Key], _Batch]":
+        """Return what is scored of all observed sizes."""
+        if spread not in self._batches:
+            keys = [key for size in self.observed.tolist() for key in self._keys(size)]
+            self._batches[spread] = keys, _Batch([self.scored(*key, spread) for key in keys])
+        return self._batches[spread]
+
+    def _keys(self, size: int) -> "list[_Key]":
+        others = [(name, size, 0) for name in ("plain", "held back", "row folds")]
+        return [*others, *(("validation", size, dose) for dose in self.doses(size))]
+
+    def scored(self, name: str, size: int, dose: int, spread: float) -> _Scored:
+        """Return the scored rows of one kind, of clusters of one size."""
+        t = self.training_share
+        apart = min(1.0, spread * min(1.0, t * self.n_rows / max(self.n_rows - size, 1)))
+        if name == "plain":
+            return _Scored(size=size, apart=apart, left=0.0, plain=True, same=0.0)
+        if name == "row folds":
+            return _Scored(size=size, apart=1.0, left=1 - t, plain=True, same=t, kept=t)
+        if name == "held back":
+            trained, left = t * self.n_rows, self._left_of_held_back
+            apart = spread * (trained - size) / max(self.n_rows - size, 1)
+            return _Scored(
+                size=size,
+                apart=min(max(apart, 0.0), 1.0),
+                left=left,
+                plain=False,
+                same=1 - left,
+                kept=1 - left,
+            )
+        # rounded, so that the doses of one cluster share most of the work
+        usual = sum(self.doses(size)) / len(self.doses(size))
+        more = (dose - usual) / (t * self.n_rows)
+        left = self.held_back_share + LEFT_STEP * round(more / LEFT_STEP)
+        return _Scored(
+            size=size,
+            apart=apart,
+            left=min(max(left, 0.0), 1.0),
+            plain=False,
+            same=dose / max(size - 1, 1),
+            moved=dose,
+        )
 
 
 class DoseLaw:
@@ -464,55 +611,68 @@ class DoseLaw:
         spread: float = 1.0,
         targets: str = "rows",
     ) -> None:
+        if not 0 <= (held_back or 0.0) <= 1 - 1e-12:
+            raise InputError(f"held_back={held_back!r} must lie in [0, 1).")
+        if not 0 < training_share < 1:
+            raise InputError(f"training_share={training_share!r} must lie in (0, 1).")
+        self.fragments = fragments
+        self.by_rows = choose("targets", targets, TARGETS) == "rows"
+        self._design = _Design(sizes, doses, held_back, training_share)
+        self._set_rates(cluster_error, split_rate, spread)
+
+    def at(
+        self, *, cluster_error: float = 0.0, split_rate: float = 0.0, spread: float = 1.0
+    ) -> "DoseLaw":
+        """Return the law for the same clusters and doses at other rates.
+
+        It shares with this one what does not depend on the rates.
+
+        Parameters
+        ----------
+        cluster_error, split_rate, spread
+            As for the class.
+        """
+        law = object.__new__(type(self))
+        law.fragments, law.by_rows, law._design = self.fragments, self.by_rows, self._design
+        law._set_rates(cluster_error, split_rate, spread)
+        return law
+
+    def _set_rates(self, cluster_error: float, split_rate: float, spread: float) -> None:
         for name, value, high in (
             ("cluster_error", cluster_error, 1 - 1e-12),
             ("split_rate", split_rate, 1.0),
-            ("held_back", held_back or 0.0, 1 - 1e-12),
         ):
             if not 0 <= value <= high:
                 bracket = "]" if high == 1 else ")"
                 raise InputError(f"{name}={value!r} must lie in [0, 1{bracket}.")
-        if not 0 < training_share < 1:
-            raise InputError(f"training_share={training_share!r} must lie in (0, 1).")
         if not spread >= 1:
             raise InputError(f"spread={spread!r} must be at least 1.")
-        self.sizes = _sizes(sizes)
-        self.doses = lru_cache(maxsize=None)(lambda size: tuple(doses(size)))
-        self.cluster_error, self.split_rate, self.fragments = cluster_error, split_rate, fragments
-        self.training_share, self.spread = training_share, spread
-        self.by_rows = choose("targets", targets, TARGETS) == "rows"
-        self.n_rows = int(self.sizes.sum())
-        largest = int(self.sizes.max())
-        #: The largest dose of a law; its probability includes all larger ones.
-        self.largest_dose = min(LARGEST_DOSE, 2 * largest + 2)
-        self._observed, counts = np.unique(self.sizes, return_counts=True)
-        self._counts = counts.astype(np.float64)
-        self._prepare_doses(held_back)
+        self.cluster_error, self.split_rate, self.spread = cluster_error, split_rate, spread
+        design = self._design
+        self.n_rows = design.n_rows
+        self._observed, self._counts, self._z = design.observed, design.counts, design.z
+        largest = int(self._observed[-1])
         noise = 3 * np.sqrt(2 * cluster_error * largest) + 2 if cluster_error else 0
         top = max(2 * largest if split_rate else 0, int(largest + noise))
         self._grid = _Sizes.up_to(min(top, self.n_rows))
         self._cache: dict[Any, Any] = {}
-        self._made: dict[tuple[str, int, int], Floats] = {}
+        self._made: dict[_Key, Floats] = {}
         self._find_parts()
-        points = 2 * (self.largest_dose + 1)
-        self._radius = ALIASING ** (1 / points)
-        angles = 2 * np.pi * np.arange(points // 2 + 1) / points
-        self._z = self._radius * np.exp(-1j * angles)
 
-    # --- what is injected and held back
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Numbers of rows of the noisy clusters."""
+        return self._design.sizes
 
-    def _prepare_doses(self, held_back: float | None) -> None:
-        lists = [self.doses(size) for size in self._observed.tolist()]
-        mean = np.array([np.mean(doses) for doses in lists])
-        variance = np.array([np.var(doses) for doses in lists])
-        t = self.training_share
-        self._injected_share = mean / self._observed
-        injected = (1 - t) * float(self._counts @ mean)
-        entailed = injected / (t * self.n_rows)
-        self.held_back_share = entailed if held_back is None else held_back
-        # refits that hold more rows back have more held-back rows
-        excess = (1 - t) * float(self._counts @ variance) / injected**2 if injected else 0.0
-        self._left_of_held_back = min(self.held_back_share * (1 + excess), 1.0)
+    @property
+    def held_back_share(self) -> float:
+        """The share of the training rows that is held back."""
+        return self._design.held_back_share
+
+    @property
+    def largest_dose(self) -> int:
+        """The largest dose of a law; its probability includes all larger ones."""
+        return self._design.largest_dose
 
     # --- parts and true sizes behind the noisy sizes
 
@@ -528,11 +688,11 @@ class DoseLaw:
 
     def _find_parts(self) -> None:
         grid = self._grid
-        self._n_parts = float(len(self.sizes))
+        self._n_parts = n_clusters = float(len(self.sizes))
         place = grid.index(self._observed)
         observed = np.bincount(place, self._counts, len(grid)).astype(np.float64)
         cuts = _cuts(self.fragments, int(grid.high[-1])) if self.split_rate else None
-        true = np.asarray(observed + 0.05 * len(self.sizes) / len(grid), dtype=np.float64)
+        true = np.asarray(observed + 0.05 * n_clusters / len(grid), dtype=np.float64)
         for _ in range(2 if self.cluster_error and not self.by_rows else 1):
             self._noisy = self._noisy_sizes()
             true, chance = self._fit(true, observed, cuts)
@@ -610,24 +770,29 @@ class DoseLaw:
         counts, sizes = observed[kept], self._noisy[:, kept]
         if cuts is None:
             back = sizes / np.maximum(visible, 1e-300)[:, None]
-            for _ in range(ITERATIONS):
-                ratio = counts / np.maximum(true @ sizes, 1e-300)
-                true = smooth @ (true * (back @ ratio))
-            return true, np.zeros(len(atoms))
+
+            def assign(true: Floats) -> tuple[Floats, float]:
+                ratio = counts / np.maximum(true.dot(sizes), 1e-300)
+                return smooth.dot(true * back.dot(ratio)), 0.0
+
+            return _iterate(assign, true)[0], np.zeros(len(atoms))
         # clusters that cannot be split, and those that can, whole and in parts
         applies, left = cuts.applies, 1 - cuts.applies
         in_parts = applies[:, None] * (cuts.parts @ sizes)
         table = np.hstack([left[:, None] * sizes, applies[:, None] * sizes, in_parts])
         made = np.stack([left * visible, applies * visible, applies * (cuts.parts @ visible)])
         rows = np.stack([atoms * applies, atoms])
-        for _ in range(ITERATIONS):
-            breakable, total = (rows @ true).tolist()
+
+        def assign_parts(true: Floats) -> tuple[Floats, float]:
+            breakable, total = rows.dot(true).tolist()
             rate = min(1.0, self.split_rate * total / max(breakable, 1e-300))
             share = np.array([1.0, 1 - rate, rate])
-            expected = share @ (true @ table).reshape(3, -1)
+            expected = share.dot(true.dot(table).reshape(3, -1))
             ratio = counts / np.maximum(expected, 1e-300)
-            seen = table @ np.outer(share, ratio).ravel()
-            true = smooth @ (true * seen / np.maximum(share @ made, 1e-300))
+            seen = table.dot((share[:, None] * ratio).ravel())
+            return smooth.dot(true * seen / np.maximum(share.dot(made), 1e-300)), rate
+
+        true, rate = _iterate(assign_parts, true)
         return true, rate * applies
 
     def _noisy_sizes(self) -> Floats:
@@ -670,37 +835,50 @@ class DoseLaw:
         return found
 
     def _count_natives(self, size: int) -> tuple[NDArray[np.intp], Floats, Floats, Floats]:
-        grid = self._grid
-        place = int(grid.index(size))
         if not self.cluster_error:
-            one = np.ones((1, 1))
-            return np.array([place]), np.array([float(size)]), np.array([float(size)]), one
+            one, own = np.ones((1, 1)), np.array([float(size)])
+            return self._grid.index([size]), own, own, one
         places, parts, prior = self._candidates(size)
-        stay, arrive = 1 - self._leaving(parts), self._arriving(parts)
-        elsewhere = np.maximum(self.n_rows - parts, 0)
-        within, outside = parts * stay * (1 - stay), elsewhere * arrive * (1 - arrive)
-        share = within / np.maximum(within + outside, 1e-300)
-        middle = parts * stay + (size - parts * stay - elsewhere * arrive) * share
-        spread = np.sqrt(within * (1 - share))
-        low = min(max(0, int(np.floor((middle - 5 * spread).min())) - 2), size)
-        high = max(min(size, int(np.ceil((middle + 5 * spread).max())) + 2), low)
-        natives = np.arange(low, high + 1, max(1, int(spread.min())), dtype=np.float64)
         if size <= EXACT_DRAWS:
-            natives = np.arange(size + 1, dtype=np.float64)
-        whole, number = parts.astype(np.intp)[:, None], natives.astype(np.intp)
-        log = (
-            np.log(prior)[:, None]
-            + _log_binomial(number, whole, stay[:, None])
-            + _log_binomial(size - number, np.maximum(self.n_rows - whole, 0), arrive[:, None])
-        )
+            natives = np.arange(size + 1)
+            stayed, arrived = self._log_chances
+            log = stayed[places, : size + 1] + arrived[places, size::-1]
+        else:
+            stay, arrive = 1 - self._leaving(parts), self._arriving(parts)
+            elsewhere = np.maximum(self.n_rows - parts, 0)
+            within, outside = parts * stay * (1 - stay), elsewhere * arrive * (1 - arrive)
+            share = within / np.maximum(within + outside, 1e-300)
+            middle = parts * stay + (size - parts * stay - elsewhere * arrive) * share
+            spread = np.sqrt(within * (1 - share))
+            low = min(max(0, int(np.floor((middle - 5 * spread).min())) - 2), size)
+            high = max(min(size, int(np.ceil((middle + 5 * spread).max())) + 2), low)
+            natives = np.arange(low, high + 1, max(1, int(spread.min())))
+            whole = parts.astype(np.intp)[:, None]
+            log = _log_binomial(natives, whole, stay[:, None]) + _log_binomial(
+                size - natives, np.maximum(self.n_rows - whole, 0), arrive[:, None]
+            )
+        log += np.log(prior)[:, None]
         joint = np.exp(log - log.max())
-        return places, parts, natives, joint / joint.sum()
+        return places, parts, natives.astype(np.float64), joint / joint.sum()
+
+    @cached_property
+    def _log_chances(self) -> tuple[Floats, Floats]:
+        """Logarithms of P(so many rows stay) and P(so many others arrive), parts by numbers."""
+        atoms = self._grid.atom
+        whole = atoms.astype(np.intp)[:, None]
+        number = np.arange(EXACT_DRAWS + 1)
+        return (
+            _log_binomial(number, whole, (1 - self._leaving(atoms))[:, None]),
+            _log_binomial(
+                number, np.maximum(self.n_rows - whole, 0), self._arriving(atoms)[:, None]
+            ),
+        )
 
     def _candidates(self, size: int) -> tuple[NDArray[np.intp], Floats, Floats]:
         """Return parts that can have become a noisy cluster of this size, and how many there are."""
         grid = self._grid
         if size <= EXACT_SIZE:
-            likely = self._noisy[:, grid.index(size)]
+            likely = self._noisy[:, min(size, len(grid)) - 1]
             weight = self._parts * likely
             if weight.sum() <= 0:  # no such cluster was observed
                 return np.arange(len(grid)), grid.atom, np.ones(len(grid))
@@ -722,16 +900,6 @@ class DoseLaw:
         return places, parts, np.maximum(density, RARE * max(float(density.max()), RARE))
 
     # --- generating functions
-
-    def _power(self, count: Any, chance: Any) -> Complexes:
-        """Return the generating functions of binomial laws, one row for each count."""
-        n = np.asarray(count).astype(np.intp)
-        p = np.broadcast_to(np.asarray(chance, dtype=np.float64), n.shape)
-        result = np.zeros((len(n), len(self._z)), dtype=np.complex128)
-        # far beyond the largest dose nothing is left on the circle
-        kept = n * -np.log1p(-p * (1 - self._radius)) < VANISHED
-        result[kept] = _powers(1 + p[kept, None] * (self._z - 1), n[kept])
-        return result
 
     @cached_property
     def _injected_from_other(self) -> Complexes:
@@ -762,15 +930,18 @@ class DoseLaw:
         occurs = np.zeros(int(kind.max(initial=0)) + 1, dtype=bool)
         occurs[kind] = True
         dose, share = np.divmod(np.flatnonzero(occurs), SHARES + 1)
-        where = part[of], (np.cumsum(occurs) - 1)[kind]
-        entries: Any = (chance / number[total])[of], where
+        # parts ascend, so that their entries follow each other
+        first = np.append(0, np.cumsum(np.bincount(part[of], minlength=len(count))))
+        entries: Any = (chance / number[total])[of], (np.cumsum(occurs) - 1)[kind], first
         weight: Any = csr_array(entries, shape=(len(count), len(dose)))
         few = int(np.searchsorted(dose, EXACT_DRAWS, side="right"))
         most = int(dose[:few].max(initial=0))
         drawn = _log_binomial(np.arange(most + 1), dose[:few, None], share[:few, None] / SHARES)
-        result = _weighted(weight[:, :few] @ np.exp(drawn), self._z_powers[: most + 1])
+        of_few = weight if few == len(dose) else weight[:, :few]
+        result = _weighted(of_few @ np.exp(drawn), self._design.z_powers[: most + 1])
         if few < len(dose):
-            result += _weighted(weight[:, few:], self._power(dose[few:], share[few:] / SHARES))
+            power = self._design.power(dose[few:], share[few:] / SHARES)
+            result += _weighted(weight[:, few:], power)
         result[count < 1] = 1
         return result
 
@@ -792,7 +963,7 @@ class DoseLaw:
     @cached_property
     def _dose_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Doses by size, and how many there are."""
-        lists = {size: self.doses(size) for size in self._grid.atom.astype(int).tolist()}
+        lists = {size: self._design.doses(size) for size in self._grid.atom.astype(int).tolist()}
         number = np.zeros(max(lists) + 1, dtype=np.intp)
         doses = np.zeros((len(number), max(map(len, lists.values()))), dtype=np.intp)
         for size, own in lists.items():
@@ -810,22 +981,25 @@ class DoseLaw:
         return within / np.maximum(within + outside, 1e-300)
 
     def _blocks(self, chance: float, left: float, plain: bool) -> "_Blocks":
-        """Return doses of a part's rows, by its size, on the training and on the validation side."""
-        key = ("blocks", self._rounded(chance), left, plain)
+        """Return doses of a part's rows, by its size, on the training and on the validation side.
+
+        `chance` is rounded.
+        """
+        key = ("blocks", chance, left, plain)
         if key not in self._cache:
             self._cache[key] = self._make_blocks(*key[1:])
         found: _Blocks = self._cache[key]
         return found
 
-    def _rounded(self, chance: float) -> float:
+    def _rounded(self, chance: Any) -> Any:
         # without misplaced rows, the chance that one is trained on does not matter
-        return CHANCE_STEP * round(chance / CHANCE_STEP) if self.cluster_error else 0.0
+        return CHANCE_STEP * np.rint(chance / CHANCE_STEP) if self.cluster_error else 0.0 * chance
 
     def _make_blocks(self, chance: float, left: float, plain: bool) -> "_Blocks":
         atoms = self._grid.atom
         leave = self._leaving(atoms)
         elsewhere, kept = leave * chance, (1 - leave) * (1 - left) + leave * chance
-        training = self._power(atoms - 1, kept)
+        training = self._design.power(atoms - 1, kept)
         validation = self._of_misplaced(chance, elsewhere)
         other = own = None
         if self.split_rate:
@@ -842,18 +1016,14 @@ class DoseLaw:
         """Return doses from the misplaced ones of the other rows of a part, by its size."""
         key = ("misplaced", chance)
         if key not in self._cache:
-            self._cache[key] = self._power(self._grid.atom - 1, elsewhere)
+            self._cache[key] = self._design.power(self._grid.atom - 1, elsewhere)
         found: Complexes = self._cache[key]
         return found
 
-    def _apart(self, size: int) -> float:
-        """Return the chance that other parts of a validation row's true cluster are in training."""
-        chance = min(1.0, self.training_share * self.n_rows / max(self.n_rows - size, 1))
-        return min(1.0, self.spread * chance)
-
-    def _elsewhere(self, apart: float, left: float, plain: bool) -> float:
+    def _elsewhere(self, rows: _Alike | _Batch) -> Any:
         """Return the chance that a misplaced mate is trained on."""
-        return apart * (1 - left) + (0.0 if plain else (1 - apart) * self._injected_elsewhere)
+        injected = (1 - rows.apart) * self._injected_elsewhere
+        return rows.apart * (1 - rows.left) + injected * (1 - rows.plain)
 
     @cached_property
     def _injected_elsewhere(self) -> float:
@@ -862,53 +1032,39 @@ class DoseLaw:
         if self.cluster_error and not self.by_rows:
             strangers = np.array([self._misplaced_share(size) for size in self._observed.tolist()])
             weight = weight * np.maximum(strangers, 1e-12)
-        return float(np.average(self._injected_share, weights=weight))
+        return float(np.average(self._design.injected_share, weights=weight))
 
     def _misplaced_share(self, size: int) -> float:
         """Return the share of misplaced rows in noisy clusters of this size."""
         _, _, natives, joint = self._natives(size)
         return 1 - float((joint @ natives).sum()) / size
 
-    def _laws(self, scored: Sequence[_Scored]) -> Floats:
+    def _laws(self, batch: _Batch) -> Floats:
         """Return the laws of scored rows, one row for each."""
-        generating = np.zeros((len(scored), len(self._z)), dtype=np.complex128)
-        by_size: dict[int, list[int]] = {}
-        for place, rows in enumerate(scored):
-            by_size.setdefault(rows.size, []).append(place)
-        misplaced: dict[tuple[float, float, bool], list[tuple[int, float, int]]] = {}
-        for size, places in by_size.items():
-            own = [scored[place] for place in places]
-            generating[places], strangers = self._of_natives(size, own)
-            if strangers > NEGLIGIBLE:
-                here = size / self.n_rows if self.by_rows else 1 / self._n_parts
-                for place, rows in zip(places, own, strict=True):
-                    chance = self._elsewhere(rows.apart, rows.left, rows.plain)
-                    chance = here * rows.same + (1 - here) * chance
-                    key = self._rounded(chance), rows.left, rows.plain
-                    misplaced.setdefault(key, []).append((place, strangers, size))
-        for (chance, left, plain), found in misplaced.items():
-            places = [place for place, *_ in found]
-            weights = np.array([self._other_parts(size) for *_, size in found])
-            apart = np.array([scored[place].apart for place in places])
-            share = np.array([strangers for _, strangers, _ in found])
-            laws = self._blocks(chance, left, plain).misplaced(weights, apart)
-            generating[places] += share[:, None] * laws
+        generating = np.empty((len(batch.scored), len(self._z)), dtype=np.complex128)
+        shares = {}
+        for size, rows in batch.by_size.items():
+            natives, elsewhere, shares[size] = self._elsewhere_of_natives(size, rows)
+            for number, alike in enumerate(rows):
+                doses = self._with_own(elsewhere[:, number], size, natives, alike.rows)
+                generating[alike.places] = doses
+        strangers = np.array([shares[size] for size in batch.size.tolist()])
+        here = batch.size / self.n_rows if self.by_rows else 1 / self._n_parts
+        chance = self._rounded(here * batch.same + (1 - here) * self._elsewhere(batch))
+        blocks: dict[tuple[float, float, bool], list[int]] = {}
+        plain = (batch.plain > 0).tolist()
+        keys = zip(chance.tolist(), batch.left.tolist(), plain, strict=True)
+        for place, key in enumerate(keys):
+            if strangers[place] > NEGLIGIBLE:
+                blocks.setdefault(key, []).append(place)
+        for key, places in blocks.items():
+            weights = np.array([self._other_parts(size) for size in batch.size[places].tolist()])
+            laws = self._blocks(*key).misplaced(weights, batch.apart[places])
+            generating[places] += strangers[places, None] * laws
         return self._invert(generating)
 
-    def _of_natives(self, size: int, scored: Sequence[_Scored]) -> tuple[Complexes, float]:
-        """Return doses of the natives of noisy clusters of one size, and the misplaced share."""
-        settings = {(rows.apart, rows.left, rows.plain): 0 for rows in scored}
-        for number, setting in enumerate(settings):
-            settings[setting] = number
-        natives, elsewhere, strangers = self._elsewhere_of_natives(size, [*settings])
-        found = np.empty((len(scored), len(self._z)), dtype=np.complex128)
-        for place, rows in enumerate(scored):
-            doses = elsewhere[:, settings[rows.apart, rows.left, rows.plain]]
-            found[place] = self._with_own(doses, size, natives, rows)
-        return found, strangers
-
     def _elsewhere_of_natives(
-        self, size: int, settings: Sequence[tuple[float, float, bool]]
+        self, size: int, rows: Sequence[_Alike]
     ) -> tuple[NDArray[np.intp], Complexes, float]:
         """Return numbers of natives, their doses from other clusters, and the misplaced share."""
         places, parts, natives, joint = self._natives(size)
@@ -917,61 +1073,54 @@ class DoseLaw:
         column, row = np.nonzero(joint.T > NEGLIGIBLE)
         chance = joint[row, column]
         lost = np.maximum(parts[row] - natives[column], 0).astype(np.intp)
-        new = np.diff(column, prepend=-1) > 0
+        new = np.append(True, column[1:] > column[:-1])
         starts = np.flatnonzero(new)
-        first, count = int(lost.min()), int(lost.max()) - int(lost.min()) + 1
-        trained = np.array([self._elsewhere(*setting) for setting in settings])
+        first = int(lost.min())
+        count = int(lost.max()) - first + 1
+        trained = np.array([self._elsewhere(alike) for alike in rows])
         scattered = self._scattered(trained, first, count)
         if self.split_rate:
             terms = scattered[lost - first]
             terms *= chance[:, None, None]
-            for number, setting in enumerate(settings):
-                blocks = self._blocks(trained[number], *setting[1:])
-                terms[:, number] *= blocks.other_at(setting[0], places)[row]
+            for number, alike in enumerate(rows):
+                blocks = self._blocks(self._rounded(trained[number]), alike.left, alike.plain)
+                terms[:, number] *= blocks.other_at(alike.apart, places)[row]
             found = np.add.reduceat(terms, starts, axis=0)
         else:
-            ends = (np.cumsum(new) - 1) * count + lost - first
-            table = np.bincount(ends, chance, len(starts) * count)
-            found = _weighted(table.reshape(-1, count), scattered)
+            table = np.zeros((len(starts), count))
+            table[np.cumsum(new) - 1, lost - first] = chance
+            found = _weighted(table, scattered)
         return natives[column[starts]].astype(np.intp), found, strangers
 
     def _scattered(self, chance: Floats, low: int, count: int) -> Complexes:
         """Return (1 - e + e·z)^n for n = low, low + 1, ..., for each chance e."""
-        base = 1 + chance[:, None] * (self._z - 1)
-        table = np.empty((count, *base.shape), dtype=np.complex128)
-        table[0] = _powers(base, np.full(len(base), low))
-        for before, after in pairwise(table):
-            np.multiply(before, base, out=after)
-        return table
+        table = np.empty((count, len(chance), len(self._z)), dtype=np.complex128)
+        table[:] = 1 + chance[:, None] * (self._z - 1)
+        table[0] **= low
+        return np.asarray(np.multiply.accumulate(table))
 
     def _with_own(
-        self, elsewhere: Complexes, size: int, natives: NDArray[np.intp], rows: _Scored
+        self,
+        elsewhere: Complexes,
+        size: int,
+        natives: NDArray[np.intp],
+        rows: Sequence[_Scored],
     ) -> Complexes:
         """Return all doses of natives, with those from rows of their own noisy cluster."""
+        if size <= EXACT_DRAWS and all(own.kept is None for own in rows):
+            drawn, number, first = _hypergeometric(size, tuple(own.moved for own in rows))
+            terms = _weighted(drawn[:, natives], elsewhere) * self._design.z_powers[number]
+            return np.asarray(np.add.reduceat(terms, first))
         mates = np.maximum(natives - 1, 0)
-        if rows.kept is not None:
-            exact = size <= EXACT_SIZE
-            own = self._tabled(rows.kept)[mates] if exact else self._power(mates, rows.kept)
-        elif not rows.moved:
-            return np.asarray(elsewhere.sum(axis=0))
-        elif size > EXACT_DRAWS:
-            own = self._power(np.full(len(natives), rows.moved), mates / (size - 1))
-        else:
-            drawn = _weighted(_hypergeometric(size, rows.moved)[natives].T, elsewhere)
-            return np.asarray((drawn * self._z_powers[: len(drawn)]).sum(axis=0))
-        return np.asarray((elsewhere * own).sum(axis=0))
+        return np.array([(elsewhere * self._own(size, mates, own)).sum(axis=0) for own in rows])
 
-    def _tabled(self, chance: float) -> Complexes:
-        """Return the powers of small clusters, which share them."""
-        key = ("powers", chance)
-        if key not in self._cache:
-            self._cache[key] = self._power(np.arange(EXACT_SIZE), chance)
-        found: Complexes = self._cache[key]
-        return found
-
-    @cached_property
-    def _z_powers(self) -> Complexes:
-        return np.asarray(self._z ** np.arange(EXACT_DRAWS + 1)[:, None])
+    def _own(self, size: int, mates: NDArray[np.intp], rows: _Scored) -> Complexes:
+        """Return the doses from `mates` rows of the same noisy cluster."""
+        if rows.kept is None:
+            return self._design.power(np.full(len(mates), rows.moved), mates / max(size - 1, 1))
+        if size <= EXACT_SIZE:
+            return self._design.small_powers(rows.kept)[mates]
+        return self._design.power(mates, rows.kept)
 
     def _other_parts(self, size: int) -> Floats:
         """Return the weights of parts that rows misplaced into a cluster of this size can be of."""
@@ -991,7 +1140,7 @@ class DoseLaw:
     def _invert(self, generating: Complexes) -> Floats:
         points, doses = 2 * (self.largest_dose + 1), np.arange(self.largest_dose)
         coefficients = np.fft.irfft(generating, points)[:, : self.largest_dose]
-        law = np.maximum(coefficients * self._radius ** -doses.astype(np.float64), 0)
+        law = np.maximum(coefficients * self._design.radius ** -doses.astype(np.float64), 0)
         total = law.sum(axis=1)
         law /= np.maximum(total, 1)[:, None]
         return np.column_stack([law, np.maximum(0, 1 - total)])
@@ -1053,62 +1202,42 @@ class DoseLaw:
         """Return a copy of a law. Those of all observed sizes are made together, at the first one."""
         key = name, size, dose
         if not self._made:
-            asked = [key for size in self._observed.tolist() for key in self._keys(size)]
-            self._make(asked)
+            self._make(*self._design.batch(self.spread))
         if key not in self._made:
-            self._make([key])
+            self._make([key], _Batch([self._design.scored(*key, self.spread)]))
         return self._made[key].copy()
 
-    def _keys(self, size: int) -> list[tuple[str, int, int]]:
-        others = [(name, size, 0) for name in ("plain", "held back", "row folds")]
-        return [*others, *(("validation", size, dose) for dose in self.doses(size))]
-
-    def _make(self, keys: Sequence[tuple[str, int, int]]) -> None:
-        self._made |= dict(zip(keys, self._laws([self._scored(*key) for key in keys]), strict=True))
+    def _make(self, keys: Sequence[_Key], batch: _Batch) -> None:
+        self._made |= dict(zip(keys, self._laws(batch), strict=True))
         self._cache.clear()  # many laws are kept at a time, and these are a hundred times as large
-
-    def _scored(self, name: str, size: int, dose: int) -> _Scored:
-        t = self.training_share
-        if name == "plain":
-            return _Scored(size=size, apart=self._apart(size), left=0.0, plain=True, same=0.0)
-        if name == "row folds":
-            return _Scored(size=size, apart=1.0, left=1 - t, plain=True, same=t, kept=t)
-        if name == "held back":
-            trained, left = t * self.n_rows, self._left_of_held_back
-            apart = self.spread * (trained - size) / max(self.n_rows - size, 1)
-            return _Scored(
-                size=size,
-                apart=min(max(apart, 0.0), 1.0),
-                left=left,
-                plain=False,
-                same=1 - left,
-                kept=1 - left,
-            )
-        # rounded, so that the doses of one cluster share most of the work
-        usual = sum(self.doses(size)) / len(self.doses(size))
-        more = (dose - usual) / (t * self.n_rows)
-        left = self.held_back_share + LEFT_STEP * round(more / LEFT_STEP)
-        return _Scored(
-            size=size,
-            apart=self._apart(size),
-            left=min(max(left, 0.0), 1.0),
-            plain=False,
-            same=dose / max(size - 1, 1),
-            moved=dose,
-        )
 
 
 @lru_cache(maxsize=512)
-def _hypergeometric(size: int, dose: int) -> Floats:
-    """Return how many of a native's mates are among the rows drawn, by the number of natives."""
-    natives, drawn = np.arange(size + 1, dtype=np.float64), np.arange(dose + 1)
-    mates = np.maximum(natives - 1, 0)[:, None]
+def _hypergeometric(
+    size: int, doses: tuple[int, ...]
+) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
+    """Return how many of a native's mates are among the rows drawn, by the number of natives.
+
+    Returns
+    -------
+    chances : array
+        One row for each dose and number of mates, one column for each number of natives.
+    mates : array of int
+        The number of mates of each row.
+    first : array of int
+        The first row of each dose.
+    """
+    lengths = np.array(doses) + 1
+    first = np.cumsum(lengths) - lengths
+    dose = np.repeat(doses, lengths)[:, None]
+    drawn = np.arange(len(dose))[:, None] - np.repeat(first, lengths)[:, None]
+    mates = np.maximum(np.arange(size + 1, dtype=np.float64) - 1, 0)
     log = (
         _log_choose(mates, drawn)
         + _log_choose(size - 1 - mates, dose - drawn)
-        - _log_choose(np.array(size - 1.0), np.array(dose))
+        - _log_choose(np.array(size - 1.0), dose)
     )
-    return np.asarray(np.exp(log))
+    return np.exp(log), drawn[:, 0], first
 
 
 def _log_choose(n: Any, k: Any) -> Any:
@@ -1135,6 +1264,18 @@ def _solve(share: Callable[[float], float], stated: float) -> float:
     if share(high) <= stated:
         return high
     return float(brentq(lambda tilt: share(tilt) - stated, low, high, xtol=1e-6))
+
+
+def _iterate(
+    step: Callable[[Floats], tuple[Floats, float]], values: Floats
+) -> tuple[Floats, float]:
+    """Repeat a step until it changes nothing, `ITERATIONS` times at most."""
+    for number in range(1, ITERATIONS + 1):
+        before = values
+        values, rate = step(values)
+        if number % STEPS_BETWEEN == 0 and np.abs(values - before).max() <= STILL * values.sum():
+            break
+    return values, rate
 
 
 def _smoothing(grid: _Sizes, observed: Floats, most: Floats) -> Floats:

@@ -105,6 +105,20 @@ def test_laws_are_probabilities_of_one_length(error, split, targets):
             assert found.sum() == pytest.approx(1, abs=1e-8)
 
 
+@pytest.mark.parametrize("targets", ["rows", "clusters"])
+def test_a_law_at_other_rates_is_that_of_the_same_clusters_from_the_start(targets):
+    first = DoseLaw(SIZES, doses_of, cluster_error=0.3, targets=targets)
+    first.plain(3)
+    rates = {"cluster_error": 0.1, "split_rate": 0.4, "spread": 1.1}
+    law, wanted = first.at(**rates), DoseLaw(SIZES, doses_of, targets=targets, **rates)
+    for size in (3, 10, 17):
+        np.testing.assert_array_equal(law.plain(size), wanted.plain(size))
+        np.testing.assert_array_equal(law.held_back(size), wanted.held_back(size))
+        np.testing.assert_array_equal(law.validation(size, 1), wanted.validation(size, 1))
+    with pytest.raises(InputError, match="split_rate=2"):
+        first.at(split_rate=2)
+
+
 def test_a_seen_share_is_translated_to_the_split_rate_at_which_it_is_seen():
     rate, _ = split_of_seen_share(0.2, SIZES, 0.8)
     law = DoseLaw(SIZES, doses_of, split_rate=rate)

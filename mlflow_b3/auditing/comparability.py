@@ -222,7 +222,7 @@ def _noise(reports: Reports, score: Score) -> list[str]:
     few = [name for name, report in reports.items() if few_clusters(report)]
     if few:
         notes.append(
-            f"{_listed(few)}: fewer than {FEW_CLUSTERS} clusters were validated on. So few do not show how "
+            f"{_listed(few)}: fewer than {FEW_CLUSTERS} clusters were validated. So few do not show how "
             "much new clusters differ; intervals are for new rows of the same clusters, and no "
             "difference is taken to be more than noise."
         )

@@ -45,7 +45,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B301",
-                f"only {report.plan.n_validated} clusters were validated on. The intervals are for new rows of "
+                f"only {report.plan.n_validated} clusters were validated. The intervals are for new rows of "
                 "these clusters, not for new clusters: so few do not show how much clusters differ.",
             )
         )
@@ -55,11 +55,11 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B307",
-                "no leaked share was given (p0, cluster_error, split_rate, or evidence of a linkage), "
-                "and the loss curve cannot tell it: the same curve fits every one. The interval holds "
+                "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the loss "
+                "curve cannot reveal it: the same curve fits every share. The interval holds "
                 "for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
-                "(mlflow-b3 review), or take the error rate that your record linkage reports, and "
-                "audit again with it.",
+                "(mlflow-b3 review), or use the error rate that your record linkage reports, and "
+                "audit again.",
             )
         )
     test = report.test
@@ -68,7 +68,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B308",
                 f"the test did not show that this learner benefits from leaked rows (p = "
-                f"{test.pvalue:.2g}). That is no proof of absence: it would have found an effect of "
+                f"{test.pvalue:.2g}). This does not prove that it does not: the test would have found an effect of "
                 f"{test.detectable:.3g} with probability 0.8.",
             )
         )
@@ -115,7 +115,7 @@ def _about_curve(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B304",
-                f"the loss rises when leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
+                f"the loss rises as leaked rows are added (z = {shape.slope_z:.1f}): they hurt "
                 "this learner."
                 + (" No lower limit by a secant is given." + instead if by_rows else ""),
             )
@@ -161,9 +161,9 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B304",
-                "rows lose more with other rows of their cluster in training, by "
+                "rows have a larger loss with other rows of their cluster in training, by "
                 f"{number(-solution.effect)} with nearly all of them (one-sided p = "
-                f"{1 - solution.p_value:.2g}): they hurt this learner.",
+                f"{1 - solution.p_value:.2g}): these rows hurt this learner.",
             )
         )
     if report.e0 is None:
@@ -204,19 +204,19 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B321",
-                f"the route '{report.refit.route}' does not train all of the model again: what it "
-                "learned from validation rows stays in it. Its losses are too small, unless what "
-                "was trained again does worse than what it replaced; the loss on new clusters is at "
-                "least what is shown, and a test that does not reject says nothing. Give a trainer, "
-                "or the recipe of a network, for the whole answer.",
+                f"the route '{report.refit.route}' does not retrain all of the model, which keeps what it "
+                "learned from validation rows. Its losses are too small, unless the "
+                "retrained part does worse than the part it replaced. The loss on new clusters is at "
+                "least what is shown, and a test that does not reject says nothing. For the whole "
+                "answer, give a trainer, or the recipe of a network.",
             )
         )
     if report.plan.n_train is not None:
         found.append(
             (
                 "B353",
-                f"every score here is that of models trained on {report.plan.n_train} rows drawn with "
-                "replacement, not of the audited model, which is trained on more. Leave n_train out "
+                f"all scores here are those of models trained on {report.plan.n_train} rows drawn with "
+                "replacement, not of the audited model, which was trained on more. Leave n_train out "
                 "to audit models of full size.",
             )
         )
@@ -232,8 +232,8 @@ def _about_refits(report: AuditReport) -> list[tuple[str, str]]:
                 "B322",
                 f"trained on all rows of this table, the refit agrees with {original_words(report.subject)} in "
                 f"{100 * agreement:.3g}% {what}. Either these are not the rows it was trained on, "
-                "or the training was different (parameters, random numbers, dtypes of columns). Then "
-                "the numbers are about another model." + _dtypes(report.refit),
+                "or the training was different (parameters, random numbers, dtypes of columns). The "
+                "numbers are then about another model." + _dtypes(report.refit),
             )
         )
     return found
@@ -264,10 +264,10 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         found.append(
             (
                 "B330",
-                f"{counts.done} of {counts.planned} refits were made when it was stopped. The numbers "
-                "are of these, and no gate takes them: who watches the estimate can stop when it "
-                "pleases. Start the same audit again to finish it; with its journal it goes on from "
-                "there.",
+                f"the audit was stopped after {counts.done} of {counts.planned} refits. The numbers are from "
+                "these, and no gate accepts them, because anyone watching the estimate could stop at a "
+                "convenient moment. Start the same audit again to finish it; with its journal, it "
+                "resumes.",
             )
         )
     elif counts.done < counts.planned:
@@ -285,7 +285,7 @@ def _about_fits(report: AuditReport, counts: FitCounts) -> list[tuple[str, str]]
         found.append(
             (
                 "B315",
-                f"a level of the loss curve rests on {least} refits only; a larger budget "
+                f"a level of the loss curve has only {least} refits; a larger budget "
                 "gives a steadier curve.",
             )
         )
@@ -309,7 +309,7 @@ def _failures(counts: FitCounts) -> str:
     return (
         f"{counts.failed} of {counts.done} refits failed{late} and are left out of all numbers (up to "
         f"{100 * TOLERATED_FAILURES:g}% are tolerated). If they fail on rows of a certain kind, the "
-        f"losses do not cover such rows. The first failed with: {first}"
+        f"losses do not include such rows. The first error: {first}"
         + (f" There are {others} other causes." if others else "")
     )
 
@@ -319,9 +319,7 @@ def distribution_findings(report: AuditReport, *, asked: bool) -> list[Finding]:
     if not asked or report.distribution is not None:
         return []
     if report.e0 is None:
-        message = (
-            "distribution=True gives nothing without a leaked share; the bound on it is vacuous."
-        )
+        message = "distribution=True needs a leaked share, and the bound on it is vacuous."
     else:
         message = (
             f"the loss {report.subject.loss} takes two values here: its mean is its whole "
@@ -368,8 +366,8 @@ def _about_evidence(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B325",
                 "the leaked share comes from match probabilities that nobody checked. In simulations "
-                "with Splink such shares were off by factors of 0.2 to 1.9 and hardly moved when the "
-                "truth did; the interval allows for a factor of 3 as standard deviation. Have 200 to "
+                "with Splink, such shares were off by factors of 0.2 to 1.9 and hardly moved when the "
+                "truth did; the interval allows for a standard deviation of a factor of 3. Have 200 to "
                 "300 rows resolved by hand (mlflow-b3 review) and audit again with resolved_rows.",
             )
         ]
@@ -395,14 +393,14 @@ def _about_tables(evidence: Evidence, table: AuditData) -> list[tuple[str, str]]
         if len(apart) >= MANY_PAIRS and apart.mean() > MOSTLY:
             found.append(
                 f"{percent(float(apart.mean()))} of the pairs with a match probability of at least {SURE:g} are in "
-                "different clusters. Either the clusters come from elsewhere, or the ids of the pairs "
+                "different clusters. Either the clusters do not come from these pairs, or the ids of the pairs "
                 "are not those of the rows: check row_id."
             )
     changed = None if evidence.resolved is None else evidence.resolved.changed_clusters(names)
     if changed:
         found.append(
             f"{percent(changed)} of the resolved rows have another cluster here than in the sheet. "
-            "That is right if rows have been clustered again since; otherwise the sheet belongs to "
+            "That is right if rows were clustered again in the meantime; otherwise the sheet belongs to "
             "another table."
         )
     return [("B327", text) for text in found]
@@ -412,9 +410,9 @@ def _about_folds_by_matches(report: AuditReport) -> list[tuple[str, str]]:
     if report.plan.fold_threshold is None and report.plan.purge_threshold is None:
         return []
     message = (
-        "the folds keep rows apart, or together, by their match probabilities. That reduces "
-        "leakage, but the same scores cannot say how much remains: hidden mates are among the pairs "
-        "that they rate low. Rows that were resolved by hand can."
+        "the folds keep rows together, or apart, by their match probabilities. This reduces "
+        "leakage, but the same scores cannot say how much remains, because hidden mates are among the "
+        "pairs that they rate low. Rows resolved by hand can."
     )
     if report.leakage.assumes_random_folds:
         message += (
@@ -433,8 +431,8 @@ def _about_regression(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B328",
                 "rows with suspected mates have different losses even if the mates are not in "
-                f"training (p = {found.assumption_pvalue:.2g}): suspected rows are harder or easier "
-                "in themselves. So the regression of losses on leak probabilities says nothing "
+                f"training (p = {found.assumption_pvalue:.2g}), so suspected rows are harder or easier "
+                "to predict as such. The regression of losses on leak probabilities then says nothing "
                 "about e0, and the mixture formula, which assumes that seen rows are like others, may "
                 "be off.",
             )
@@ -464,13 +462,13 @@ def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
         steps.append(safe)
     if report.linkage is None or report.linkage.kind != "estimate":
         steps.append(
-            "find out how wrong the ids are: resolve a sample of rows by hand (mlflow-b3 review), or "
-            "label pairs and cluster with what they teach (mlflow_b3.linkage.learn_log_odds, "
+            "find out how many ids are wrong: resolve a sample of rows by hand (mlflow-b3 review), or "
+            "label pairs and cluster with weights learned from them (mlflow_b3.linkage.learn_log_odds, "
             "correlation_cluster)"
         )
     if not safe and report.plan.fold_threshold is None:
         steps.append(
-            "cluster coarsely for the folds: rows that are merged by mistake do no harm in them, rows "
+            "cluster coarsely for the folds: rows that are merged by mistake do no harm there, but rows "
             "that are split do (fold_threshold with a table of scored pairs)"
         )
     if report.subject.n_clusters < FEW_LINKED_CLUSTERS:
@@ -479,8 +477,8 @@ def _advice(report: AuditReport, safe: str, table: AuditData) -> str:
     listed = "; ".join(f"{place}. {step}" for place, step in enumerate(steps, 1))
     benefits = "benefits" if report.test.rejected else "may benefit"
     return (
-        f"this learner {benefits} from leaked rows. What lowers the leakage, or what it does, first "
-        f"things first: {listed}."
+        f"this learner {benefits} from leaked rows. What would reduce the leakage or its effect, most "
+        f"important first: {listed}."
     )
 
 

@@ -601,7 +601,7 @@ class Misplaced(Leakage):
         if self.is_bounded_by_rows:
             rate = f"at most {percent(self.high)}"
             if not excludes:
-                known = "The rows do not tell how many of them leaked. If"
+                known = "The rows do not reveal how many of them leaked. If"
                 if self.p0_validation is None:
                     return f"{known} at most half of them {wrong} and no cluster was split"
         back = "as many rows leaked back"

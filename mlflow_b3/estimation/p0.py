@@ -373,7 +373,7 @@ class P0Bound(Result):
         share = f"{100 * self.p0_upper:.3g}%"
         if self.vacuous:
             return (
-                "The rows do not tell how many of them leaked: too many training rows look like "
+                "The rows do not reveal how many of them leaked: too many training rows look like "
                 "validation rows, because the clusters are alike or because rows leaked. A bound "
                 f"of {share} of the training rows excludes nothing that would be considered "
                 "without it."

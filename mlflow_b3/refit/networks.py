@@ -462,7 +462,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 # --- Route `last-layer`: train only the last linear layer again
 
 NOTE = (
-    "only its last layer was trained again, as a linear model on the features before it. These keep "
+    "only its last layer was retrained, as a linear model on the features before it. These keep "
     "what they learned from all rows, so the loss on new clusters is at least what is shown"
 )
 

@@ -328,8 +328,8 @@ def loss_figure(report: AuditReport) -> Figure:
         title="Rows that were seen and rows that were not: a mixture",
         alt=f"The {word} {folds_words(report)}, {number(report.loco)}, is a mixture of "
         f"{percent(report.p0 or 0.0)} rows whose true cluster also has rows in training and others "
-        f"that are new. On the first it is {number(report.fragments.seen_loss)} as measured by "
-        f"breaking clusters on purpose; so it is {number(report.e0)} on the new ones.",
+        f"that are new. On the former, it is {number(report.fragments.seen_loss)} as measured by "
+        f"breaking clusters on purpose, so it is {number(report.e0)} on the new ones.",
         caption=curve_caption(report),
         draw=partial(draw_mixture, report=report),
     )
@@ -344,7 +344,7 @@ def measured_figure(report: AuditReport, name: str) -> Figure:
         "rows in training."
     )
     if path is not None:
-        alt += f" Extrapolated to no leakage it is {number(path.loss[0])}."
+        alt += f" Extrapolated to no leakage, it is {number(path.loss[0])}."
     title = "The measured loss curve" + (" and its extrapolation" if path else "")
     return Figure(
         name=name,
@@ -661,7 +661,7 @@ def multiples_figure(report: CvcReport) -> Figure:
     """Return CV_c against multiples of the standard deviations that were found."""
     times, values = report.multipliers, report.sensitivity
     if len(finite(values)) < 2:
-        words = "The correction is withheld: there is no curve."
+        words = "No correction is given, so there is no curve."
         return _empty_figure(CVC_MULTIPLES, MULTIPLES, words, Axis(low=0.0, high=2.0, label=TIMES))
     return Figure(
         name=CVC_MULTIPLES,

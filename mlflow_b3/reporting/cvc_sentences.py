@@ -17,16 +17,17 @@ ENGINES = {
     "fast": "The learner is linear in its features, so formulas replace the training on simulated samples.",
     "joint": "The mixed model was fitted again to each simulated sample, at fixed variances between "
     "groups.",
-    "full": "The model was trained again on each of them.",
-    "hot": "Training was continued for a while from the model's own parameters, which is of lower quality.",
-    "last_layer": "Only the last layer was trained again, which is of lower quality.",
+    "full": "The model was retrained on each of them.",
+    "hot": "Training continued for a while from the model's own parameters, which is an approximation of "
+    "lower quality.",
+    "last_layer": "Only the last layer was retrained, which is an approximation of lower quality.",
 }
 #: Where the part that does not depend on groups comes from.
 WORKING = {
     "score": "what the model itself predicts for a row after training without the row's group, "
     "recalibrated",
     "glmm": "a linear function of all features, fitted together with the groups. Features that are "
-    "alike within groups take variance from them: in simulations the correction was 41 to 69% of "
+    "alike within groups take variance from them: in simulations, the correction was 41 to 69% of "
     "the bias",
     "given": "that of another candidate, or what the user gave, so that several models can be compared in "
     "the same world",
@@ -63,7 +64,7 @@ def answer_cvc(report: CvcReport) -> str:
                 f"correlation, give {value_words(report.grouped, report.grouped_interval)}."
             )
         return (
-            f"The correction is withheld: {_reason(report)} The {word} by cross-validation alone is "
+            f"No correction is given: {_reason(report)} The {word} by cross-validation alone is "
             f"{value_words(report.cv, report.cv_interval)}, which is optimistic by an unknown amount "
             f"if rows of a group are alike.{whole}"
         )
@@ -181,15 +182,15 @@ def trust_cvc(report: CvcReport) -> list[str]:
         *_beside_grouped(report),
         "CV_c assumes that the features of new groups are like those of these rows. It does not see what "
         "a learner gains by recognising groups from their features; folds of whole groups do.",
-        "CV_c takes group ids as right. In simulations, a share p of wrong ids left about (1-p)³ of the "
-        "correction, for example about 70% of it with 10% wrong ids. An audit that is told how many ids "
-        "are wrong corrects for them with e0.",
+        "CV_c takes group ids as correct. In simulations, a share p of wrong ids left about (1-p)³ of the "
+        "correction, for example about 70% of it with 10% wrong ids. If an audit is given the share of "
+        "wrong ids, its e0 corrects for them.",
     ]
     fewest = min(report.groups, key=lambda group: group.groups)
     if fewest.groups < FEW_GROUPS:
         found.append(
             "With few groups, CV_c is right on average but noisy in each case: it removes bias and adds "
-            f"variance. Here {fewest.name!r} has {fewest.groups} groups."
+            f"variance. Here, {fewest.name!r} has {fewest.groups} groups."
         )
     return found
 
@@ -219,8 +220,8 @@ def _beside_grouped(report: CvcReport) -> list[str]:
     if side < 0:
         return [
             f"Folds of whole groups of {name} score better than CV_c. Either other levels matter, or "
-            "the correction is too large, as it can be for weak models: in simulations it was 131% "
-            f"of the bias for nearest neighbours. Take CV_c as the cautious number.{shared}"
+            "the correction is too large, as it can be for weak models: in simulations, it was 131% "
+            f"of the bias for nearest neighbours. Use CV_c as the cautious number.{shared}"
         ]
     return [f"CV_c and folds of whole groups of {name} differ by no more than their noise.{shared}"]
 
@@ -256,7 +257,7 @@ def summarise_cvc(report: AuditReport) -> str:
         return ""
     if cvc.cvc is None:
         return (
-            " The correction of cross-validation for correlated rows (CV_c) is withheld; the findings "
+            " No correction of cross-validation for correlated rows (CV_c) is given; the findings "
             "say why."
         )
     low = ", by an approximation of lower quality" if cvc.lower_quality else ""
@@ -273,7 +274,7 @@ def explain_pair(report: AuditReport) -> list[str]:
         return []
     if report.e0 is None:
         return [
-            "e0 is not known, so CV_c cannot be compared with it. CV_c takes the ids as right; it does not "
+            "e0 is not known, so CV_c cannot be compared with it. CV_c takes the ids as correct; it does not "
             "say how many of them are wrong."
         ]
     if cluster not in cvc.new:
@@ -284,12 +285,12 @@ def explain_pair(report: AuditReport) -> list[str]:
     if not report.refit.is_full and report.e0 <= cvc.cvc:
         return [
             f"e0 ({number(report.e0)}) and CV_c ({number(cvc.cvc)}) cannot be compared: e0 is a lower "
-            "bound, because part of the model was not trained again."
+            "bound, because part of the model was not retrained."
         ]
     start = []
     if report.claim.range == (0.0, 0.0):
         start = [
-            f"The ids were taken as right, so e0 is the score by folds of whole {cluster!r}, up to "
+            f"The ids were taken as correct, so e0 is the score by folds of whole {cluster!r}, up to "
             "the noise of the fitted curve."
         ]
     return [*start, _reading(report, cvc, report.e0, cvc.cvc)]
@@ -317,7 +318,7 @@ def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> st
         return (
             f"e0 ({number(e0)}) is well below CV_c ({number(value)}): rows depend on each other "
             f"{level}, or the extrapolation to e0 is unstable (look at the residual of the loss "
-            "curve). Until that is known, use CV_c, the larger."
+            "curve). Until you know which, use CV_c, the larger."
         )
     return (
         f"e0 ({number(e0)}) and CV_c ({number(value)}) differ by no more than their noise. If one "
@@ -334,9 +335,9 @@ def _without_wrong_ids(report: AuditReport, cvc: CvcReport) -> str:
     wrong = claimed[1]
     larger = cvc.bias / (1 - wrong) ** 3
     return (
-        f" If {percent(wrong)} of the ids are wrong and weaken the correction as in simulations, then "
-        f"without them it would be {number(larger)} instead of {number(cvc.bias)}, and CV_c would be "
-        f"{number(cvc.cv + larger)}. This is a what-if, not an estimate."
+        f" If {percent(wrong)} of the ids are wrong and weaken the correction as in simulations, the "
+        f"correction would be {number(larger)} without them instead of {number(cvc.bias)}, and CV_c would "
+        f"be {number(cvc.cv + larger)}. This is a what-if, not an estimate."
     )
 
 
@@ -344,7 +345,7 @@ def scores_caption(report: CvcReport) -> str:
     """Return how to read the chart of the scores."""
     return (
         f"The {loss_words(report.loss)} of the same learner; smaller is better. CV puts rows of one "
-        "group into both training and validation, CV_c adds what CV gains by that, grouped CV keeps "
+        "group into both training and validation, CV_c adds what CV gains from that, grouped CV keeps "
         "groups whole, and e0 is the audit's answer if ids may be wrong. Bars are 95% intervals unless "
         "stated otherwise."
     )
@@ -355,7 +356,7 @@ def multiples_caption(report: CvcReport) -> str:
     if len(finite(report.sensitivity)) < 2:
         return ""
     return (
-        "With few groups, the standard deviations between them are estimated badly. The curve shows what "
+        "With few groups, the standard deviations between them are poorly estimated. The curve shows what "
         "CV_c would be if all of them were larger or smaller by the same factor; at 0, groups do not "
         "differ, and cross-validation needs no correction."
     )
@@ -367,10 +368,10 @@ def open_about_cvc(report: AuditReport) -> list[str]:
     if cvc is None:
         return []
     if cvc.cvc is None:
-        return ["How optimistic ordinary cross-validation is: its correction is withheld."]
+        return ["How optimistic ordinary cross-validation is: no correction is given."]
     found = [
         "Whether rows are correlated as the correction of cross-validation assumes: only within the named "
-        "groups, through effects that are independent of the features, and with right ids."
+        "groups, through effects that are independent of the features, and with correct ids."
     ]
     few = [f"{group.groups} {group.name!r}" for group in cvc.groups if group.groups < FEW_GROUPS]
     if few:

@@ -44,7 +44,7 @@ def doses_measured() -> str:
     """Return how the curve over the doses was measured and solved."""
     return (
         "Some rows of each validation cluster were put into training on purpose, and the others were "
-        "scored. Wrong ids put more of them there unnoticed; how often each number occurs follows from "
+        "scored. Wrong ids put more of them there unnoticed, but how often each number occurs follows from "
         "the rate of wrong ids. The curve is solved from differences between scores of the same rows."
     )
 
@@ -60,7 +60,7 @@ def _rate(report: AuditReport) -> str:
     if report.e0 is None:
         return " The evidence excludes nothing; the curve is for the middle of its range."
     if low < high:
-        return " It is for the middle of the range that was taken as known."
+        return " It is for the middle of the given range."
     return ""
 
 
@@ -103,8 +103,8 @@ def _percentage(share: float) -> str:
 def curve_from_doses(report: AuditReport) -> str:
     """Return what the loss curve over injected shares shows if losses were measured by dose."""
     return (
-        f"The {loss_words(report.subject.loss)} when a share x of the validation rows is in training, as "
-        "it follows from the losses by dose: a row of a cluster with M rows then has Binomial(M − 1, x) "
-        "of them there. At 0% the folds are as they are. e0 is not read from this curve: it is solved "
+        f"The {loss_words(report.subject.loss)} when a share x of the validation rows is in training. It "
+        "follows from the losses by dose: a row of a cluster with M rows then has Binomial(M − 1, x) "
+        "of them in training. At 0%, the folds are unchanged. e0 is not read from this curve, but solved "
         "from the losses by dose."
     )

@@ -226,7 +226,7 @@ def _premise(report: AuditReport) -> str:
     if given:
         return f"{start}. Whether it is {words.get(BELOW, BELOW)} {limit} remains open{reason}."
     return (
-        f"{start}. A comparison with a constant guess remains open{reason}."
+        f"{start}. How it compares with a constant guess remains open{reason}."
         if reason
         else f"{start}."
     )
@@ -258,15 +258,15 @@ def _uninformative(report: AuditReport) -> str:
         few = "no cluster has" if mates <= 0 else f"at most {mates} clusters have"
         return (
             f"{_upper(few)} a second row, so the data cannot show what rows of a cluster reveal "
-            "about each other. Audit by ids that repeat: patients rather than visits."
+            "about each other. Use ids that repeat: patients rather than visits."
         )
     if any(finding.code == GIVEN_AWAY for finding in report.findings):
         return "A feature gives away the target, so the score says nothing about new clusters."
     losses = report.as_losses
     if losses.loco <= 0 == report.subject.loss_floor and losses.iid <= 0:
         return (
-            "The model makes no error on any held-out row, as when a feature contains the target. "
-            "Check the features before anything else."
+            "The model makes no error on any held-out row, as happens if a feature contains the target. "
+            "Check the features first."
         )
     return ""
 
@@ -358,22 +358,22 @@ def _ends_below(report: AuditReport, limit: float) -> bool:
 def _hidden(report: AuditReport) -> str:
     """Return why the loss may lie above its interval; an empty string if it cannot."""
     if not report.refit.is_full:
-        return "part of the model was not trained again and keeps what it learned from all rows"
+        return "part of the model was not retrained and keeps what it learned from all rows"
     if shares_clusters(report):
         return "the folds have rows of the same cluster id on both sides"
     if report.e0 is None and report.linkage is not None:
-        return "the evidence leaves open that all validation rows were seen"
+        return "the evidence does not exclude that all validation rows were seen"
     if report.e0 is None and report.claim.range is not None:
-        return "the rows do not tell how many of them leaked"
+        return "the rows do not reveal how many of them leaked"
     if not report.leakage.is_known and report.fragment_sensitivity is None:
-        return "what split clusters would do could not be measured"
+        return "the effect of split clusters could not be measured"
     return "its interval has no upper limit" if report.e0_interval[1] is None else ""
 
 
 def _doubt(report: AuditReport) -> str:
     """Return why the interval may be off on either side; an empty string if nothing suggests it."""
     if _unchecked(report):
-        return "nobody has checked the match probabilities that it rests on"
+        return "nobody has checked the match probabilities that it is based on"
     if report.plan.n_validated < FEW_CLUSTERS:
         return f"{report.plan.n_validated} clusters are too few to generalise to new ones"
     if report.refit.agreement is not None and not report.refit.agreement >= LEAST_AGREEMENT:
@@ -455,9 +455,9 @@ def tipping_rates(report: AuditReport) -> str:
     reached = [f"{percent(tip)} {rows}{latest}" for rows, tip in kinds.items() if tip is not None]
     never = " or ".join(rows for rows, tip in kinds.items() if tip is None)
     what = "the threshold" if report.plan.threshold_given else "a constant guess"
-    missing = "not by" if report.refit.is_full else "not known for"
-    told = ", ".join([*reached, *([f"{missing} {never}"] if never else [])])
-    return f"{told} ({what}: {number(report.threshold)})"
+    missing = "none for" if report.refit.is_full else "not known for"
+    rates = "; ".join(filter(None, (" or ".join(reached), f"{missing} {never}" * bool(never))))
+    return f"{rates} ({what}: {number(report.threshold)})"
 
 
 def explain_tipping(report: AuditReport) -> str:
@@ -499,7 +499,7 @@ def explain_tipping(report: AuditReport) -> str:
         f"stay {better} the threshold of {limit}" if given else f"beat a constant guess ({limit})"
     )
     if not report.refit.is_full:
-        hidden = "at an unknown rate (the part of the bias that shows does not reach it even if"
+        hidden = "at an unknown rate (the visible part of the bias does not reach it even if"
         told = [f"at the latest if {tip}" for tip in reached] + [
             f"{hidden} {tip})" for tip in missed
         ]

@@ -12,11 +12,11 @@ from mlflow_b3.results import loss_words, number
 #: A model card says what an audit looked at. These are other questions, for its author.
 NOT_AUDITED = (
     "The audit looked at one kind of error: scores that are optimistic because rows of one cluster are "
-    "in training and in validation. It says nothing about {fairness}, drift, calibration, or data from "
+    "in both training and validation. It says nothing about {fairness}, drift, calibration, or data from "
     "elsewhere."
 )
 
-STATED = "The rate of wrong ids was stated by whoever ran the audit; an audit cannot measure it from losses."
+STATED = "The rate of wrong ids was stated by the person who ran the audit; an audit cannot measure it from losses."
 #: Where the rate of wrong ids comes from, by its source.
 RATES = {
     "none": "No rate of wrong ids was given.",
@@ -61,7 +61,7 @@ def _data(report: AuditReport) -> str:
     subject = report.subject
     return (
         f"Data: {subject.n_rows:,} rows of {subject.n_clusters:,} clusters by {subject.cluster!r}. The model "
-        f"predicts {subject.target!r} ({subject.task}). It was trained again for every score, and scored on "
+        f"predicts {subject.target!r} ({subject.task}). For every score, it was retrained and scored on "
         "rows that it was not trained on."
     )
 

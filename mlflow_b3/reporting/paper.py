@@ -30,7 +30,7 @@ from mlflow_b3.results import loss_words, number, percent
 
 #: The estimators that are not those of the papers.
 OWN_METHODS = ("power",)
-BREAKING = "breaking validation clusters on purpose and giving one part to training"
+BREAKING = "breaking validation clusters on purpose and moving one part into training"
 
 REFERENCES = (
     "Barnes, M. and Dubrawski, A. (2017). The binomial block bootstrap estimator for evaluating loss "
@@ -51,7 +51,7 @@ CORRELATED = (
 def describe_for_paper(report: AuditReport) -> str:
     """Return a paragraph on clustering, leakage and their evidence, to paste into a paper.
 
-    It speaks of the items of TRIPOD+AI on clustered data, on the evaluation of performance and on
+    It covers the items of TRIPOD+AI on clustered data, on the evaluation of performance and on
     software (Collins et al. 2024, doi:10.1136/bmj-2023-078378).
     """
     sentences = [
@@ -106,7 +106,7 @@ def _evidence(report: AuditReport) -> str:
     """Return which evidence the leaked share rests on."""
     claim, source = report.claim, report.p0_source
     if claim.range is None:
-        return "How many identifiers are wrong was not known."
+        return "The number of wrong identifiers was not known."
     low, high = claim.range
     rate = percent(low) if low == high else f"{percent(low)} to {percent(high)}"
     seen = "of the validation rows have rows of the same true cluster in training"
@@ -158,7 +158,7 @@ def _evidence(report: AuditReport) -> str:
 
 
 def _estimation(report: AuditReport) -> str:
-    route = ROUTE_WORDS.get(report.refit.route, "the model was trained again")
+    route = ROUTE_WORDS.get(report.refit.route, "the model was retrained")
     refits = f"{report.measured.fits} refits in total, for each of which {route}"
     if report.dose is not None:
         text = _by_doses(report, refits)
@@ -182,7 +182,7 @@ def _estimation(report: AuditReport) -> str:
         )
     if not report.leakage.is_known and report.fragments is not None:
         text += (
-            " For every share of rows in split clusters up to 50% it was estimated from the "
+            " For every share of rows in split clusters up to 50%, it was estimated from the "
             f"performance on rows whose clusters were split, measured by {BREAKING}."
         )
     if not report.refit.is_full:
@@ -200,12 +200,12 @@ def _by_doses(report: AuditReport, refits: str) -> str:
         rate = "every share of wrong identifiers up to 50%"
     return (
         "The performance on new clusters was estimated by doses, a variant of the binomial block "
-        "bootstrap (Barnes and Dubrawski, 2017, 2019): in each refit some rows of every validation "
-        "cluster were put into training and as many training rows were held back, so that the same "
+        "bootstrap (Barnes and Dubrawski, 2017, 2019): in each refit, some rows of every validation "
+        "cluster were moved into training and as many training rows were held back, so that the same "
         "rows were scored with different numbers of rows of their own cluster in training. With the "
         f"distribution of these numbers under {rate}, the effect of each number was solved from the "
-        "differences within rows and taken out of the score by identifiers; kinds of effects were "
-        f"averaged by their evidence ({refits})."
+        "differences within rows and removed from the score by identifiers; kinds of effects were "
+        f"averaged, weighted by their evidence ({refits})."
     )
 
 
@@ -268,7 +268,7 @@ def _test(report: AuditReport) -> str:
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} the hypothesis that the model gains "
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in "
-        f"{sets_compared(report)} the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
+        f"{sets_compared(report)}, the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
     )
 
 
@@ -291,7 +291,7 @@ def _corrected(report: AuditReport) -> list[str]:
     whole = ""
     if cvc.grouped is not None:
         whole = (
-            f" With whole groups of {cvc.grouped_by!r} left out it was "
+            f" With whole groups of {cvc.grouped_by!r} left out, it was "
             f"{value_words(cvc.grouped, cvc.grouped_interval)}."
         )
     return [

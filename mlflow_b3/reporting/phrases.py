@@ -314,7 +314,7 @@ ROUTE_WORDS = {
     "trainer": "the training function was called with other rows",
     "fresh": "the network was reinitialised and trained by its recipe on other rows",
     "hot-start": "training continued from the logged weights on other rows",
-    "last-layer": "the network's last layer was trained again on other rows, with its features kept",
+    "last-layer": "the network's last layer was retrained on other rows, with its features kept",
     "head": "a linear model on the model's outputs was trained on other rows",
 }
 
@@ -327,7 +327,7 @@ def estimator_words(report: AuditReport) -> str:
         return "mixture"
     options = [f"{name} {value}" for name, value in report.plan.method_options.items()]
     if report.sketch_error is not None:
-        options.append(f"error of sketching at most {report.sketch_error:.2g} times e0")
+        options.append(f"sketching error at most {report.sketch_error:.2g} times e0")
     return f"{report.plan.method} ({', '.join(options)})" if options else report.plan.method
 
 

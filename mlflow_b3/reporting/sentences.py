@@ -76,7 +76,7 @@ def explain_answer(report: AuditReport) -> str:
         return (
             f"{premise_of(report)}, this model's {word} on clusters it has never seen is "
             f"{at_least(report)}. How much larger cannot be determined, because part of the model was "
-            "not trained again and keeps what it learned from all rows."
+            "not retrained and keeps what it learned from all rows."
         )
     sure, (low, high) = confidence_of(report), report.e0_interval
     if report.e0 is None:
@@ -107,7 +107,9 @@ def _half(report: AuditReport) -> str:
     text = " This value assumes half of that limit; the interval covers none to all of it."
     if confidence_of(report) == percent(CONFIDENCE):
         return text
-    return f"{text} As the limit may fail too, it holds with {confidence_of(report)} confidence."
+    return (
+        f"{text} Because the limit may fail too, it holds with {confidence_of(report)} confidence."
+    )
 
 
 def _doses(report: AuditReport) -> str:
@@ -269,27 +271,25 @@ def curve_caption(report: AuditReport) -> str:
             f"With s the share of validation rows whose true cluster also has rows in training, the "
             f"{word} on the folds is LOCO = (1−s)·e0 + s·e_seen. e_seen was measured by breaking "
             "clusters in two on purpose and giving one part to training; the line is solved for e0 "
-            "at s = 0. Its right end differs from what was measured where clusters that are "
-            "fragments already gain less from being broken again."
+            "at s = 0. Its right end differs from what was measured if clusters that already are "
+            "fragments gain less from being broken again."
         )
     text = _measuring(word)
     if report.path is not None:
         low, high = report.claim.range or (0.0, 0.0)
-        middle = " All of this is for the middle of the range that was taken as known." * (
-            low < high
-        )
+        middle = " All of this is for the middle of the given range." * (low < high)
         if report.path.exposure[0] == 0:
-            return f"{text} No row is taken to have leaked, so e0 is read at 0%.{middle}"
+            return f"{text} No row is assumed to have leaked, so e0 is read at 0%.{middle}"
         return (
-            f"{text} Rows that leaked by wrong ids are in there already, so the point without leakage "
-            f"lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
+            f"{text} Rows that leaked through wrong ids are already in training, so the point without "
+            f"leakage lies to the left, at {percent(report.path.exposure[0])}; there the curve gives e0."
             f"{middle}"
         )
     if not report.leakage.misplaces:
-        return f"{text} So many rows may have been seen that e0 cannot be solved for."
+        return f"{text} Too many rows may have been seen to solve for e0."
     return (
-        f"{text} The point without leakage lies to the left of it; how far is not known, because "
-        "nothing is known about how many ids are wrong. So nothing is extrapolated here."
+        f"{text} The point without leakage lies to the left of it. How far is not known, because "
+        "nothing is known about how many ids are wrong, so nothing is extrapolated here."
     )
 
 
@@ -302,15 +302,15 @@ def measured_caption(report: AuditReport) -> str:
     """Return how to read the measured curve if e0 follows from a mixture."""
     return (
         f"{_measuring(loss_words(report.subject.loss))} How steeply it falls shows how much this learner "
-        "profits from rows of the same cluster. For split clusters e0 is solved from the mixture above, "
+        "benefits from rows of the same cluster. For split clusters, e0 is solved from the mixture above, "
         "not read from this curve."
     )
 
 
 def _measuring(word: str) -> str:
     return (
-        f"More and more validation rows were put into training on purpose, and the {word} on the "
-        "others was measured. At 0% the folds are as they are."
+        f"Increasing shares of validation rows were put into training on purpose, and the {word} on the "
+        "others was measured. At 0%, the folds are unchanged."
     )
 
 
@@ -337,18 +337,18 @@ SHARP_EFFECTS = (
 )
 OTHER_EFFECTS = (
     "Effects of particular rows: the estimate assumes that only the number of a row's mates in training "
-    "matters, not which ones they are, and that wrong ids hit all rows alike."
+    "matters, not which ones they are, and that wrong ids affect all rows alike."
 )
 LIMITS = (
-    "How many ids are wrong: the same loss curve fits every rate. Rows that were resolved by hand "
+    "How many ids are wrong: the same loss curve fits every rate. Rows resolved by hand "
     "reveal it; scores of record linkage do not.",
     "Leakage that is not about clusters: a feature that gives away the target, preprocessing fitted "
     "on all rows, future information.",
-    "Unknown clusters: if rows depend on each other through something outside the cluster column, no "
+    "Unknown clusters: if rows depend on each other through something other than the cluster column, no "
     "split by that column shows it.",
     SHARP_EFFECTS,
     "Other populations: new clusters are assumed to be like those of this table.",
-    "The corrected score has less bias and more variance than the uncorrected one. Where leakage does "
+    "The corrected score has less bias and more variance than the uncorrected one. If leakage does "
     "not matter, the uncorrected one is as good.",
 )
 
@@ -389,7 +389,7 @@ def open_questions(report: AuditReport) -> list[str]:
     if not report.refit.is_full:
         found.append(
             "How much larger the loss on new clusters is than what is shown: part of the model was "
-            "not trained again."
+            "not retrained."
         )
     if any(fold.shared_clusters for fold in report.folds):
         found.append(
@@ -397,12 +397,12 @@ def open_questions(report: AuditReport) -> list[str]:
         )
     if validated < FEW_CLUSTERS:
         found.append(
-            f"How far the next cluster differs from these {validated}: the intervals are "
+            f"How much a new cluster differs from these {validated}: the intervals are "
             "for new rows of the same clusters."
         )
     if not test.rejected:
         found.append(
-            "Whether this model profits from leaked rows at all. The test did not show it; an effect "
+            "Whether this model benefits from leaked rows at all. The test did not show it; an effect "
             f"below {number(test.detectable)} would often be missed."
         )
     by_shares = report.dose is None and report.leakage.misplaces
@@ -420,7 +420,7 @@ def _about_refits(report: AuditReport) -> list[str]:
     if agreement is None:
         return [f"{question}: they could not be compared."] if report.subject.uri else []
     if not agreement >= LEAST_AGREEMENT:
-        return [f"{question}: on all rows they agree in only {percent(agreement)}."]
+        return [f"{question}: trained on all rows, they agree in only {percent(agreement)}."]
     return []
 
 
@@ -449,7 +449,7 @@ def describe_refit(report: AuditReport) -> str:
         if refit.is_full
         else "so that only part of the bias can show: losses are lower bounds"
     )
-    what = ROUTE_WORDS.get(refit.route, "the model was trained again by another package's flavour")
+    what = ROUTE_WORDS.get(refit.route, "the model was retrained by another package's flavour")
     parts = [f"Route '{refit.route}': {what}, {meaning}", *refit.notes]
     if subject.sample_weight is not None:
         parts.append(
@@ -462,7 +462,7 @@ def describe_refit(report: AuditReport) -> str:
             else "the variance of its predictions"
         )
         parts.append(
-            f"trained on all rows it agrees with {original_words(subject)} in {percent(refit.agreement)} of "
+            f"trained on all rows, it agrees with {original_words(subject)} in {percent(refit.agreement)} of "
             f"{equal}" + (", by that reading of its classes" if _classes_read(refit) else "")
         )
     return "; ".join(parts) + "."

@@ -313,7 +313,7 @@ def settings_table(report: AuditReport) -> Table:
         "clusters broken": _broken(report),
         "clusters split": _split(report),
         "rows": str(subject.n_rows),
-        "clusters": f"{subject.n_clusters}, of which {plan.n_validated} were validated on",
+        "clusters": f"{subject.n_clusters}, of which {plan.n_validated} were validated",
         "folds": fold_words(report),
         "folds digest": plan.folds_digest or None,
         "refits": f"{report.measured.fits} by route {report.refit.route!r}, drawn by scheme {plan.scheme!r}"

@@ -204,7 +204,7 @@ def test_last_layer_is_a_penalised_regression_on_the_activations_before_it(targe
         "lower-bound",
         False,
     )
-    assert "only its last layer was trained again" in learner.notes[0]
+    assert "only its last layer was retrained" in learner.notes[0]
     hidden, head = activations(model, target)
     np.testing.assert_allclose(rows.X, hidden)
     given = learner.fit(rows)

@@ -31,7 +31,7 @@ def test_a_summary_has_the_headline_the_scores_the_tipping_point_and_the_finding
         "  By patient_id      0.250           0.220 – 0.280, 95% interval (LOCO)",
         "  On new patients    0.300 (+0.150)  0.260 – 0.340, 95% interval (e0)",
         "                     If 10% of the rows carry a wrong 'patient_id'.",
-        "  Tipping point      30% wrong ids, not by rows in split clusters (the",
+        "  Tipping point      30% wrong ids; none for rows in split clusters (the",
         "                     threshold: 0.450)",
         "  Findings           B315 few refits",
         "  More               report.to_text(), report.to_html(path), report.plot()",

@@ -317,7 +317,7 @@ def test_where_no_row_leaked_nothing_is_extrapolated_in_words():
     path = replace(REPORT.path, exposure=(0.0, 0.0))
     text = curve_caption(report(path=path, settings={"claim": (0.0, 0.0)}))
     assert "to the left" not in text
-    assert text.endswith("No row is taken to have leaked, so e0 is read at 0%.")
+    assert text.endswith("No row is assumed to have leaked, so e0 is read at 0%.")
 
 
 def test_lower_bounds_have_no_band():

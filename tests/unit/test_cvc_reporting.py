@@ -101,7 +101,7 @@ def test_what_was_simulated_is_told_in_words():
     assert "In the simulated world, log odds are the sum of a normal effect of each group" in text
     assert "what the model itself predicts for a row after training without the row's" in text
     assert "slope 0.520" in text
-    assert "400 samples were simulated. The model was trained again on each of them." in text
+    assert "400 samples were simulated. The model was retrained on each of them." in text
     numbers = " ".join(explain_cvc(replace(CVC, task="regression", loss="squared")))
     assert "targets are the sum of a normal effect of each group, noise and a fixed part" in numbers
     assert "Nothing had to be simulated." in " ".join(explain_cvc(replace(CVC, draws=0)))
@@ -163,17 +163,17 @@ def test_markdown_says_the_same():
 @pytest.mark.parametrize("code", ["B331", "B332", "B333", "B334"])
 def test_a_correction_that_is_withheld_says_why_first(code):
     lines = str(withheld(code, "the reason")).splitlines()
-    assert lines[3].startswith("The correction is withheld: the reason. The error rate")
+    assert lines[3].startswith("No correction is given: the reason. The error rate")
     assert "unknown amount" in one_line(str(withheld()))
     assert "CV_c)                        withheld" in str(withheld())
 
 
 def test_only_what_withholds_is_the_reason():
     both = replace(withheld(), findings=(*CVC.findings, *withheld().findings))
-    assert str(both).splitlines()[3].startswith("The correction is withheld: 'day' has 2 groups")
+    assert str(both).splitlines()[3].startswith("No correction is given: 'day' has 2 groups")
     other = replace(withheld(), findings=CVC.findings)
-    assert "withheld: 'day' has 5 groups" in one_line(str(other))
-    assert "withheld: it could not be computed." in str(replace(withheld(), findings=()))
+    assert "is given: 'day' has 5 groups" in one_line(str(other))
+    assert "is given: it could not be computed." in str(replace(withheld(), findings=()))
 
 
 def test_without_a_correction_the_grouped_score_is_pointed_to():
@@ -191,7 +191,7 @@ def test_nothing_is_explained_about_a_correction_that_does_not_exist():
     assert "When to trust" not in cvc_markdown(withheld())
     page = Page(to_html(audited(withheld())))
     assert "When to trust" not in page.text
-    assert page.text.count("withheld") >= 3
+    assert page.text.count("o correction ") >= 3
 
 
 # --- when to trust which --------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_many_groups_need_no_word_about_few():
     [
         ({}, "differ by no more than their noise. Folds of whole 'patient' still share groups of"),
         ({"grouped": 0.5, "grouped_interval": (0.45, 0.55)}, "if so, trust the grouped score"),
-        ({"grouped": 0.2, "grouped_interval": (0.15, 0.25)}, "Take CV_c as the cautious number"),
+        ({"grouped": 0.2, "grouped_interval": (0.15, 0.25)}, "Use CV_c as the cautious number"),
         ({"findings": (Finding(code="B338", message="x."),)}, "if so, trust the grouped score"),
     ],
 )
@@ -272,7 +272,7 @@ def test_the_summary_mentions_the_corrected_score_behind_e0():
         "Cross-validation corrected for correlated rows (CV_c) gives 0.349 (95% interval 0.300 to "
         "0.420) for new groups of 'patient' and 'day'."
     )
-    assert headline_of(audited(withheld())).premise.endswith("withheld; the findings say why.")
+    assert headline_of(audited(withheld())).premise.endswith("is given; the findings say why.")
 
 
 def test_the_corrected_score_does_not_change_the_word_of_the_audit():
@@ -316,7 +316,7 @@ def test_what_wrong_ids_may_have_taken_is_a_what_if():
     """10% wrong ids leave (1 - 0.1)³ of the correction: 0.037 / 0.729 = 0.0508, and CV + that."""
     far = {"e0": 0.6, "e0_interval": (0.5, 0.7)}
     text = explain_pair(audited(**far))[0]
-    assert "it would be 0.051 instead of 0.037" in text
+    assert "correction would be 0.051 without them instead of 0.037" in text
     assert "CV_c would be 0.363. This is a what-if, not an estimate" in text
     few = explain_pair(audited(**far, settings={"claim": (0.05, 0.05)}))[0]
     assert "what-if" not in few
@@ -327,7 +327,7 @@ def test_what_wrong_ids_may_have_taken_is_a_what_if():
 def test_where_ids_are_taken_as_right_e0_is_the_score_by_whole_clusters():
     taken = audited(settings={"claim": (0.0, 0.0)})
     assert (
-        "ids were taken as right, so e0 is the score by folds of whole" in (explain_pair(taken)[0])
+        "ids were taken as correct, so e0 is the score by folds of whole" in (explain_pair(taken)[0])
     )
     far = audited(settings={"claim": (0.0, 0.0)}, e0=0.6, e0_interval=(0.5, 0.7))
     assert "or ids are wrong after all" in explain_pair(far)[1]
@@ -379,7 +379,7 @@ def test_the_paragraph_for_a_paper_says_what_was_corrected():
         "By cross-validation on 10 folds of rows, the error rate was 0.312",
         "correlation of rows within 'patient' and 'day' (Yuval and Rosset, 2025; logistic working",
         "was estimated as 0.037 (95% interval 0.011 to 0.092), so 0.349",
-        "With whole groups of 'patient' left out it was 0.355",
+        "With whole groups of 'patient' left out, it was 0.355",
         "assumes that group identifiers are right",
     ):
         assert part in text
@@ -394,7 +394,7 @@ def test_what_stays_open_is_listed():
     text = " ".join(open_questions(AUDIT))
     assert "only within the named groups" in text
     assert "10 'patient' and 5 'day' are too few to estimate it well" in text
-    assert "its correction is withheld" in " ".join(open_questions(audited(withheld())))
+    assert "no correction is given" in " ".join(open_questions(audited(withheld())))
 
 
 def test_audits_of_other_methods_do_not_change():
@@ -437,7 +437,7 @@ def test_the_curve_is_drawn_over_the_multiples():
 
 def test_an_audit_whose_correction_is_withheld_has_both_charts():
     svg = charts_of(audited(withheld()))
-    assert "The correction is withheld: there is no curve." in texts(svg["cvc_sensitivity"])
+    assert "No correction is given, so there is no curve." in texts(svg["cvc_sensitivity"])
     assert "corrected (CV_c): withheld" in texts(svg["cvc"])
     assert len(marks(figures_of(audited(withheld()))["cvc"])) == 3
 

@@ -110,7 +110,7 @@ def test_where_nothing_is_known_the_curve_is_said_to_be_for_a_usual_error():
 
 def test_of_a_range_the_curve_is_said_to_be_for_its_middle():
     caption = figures_of(by_doses(settings={"claim": (0.05, 0.15)}))["dose"].caption
-    assert caption.endswith("It is for the middle of the range that was taken as known.")
+    assert caption.endswith("It is for the middle of the given range.")
     assert "middle" not in figures_of(REPORT_BY_DOSES)["dose"].caption
 
 
@@ -174,7 +174,7 @@ def test_the_paragraph_for_a_paper_says_how_e0_was_solved():
 def test_the_test_compares_training_sets_of_full_size():
     assert "in training sets of full size, other rows" in explain_test_of(REPORT_BY_DOSES)
     assert "in small training sets, other rows" in explain_test_of(REPORT)
-    assert "in training sets of full size the loss fell" in describe_for_paper(REPORT_BY_DOSES)
+    assert "in training sets of full size, the loss fell" in describe_for_paper(REPORT_BY_DOSES)
 
 
 def test_limits_and_open_questions_are_those_of_the_method():

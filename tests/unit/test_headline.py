@@ -158,7 +158,7 @@ def test_a_lower_bound_shows_inflation_but_never_its_absence():
     assert word(bound) == INFLATED
     silent = changed(bound, test=SHOWS_NOTHING)
     assert word(silent) == CANNOT_TELL
-    assert "art of the model was not trained again" in sentence(silent)
+    assert "art of the model was not retrained" in sentence(silent)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_wide_interval_cannot_tell():
         ({"settings": {"refit_agreement": math.nan}}, "the refits are unlike the logged model"),
         ({"accurate": False}, "the solver's numbers may be inaccurate"),
         ({"folds": shared().folds}, "the folds have rows of the same cluster id on both sides"),
-        ({"settings": {"refit_strength": "lower-bound"}}, "part of the model was not trained"),
+        ({"settings": {"refit_strength": "lower-bound"}}, "part of the model was not retrained"),
     ],
 )
 def test_a_score_that_holds_needs_clusters_refits_a_solver_and_folds(changes, reason):
@@ -349,7 +349,7 @@ def test_checked_evidence_can_show_that_a_loss_is_small(source):
         (report(settings={"n_validated": 4}), "4 clusters are too few to generalise to new ones"),
         (report(accurate=False), "the solver's numbers may be inaccurate"),
         (shared(), "the folds have rows of the same cluster id on both sides"),
-        (lower_bound(), "part of the model was not trained again"),
+        (lower_bound(), "part of the model was not retrained"),
     ],
 )
 def test_a_small_loss_needs_evidence_to_rely_on(audit, reason):
@@ -364,7 +364,7 @@ def test_a_bound_from_the_rows_that_excludes_nothing_shows_nothing():
         p0_source="mixture", settings={"claim": (0.0, 0.1)}, e0=None, e0_interval=(0.2, 0.4)
     )
     assert compare_with_threshold(audit) == UNDECIDED
-    assert "The rows do not tell how many of them leaked. If at most half of" in sentence(audit)
+    assert "The rows do not reveal how many of them leaked. If at most half of" in sentence(audit)
     assert "at most 10%" not in sentence(audit)
 
 

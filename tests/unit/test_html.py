@@ -375,7 +375,7 @@ EVIDENCE = {
     "p0": "1% to 3% of the training rows of a fold belong to its validation clusters, with 10% of "
     "the validation rows from training clusters. This rate was stated",
     "split_rate": "It was assumed that 40% of the rows belong to clusters that were split",
-    "none": "How many identifiers are wrong was not known.",
+    "none": "The number of wrong identifiers was not known.",
     "mixture": "at most 5% with 95% confidence, with as many rows leaking back",
     "resolved_rows": "For a sample of 120 rows, all other rows of the same true cluster were looked up "
     "by hand; according to these, 30% (95% interval 20% to 40%) of the validation rows",
@@ -459,13 +459,13 @@ def test_the_paragraph_tells_in_what_the_method_differs_from_the_published_one()
             report(settings={"n_validated": 4}, threshold=0.2),
             "This is uncertain, because 4 clusters",
         ),
-        (unknown(), "For every share of rows in split clusters up to 50% it was estimated"),
+        (unknown(), "For every share of rows in split clusters up to 50%, it was estimated"),
         (MIXTURE, "after correction. This value assumes half of the limit"),
         (
             report(e0=0.27),
             "at least 0.280 (one-sided 95% limit of a secant), above the estimate here.",
         ),
-        (REPORT, "in small training sets the loss fell by 0.080"),
+        (REPORT, "in small training sets, the loss fell by 0.080"),
         (
             linked("linkage_quality", "upper", e0=None, e0_interval=(0.2, 1.0)),
             "(linkage_quality) did not exclude that all have.",
@@ -486,9 +486,9 @@ def test_every_source_leaves_something_open():
     ("audit", "question"),
     [
         (lower_bound(), "How much larger the loss on new clusters is"),
-        (report(test=SHOWS_NOTHING), "Whether this model profits from leaked rows at all."),
-        (report(settings={"n_validated": 4}), "How far the next cluster differs from these 4"),
-        (report(settings={"refit_agreement": 0.5}), "on all rows they agree in only 50%."),
+        (report(test=SHOWS_NOTHING), "Whether this model benefits from leaked rows at all."),
+        (report(settings={"n_validated": 4}), "How much a new cluster differs from these 4"),
+        (report(settings={"refit_agreement": 0.5}), "on all rows, they agree in only 50%."),
         (report(), "they could not be compared"),
         (report(e0_secant=None), "does not show that it is convex"),
         (

@@ -460,7 +460,7 @@ def test_a_vacuous_bound_gives_no_single_number():
     assert "B307" not in codes
     text = explain(report)
     assert text[0].startswith("How well this model does on new clusters is not known.")
-    assert "The rows do not tell how many of them leaked. If at most half of them" in text[0]
+    assert "The rows do not reveal how many of them leaked. If at most half of them" in text[0]
     assert text[-1] == report.p0_bound.statement
 
 

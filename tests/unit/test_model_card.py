@@ -63,7 +63,7 @@ def test_an_unknown_score_is_said_to_be_unknown():
 
 
 def test_a_stated_rate_is_not_presented_as_measured():
-    assert "stated by whoever ran the audit" in report().to_model_card()
+    assert "stated by the person who ran the audit" in report().to_model_card()
 
 
 def test_every_source_of_the_rate_has_its_sentence():

@@ -412,7 +412,7 @@ def test_the_route_and_what_was_recovered_are_told():
     assert text == (
         "Route 'parameters': a model with the recovered parameters was trained on other rows, so "
         "that all of the bias can show; max_depth came from the run; rows were weighted by 'weight' "
-        "in training, not in the losses; trained on all rows it agrees with the logged model in "
+        "in training, not in the losses; trained on all rows, it agrees with the logged model in "
         "97.5% of its predictions."
     )
 

@@ -238,8 +238,8 @@ def number(value: float | None) -> str:
     """Return a loss or share with three decimals, or with three digits if those would be 0."""
     if value is None:
         return "unknown"
-    if 100 <= abs(value) < 1e6:
-        return f"{value:.0f}"
+    if abs(value) >= 100:
+        return f"{value:.0f}" if abs(value) < 1e6 else f"{value:.2e}"
     return f"{value:.3f}" if 0.0005 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
 
 
@@ -318,4 +318,7 @@ def interval_words(ends: tuple[float, float | None] | None) -> str:
     if ends is None:
         return ""
     low, high = ends
-    return f"{number(low)}, no upper limit" if high is None else f"{number(low)} – {number(high)}"
+    if high is None:
+        return f"{number(low)}, no upper limit"
+    first = "0" if low == 0 and abs(high) >= 100 else number(low)  # decimals as beside it
+    return f"{first} – {number(high)}"

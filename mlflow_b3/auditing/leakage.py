@@ -596,6 +596,8 @@ class Misplaced(Leakage):
             if self.split_beside is not None:
                 split = " to ".join(dict.fromkeys(map(percent, self.split_beside)))
                 also = f", and {split} belong to a cluster that was split into two ids"
+            if self.high == 0 and not also:
+                return f"If every {cluster!r} is right"
             return f"If {rate} of the rows {wrong}{also}"
         known = "If"
         if self.is_bounded_by_rows:

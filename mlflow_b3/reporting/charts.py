@@ -285,7 +285,7 @@ def draw_doses(ax: "Axes", report: AuditReport, curve: DoseCurve) -> None:
         ax,
         Axis(low=-0.04 * last, high=1.04 * last, label=DOSE_LABEL, whole=True),
         axis_for(
-            [*curve.loss, report.loco, e0],
+            [*curve.loss, report.loco, *report.loco_interval, e0],
             ends,
             label=loss_words(report.subject.loss),
             reach=2.0 if report.subject.loss_bound is None else 8.0,
@@ -535,11 +535,15 @@ def _draw_threshold(ax: "Axes", report: AuditReport, value: float, tip: float | 
         return
     ends = ax.get_xlim()
     line(ax, ends, [value, value], ORANGE, dashed=True)
-    write(ax, ends[1], value, words)
-    if tip is not None and ends[0] <= tip <= ends[1]:
-        mark(ax, tip, value, "^", ORANGE)
-        told = f"tips at {percent(tip)}{_latest(report)}" if tip > 0 else "reached without leakage"
-        write(ax, tip, value, told, below=True)
+    if tip is None or not ends[0] <= tip <= ends[1]:
+        write(ax, ends[1], value, words)
+        return
+    mark(ax, tip, value, "^", ORANGE)
+    if tip > 0:
+        write(ax, ends[1], value, words)
+        write(ax, tip, value, f"tips at {percent(tip)}{_latest(report)}", below=True)
+    else:  # both at the same height would overlap
+        write(ax, ends[1], value, f"{words}: reached without leakage")
 
 
 def _latest(report: AuditReport) -> str:

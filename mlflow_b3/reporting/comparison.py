@@ -19,7 +19,6 @@ from mlflow_b3.reporting.document import (
     Table,
     Tile,
     lists,
-    paragraphs,
 )
 from mlflow_b3.reporting.drawing import (
     BLUE,
@@ -34,7 +33,7 @@ from mlflow_b3.reporting.drawing import (
 )
 from mlflow_b3.reporting.phrases import shorten
 from mlflow_b3.reporting.tables import INTERVAL
-from mlflow_b3.results import interval_words, loss_words, number, percent, visible
+from mlflow_b3.results import interval_words, loss_words, number, percent, signed, visible
 from mlflow_b3.version import __version__
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _apart(comparison: Comparison, best: Sequence[Contender]) -> list[str]:
     worse = {verdict: [d.worse for d in own if _beyond(d) == verdict] for verdict in sentences}
     return [
         sentence.format(
-            it=it, lead=lead, Lead=lead[0].upper() + lead[1:], others=", ".join(worse[verdict])
+            it=it, lead=lead, Lead=lead[0].upper() + lead[1:], others=_and(worse[verdict])
         )
         for verdict, sentence in sentences.items()
         if worse[verdict]
@@ -282,13 +281,14 @@ def comparison_document(comparison: Comparison) -> Document:
         title=TITLE,
         answer=Answer(
             sentence=" ".join(sentences[:2]),
+            premise=" ".join(sentences[2:]),
             unit=_unit(comparison),
             tiles=_tiles(comparison),
         ),
         sections=(
             Section(
                 heading="",
-                blocks=(*paragraphs(sentences[2:]), figure, *comparison_tables(comparison)),
+                blocks=(figure, *comparison_tables(comparison)),
                 broad=True,
             ),
             Section(heading="Caveats", blocks=(*lists(comparison.notes),), broad=True),
@@ -325,12 +325,19 @@ def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
     return tuple(
         Tile(
             label=f"{place}. {c.name}",
-            value=number(s.score),
+            value=number(s.score) + _gap(s),
             note=", ".join(filter(None, (interval_words(s.interval), f"reported {number(s.iid)}"))),
             colour="blue",
         )
         for place, (c, s) in enumerate(shown, start=1)
     )
+
+
+def _gap(shown: "_Shown") -> str:
+    """Return by how much the score differs from the reported one, as on the card of an audit."""
+    if shown.score is None:
+        return ""
+    return f" ({signed(shown.score - shown.iid, beside=shown.score)})"
 
 
 def _caption(comparison: Comparison) -> str:

@@ -108,7 +108,7 @@ def cvc_section(report: AuditReport) -> list[Section]:
     answer = Paragraph(text=answer_cvc(cvc))
     return [
         Section(heading=TITLE, blocks=(figure, answer)),
-        Section(heading=f"{TITLE}: details", blocks=tuple(details), folded=True),
+        Section(heading="Corrected cross-validation in detail", blocks=tuple(details), folded=True),
     ]
 
 

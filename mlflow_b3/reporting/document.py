@@ -106,7 +106,7 @@ class Figure:
     alt: str
     caption: str
     draw: Draw
-    height: float = 230
+    height: float = 205
     data: Table | None = None
 
     def svg(self, *, standalone: bool = False) -> str:
@@ -330,7 +330,7 @@ def _aligned(table: Table) -> list[str]:
 def to_markdown(document: Document) -> str:
     """Return a document as Markdown without any markup but its own."""
     answer = document.answer
-    sentence = f"**{escaped(answer.told)}**"
+    sentence = f"**{escaped(answer.sentence)}** {escaped(answer.premise)}".rstrip()
     if answer.word:
         sentence = f"**{_word(answer)}.** {escaped(answer.told)}"
     parts = [*([f"# {escaped(document.title)}"] if document.title else []), sentence]

@@ -244,15 +244,18 @@ def band(
     return ax.fill_between(x, bottom, top, color=colour, alpha=0.2, linewidth=0, label=label)
 
 
-def shade(ax: "Axes", low: float, high: float, *, label: str) -> "Patch":
-    """Shade the visible part between two values of the horizontal axis."""
+def shade(ax: "Axes", low: float, high: float, *, label: str) -> "Line2D | Patch":
+    """Shade the visible part between two values of the horizontal axis; one value is a line."""
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     least, most = ax.get_xlim()
+    if high - low <= 0.008 * (most - least):  # a single value is a line that can be seen
+        if least <= low <= most:
+            ax.axvline(low, color=EDGE, linewidth=1.5, zorder=1)
+        return Line2D([], [], color=EDGE, linewidth=1.5, label=label)
     if low <= most and high >= least:
-        thin = 0.004 * (most - least)  # a single value is a line that can be seen
-        ends = (low, high) if high - low > 2 * thin else (low - thin, low + thin)
-        ax.axvspan(max(ends[0], least), min(ends[1], most), color=EDGE, alpha=0.2, linewidth=0)
+        ax.axvspan(max(low, least), min(high, most), color=EDGE, alpha=0.2, linewidth=0)
     return Patch(color=EDGE, alpha=0.2, linewidth=0, label=label)
 
 

@@ -17,7 +17,7 @@ from mlflow_b3.reporting.phrases import (
     shares_clusters,
     thing_of,
 )
-from mlflow_b3.results import Result, loss_words, number, percent, signed
+from mlflow_b3.results import Result, interval_words, loss_words, number, percent, signed
 
 INFLATED = "Inflated"
 MISSED = "Misses the threshold"
@@ -38,8 +38,14 @@ SHOWN, NOT_SHOWN, OPEN = "shown", "not shown", "open"
 #: A score holds if, at the upper end of the interval, new clusters cost no more than this share of
 #: the model's advantage over the best constant prediction.
 TOLERATED_SHARE = 0.2
+#: Fewer clusters show nothing, even if the score drops in all of them: if each were as likely to go
+#: up as down, all would drop in more than one of 20 cases (2⁻⁴ > 0.05).
+FEWEST_TO_SHOW = 5
 #: The finding that a feature gives away the target.
 GIVEN_AWAY = "B343"
+LEAVES_ROOM = "inflation was not shown, but the interval leaves room for"
+#: In place of a tipping point.
+NOT_SHOWN_BY_DATA = "There is no tipping point: these data cannot show what wrong ids would do."
 TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
 
 
@@ -103,7 +109,8 @@ def headline_of(report: AuditReport) -> Headline:
 
     `Inflated`
         One of them shows inflation: LOCO's interval lies above IID, the interval of e0 lies above
-        IID or LOCO, or the learner benefits from leaked rows and rows are known to have leaked.
+        IID or LOCO, or the learner benefits from leaked rows and rows are known to have leaked. At
+        least `FEWEST_TO_SHOW` clusters are needed.
     `Holds`
         None of them shows inflation, the data can show it, and the upper end of e0's interval leaves
         at least four fifths of the advantage over the best constant prediction.
@@ -133,13 +140,16 @@ def _answer(report: AuditReport) -> Headline:
         return Headline(word=UNKNOWN, sentence=f"{stopped} So far: {scores}", premise=premise)
     uninformative = _uninformative(report)
     if uninformative:
-        return Headline(word=CANNOT_TELL, sentence=uninformative, premise=scores)
+        reported = f"{_upper(_scores(report))}."
+        return Headline(word=CANNOT_TELL, sentence=uninformative, premise=reported)
+    if report.plan.n_validated < FEWEST_TO_SHOW:
+        return _undecided(report, _few(report), scores)
     if _inflated(report):
         doubt = "" if _unchecked(report) else _doubt(report)  # unchecked scores concern e0 only
-        if doubt and doubt in premise:
+        if doubt and report.plan.threshold_given and doubt in premise:
             premise += " The inflation is uncertain for the same reason."
         elif doubt:
-            premise += unsure(report)
+            premise = _premise(report, told=doubt) + unsure(report)
         return Headline(word=INFLATED, sentence=scores + _second(report), premise=premise)
     if report.e0 is None and not report.leakage.is_known:
         return _without_rate(report, scores)
@@ -150,8 +160,7 @@ def _answer(report: AuditReport) -> Headline:
     doubt = _hidden(report) or _doubt(report) or _room(report)
     if doubt:
         scores = f"{_upper(_scores(report))}." if "constant guess" in doubt else scores
-        sentence = f"{_upper(doubt)}. {scores}"
-        return Headline(word=CANNOT_TELL, sentence=sentence, premise=premise)
+        return _undecided(report, doubt, scores)
     undecided = report.plan.threshold_given and compared != BELOW
     word = CANNOT_TELL if undecided else HOLDS
     return Headline(word=word, sentence=scores, premise=premise)
@@ -208,8 +217,11 @@ def _skill(report: AuditReport) -> str:
     return f". Whether it beats {guess} remains open."
 
 
-def _premise(report: AuditReport) -> str:
-    """Return e0 with its premise and interval, compared with a given threshold."""
+def _premise(report: AuditReport, *, told: str = "") -> str:
+    """Return e0 with its premise and interval, compared with a given threshold.
+
+    A reason that is `told` elsewhere is not repeated.
+    """
     if report.e0 is None and not report.leakage.is_known:
         return _unknown_rate(report)
     start = f"{premise_of(report)}, the {_loss(report)}"
@@ -222,7 +234,8 @@ def _premise(report: AuditReport) -> str:
         told = f", all of it {words.get(compared, compared)} {limit}." if given else "."
         return f"{start}{told}"
     because = _hidden(report) or _doubt(report)
-    reason = f", because {because}" if because and _ends_below(report, report.threshold) else ""
+    repeated = because == told or not _ends_below(report, report.threshold)
+    reason = "" if not because or repeated else f", because {because}"
     if given:
         return f"{start}. Whether it is {words.get(BELOW, BELOW)} {limit} remains open{reason}."
     return (
@@ -248,6 +261,29 @@ def _without_rate(report: AuditReport, scores: str) -> Headline:
         sentence=f"{explain_tipping(report)} {scores}",
         premise=f"{_unknown_rate(report)} {help_}" + (f" {_upper(doubt)}." if doubt else ""),
     )
+
+
+def _undecided(report: AuditReport, doubt: str, scores: str) -> Headline:
+    """Return the answer where something is in doubt, with what would help."""
+    premise = f"{_premise(report, told=doubt)}{_remedy(report, doubt)}"
+    return Headline(word=CANNOT_TELL, sentence=f"{_upper(doubt)}. {scores}", premise=premise)
+
+
+def _remedy(report: AuditReport, doubt: str) -> str:
+    """Return what would remove a doubt, where that is known."""
+    if doubt == _few(report):
+        return f" At least {FEW_CLUSTERS} clusters are needed."
+    if not doubt.startswith(LEAVES_ROOM):
+        return ""
+    found = report.conclusion.dose
+    if found is None:
+        return " More clusters or a larger budget would narrow the interval."
+    parts = {
+        "More clusters": found.variance.clusters,
+        "A larger budget": found.variance.refits,
+        "Knowing better how many ids are wrong": found.variance.ids,
+    }
+    return f" {max(parts, key=parts.__getitem__)} would narrow the interval."
 
 
 def _uninformative(report: AuditReport) -> str:
@@ -375,12 +411,16 @@ def _doubt(report: AuditReport) -> str:
     if _unchecked(report):
         return "nobody has checked the match probabilities that it is based on"
     if report.plan.n_validated < FEW_CLUSTERS:
-        return f"{report.plan.n_validated} clusters are too few to generalise to new ones"
+        return _few(report)
     if report.refit.agreement is not None and not report.refit.agreement >= LEAST_AGREEMENT:
         return f"the refits are unlike {original_words(report.subject)}"
     if not report.accurate and report.leakage.misplaces:
         return "the solver's numbers may be inaccurate"
     return ""
+
+
+def _few(report: AuditReport) -> str:
+    return f"{report.plan.n_validated} clusters are too few to generalise to new ones"
 
 
 def _room(report: AuditReport) -> str:
@@ -401,7 +441,7 @@ def _room(report: AuditReport) -> str:
     if high - base > TOLERATED_SHARE * (constant - base):
         room = base - high if report.subject.greater_is_better else high - base
         left = signed(room, beside=high)
-        return f"inflation was not shown, but the interval leaves room for {left}"
+        return f"{LEAVES_ROOM} {left}"
     return ""
 
 
@@ -420,7 +460,7 @@ def _loss(report: AuditReport) -> str:
     sure = confidence_of(report)
     if report.e0 is None:
         return f"{word} lies somewhere between {number(low)} and {number(high)} ({sure} confidence)"
-    ends = f"{number(low)} to {number(high)}"
+    ends = interval_words((low, high)).replace(" – ", " to ")
     return f"{word} is about {number(report.e0)} ({sure} interval {ends})"
 
 
@@ -446,6 +486,8 @@ def tipping_rates(report: AuditReport) -> str:
     losses = report.as_losses
     if losses.threshold is None or losses.loco >= losses.threshold or not is_finite(report):
         return explain_tipping(report)
+    if _uninformative(report):
+        return NOT_SHOWN_BY_DATA
     kinds = {"wrong ids": report.tipping_cluster_error}
     if report.sensitivity.error is None:
         kinds = {"training rows of validation clusters": report.tipping_p0}
@@ -466,6 +508,8 @@ def explain_tipping(report: AuditReport) -> str:
         return f"No threshold was given for this {thing_of(report)}, so there is no tipping point."
     if not is_finite(report):
         return NOT_FINITE
+    if _uninformative(report):
+        return NOT_SHOWN_BY_DATA
     limit = number(report.threshold)
     given = report.plan.threshold_given
     losses = report.as_losses

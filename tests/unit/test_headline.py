@@ -37,8 +37,10 @@ from mlflow_b3.reporting.headline import (
     WORDS,
     Headline,
     compare_with_threshold,
+    explain_tipping,
     headline_of,
     loco_inflation,
+    tipping_rates,
 )
 
 pytestmark = pytest.mark.newest
@@ -184,11 +186,21 @@ def test_a_correction_that_the_printed_numbers_do_not_show_is_no_inflation(e0, e
     assert loco_inflation(audit) == expected
 
 
-@pytest.mark.parametrize("changes", [{"n_validated": 4, "n_clusters": 4}, {"refit_agreement": 0.5}])
+@pytest.mark.parametrize("changes", [{"n_validated": 6, "n_clusters": 6}, {"refit_agreement": 0.5}])
 def test_inflation_is_told_with_what_makes_it_unsure(changes):
     told = sentence(report(settings={**ANY, **changes}))
     assert "uncertain for the same reason" in told or "This is uncertain, because" in told
     assert "uncertain" not in sentence(report(settings=ANY))
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("clusters", [3, 6])
+@pytest.mark.parametrize("make", [report, sound, unknown])
+def test_few_clusters_are_told_once(make, clusters, given):
+    few = {"n_clusters": clusters, "n_validated": clusters, "threshold_given": given}
+    told = sentence(changed(make(), settings=few))
+    assert told.count("too few to generalise") == 1
+    assert told.count("constant guess (") <= 1
 
 
 # --- where the data cannot tell -------------------------------------------------------------------
@@ -206,6 +218,26 @@ def test_three_clusters_cannot_tell():
     audit = sound(settings={**ANY, "n_clusters": 3, "n_validated": 3})
     assert word(audit) == CANNOT_TELL
     assert sentence(audit).startswith("3 clusters are too few to generalise to new ones.")
+    assert sentence(audit).endswith("At least 10 clusters are needed.")
+
+
+@pytest.mark.parametrize(("clusters", "expected"), [(4, CANNOT_TELL), (5, INFLATED)])
+def test_inflation_needs_more_clusters_than_could_all_drop_by_chance(clusters, expected):
+    audit = report(settings={**ANY, "n_clusters": clusters, "n_validated": clusters})
+    assert word(audit) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {**ANY, "n_clusters": 2000, "n_validated": 2000}},
+        {"findings": (SimpleNamespace(code=GIVEN_AWAY),)},
+    ],
+)
+def test_data_that_show_nothing_have_no_tipping_point(changes):
+    told = "There is no tipping point: these data cannot show what wrong ids would do."
+    assert explain_tipping(sound(**changes)) == tipping_rates(sound(**changes)) == told
+    assert "better than a constant guess" not in sentence(sound(**changes))
 
 
 def test_a_model_without_any_error_cannot_tell():
@@ -241,6 +273,7 @@ def test_a_wide_interval_cannot_tell():
     audit = sound(settings=ANY, e0_interval=(0.1, 0.4))
     assert word(audit) == CANNOT_TELL
     assert "the interval leaves room for +0.250" in sentence(audit)
+    assert sentence(audit).endswith("More clusters or a larger budget would narrow the interval.")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +379,7 @@ def test_checked_evidence_can_show_that_a_loss_is_small(source):
             report(p0_source="match_column", settings={"claim": (0.01, 0.3)}),
             "nobody has checked the match probabilities",
         ),
-        (report(settings={"n_validated": 4}), "4 clusters are too few to generalise to new ones"),
+        (report(settings={"n_validated": 6}), "6 clusters are too few to generalise to new ones"),
         (report(accurate=False), "the solver's numbers may be inaccurate"),
         (shared(), "the folds have rows of the same cluster id on both sides"),
         (lower_bound(), "part of the model was not retrained"),

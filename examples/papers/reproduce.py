@@ -42,6 +42,7 @@ EXPERIMENTS = (
     "match-and-merge",
     "linkage-limits",
     "sampled-linkage",
+    "cvc-simulation",
     "spatial-layouts",
     "meta-audit",
 )

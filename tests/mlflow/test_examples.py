@@ -132,6 +132,33 @@ def test_times_and_condition_numbers_have_the_published_order(reproduce):
     assert reproduce("--experiment", "solution-times", "--quick", "true").exit_code == 0
 
 
+@pytest.mark.usefixtures("mlflow_store")
+def test_the_published_simulation_of_corrected_cross_validation_runs_within_a_budget(reproduce):
+    result = reproduce("--experiment", "cvc-simulation", "--quick", "true", "--budget", "1s")
+    assert result.exit_code == 0, result.output
+    assert "| with GPBoost | 0.6566 |" in result.output
+    assert "The budget has passed; tables have what was done by then." in result.output
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert run.data.metrics["log_loss_10_GenNew"] > 0.5
+    files = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
+    assert {"tables.md", "samples.csv"} <= files
+
+
+def test_the_published_simulation_draws_the_densities_of_both_losses(papers):
+    simulation, rng = papers("cvc_simulation"), np.random.default_rng(0)
+    found = {
+        f"{loss} {size} {kind}": rng.normal(0.6, 0.1, size=30)
+        for loss in ("log loss", "error rate")
+        for size in (10, 7, 2)
+        for kind in simulation.COLUMNS
+    }
+    panels = simulation.draw_densities(found).axes
+    assert [panel.get_xlabel().partition(",")[0] for panel in panels] == ["log loss", "error rate"]
+    # a density and a mean of CV, of both CV_c and of new groups, and the mean of GenNew
+    assert [len(panel.lines) for panel in panels] == [9, 9]
+    assert len(simulation.draw_models(found).axes) == 2
+
+
 def test_a_sketch_sums_the_columns_of_the_matrix(papers):
     conditioning = papers("conditioning")
     matrix, ends = conditioning.leakage_matrix(20), np.linspace(0, 20, 8).round().astype(int)

@@ -1,15 +1,22 @@
 """Corrected cross-validation in the published simulation, small: w is the bias, and turns the ranking.
 
-`benchmarks/cvc_simulation.py` runs all of it, estimated working models included.
+The experiment `cvc-simulation` runs all of it, estimated working models included.
 """
 
+import sys
+from pathlib import Path
+
 import numpy as np
-import published_simulation as published
 import pytest
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from mlflow_b3.correlated.formulas import SLOPES, bias_of
 from mlflow_b3.correlated.targets import Draws
+
+sys.path.append(str(Path(__file__).parents[3] / "examples" / "papers"))
+import cvc_cases
+import cvc_design as published
 
 pytestmark = pytest.mark.newest
 
@@ -119,7 +126,7 @@ def test_corrected_cross_validation_turns_the_ranking_as_new_groups_do():
     Folds are five. With the published eleven, training sets are larger, 10 covariates cost less, and
     the difference in use is +0.005 (sd 0.057) for this learner, which 1500 samples would show. Nothing
     is estimated here but the regressions: that an estimated working model turns the ranking, too, and
-    with eleven folds, is for the benchmark. It is about means; a single sample ranks them noisily.
+    with eleven folds, is for the experiment. It is about means; a single sample ranks them noisily.
     """
     found = np.array([paired_losses(seed, (10, 2)) for seed in range(400)])
     difference = found[:, 0] - found[:, 1]
@@ -133,3 +140,23 @@ def test_corrected_cross_validation_turns_the_ranking_as_new_groups_do():
     apart = missed.mean(axis=0) / (missed.std(axis=0, ddof=1) / np.sqrt(len(found)))
     assert (apart[:, 0] > 4).all()
     assert (np.abs(apart[:, 1]) < 4).all()
+
+
+def test_the_loss_on_new_rows_is_that_of_simulated_ones():
+    """GenNew: new entities and days have new covariates, too. Limits are four standard errors."""
+    rng = np.random.default_rng(0)
+    X = np.sqrt(published.VARIANCE) * rng.standard_normal((200_000, 10))
+    chance = expit(0.5 * X.sum(axis=1) + np.hypot(*published.SD) * rng.standard_normal(len(X)))
+    intercept, coefficients = np.array([0.4, -0.2]), rng.normal(0.5, 0.4, size=(2, 7))
+    for loss, losses in published.LOSSES.items():
+        drawn = losses(chance[:, None], intercept + X[:, :7] @ coefficients.T).mean(axis=1)
+        found = published.new_rows_loss(loss, intercept, coefficients)
+        assert found == pytest.approx(drawn.mean(), abs=4 * drawn.std() / np.sqrt(len(drawn)))
+
+
+def test_a_sample_of_the_experiment_has_every_criterion_of_every_candidate():
+    row = cvc_cases.mixed_row(0)
+    assert len(row) == 2 * len(published.SIZES) * 7
+    assert all(np.isfinite(list(row.values())))
+    for size in published.SIZES:
+        assert row[f"log loss {size} true model"] > row[f"log loss {size} CV"]

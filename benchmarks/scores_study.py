@@ -4,11 +4,12 @@ Every cell is a world, a learner and a kind of damage to the cluster ids. In eve
 its ids are damaged, and `audit` is run for each score with the rate that was applied. There are two truths,
 in the score's own units: the score on fresh clusters of models that were trained on four fifths of the true
 clusters of the same table, and grouped cross-validation of the table by its true ids. The cells of
-`development` are those that choices were made on, the cells of `heldout` come from other worlds and were run
-once, with other seeds.
+`development` are those that choices were made on, the cells of `heldout` and, for scores that were added later,
+`fresh` come from other worlds and were run once, with other seeds.
 
     python benchmarks/scores_study.py development --replicates 8 --out development.jsonl
     python benchmarks/scores_study.py heldout --first 700 --replicates 12 --out heldout.jsonl
+    python benchmarks/scores_study.py fresh --first 3100 --replicates 6 --out fresh.jsonl
     python benchmarks/scores_study.py real --replicates 4 --out real.jsonl
     python benchmarks/scores_study.py summary heldout.jsonl
 """
@@ -20,7 +21,7 @@ import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import heldout_study as held
 import numpy as np
 import pandas as pd
 import real_data
+import score_worlds as worlds
 from joblib import Parallel, delayed
 from sklearn import metrics
 from sklearn.base import clone, is_regressor
@@ -48,6 +50,26 @@ BINARY = (
 LABELS = ("balanced_accuracy", "precision", "recall", "f1", "matthews_corrcoef", "roc_auc")
 CLASSES = ("accuracy", "balanced_accuracy", "f1_macro", "roc_auc_ovr", "neg_brier_score")
 NUMBERS = ("r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_mean_absolute_error")
+#: Scores that were added later, and those of a rare class.
+RANKINGS = ("average_precision", "fbeta_2")
+RARE = ("roc_auc", "average_precision", "recall", "f1", "neg_brier_score")
+ERRORS = ("neg_median_absolute_error", "neg_mean_poisson_deviance", "pinball_0.9", "wape")
+
+
+def wape(target: np.ndarray, prediction: np.ndarray) -> float:
+    """Return the sum of absolute errors over the sum of targets."""
+    return float(np.abs(target - prediction).sum() / np.abs(target).sum())
+
+
+RANKED = ("roc_auc", "roc_auc_ovr", "average_precision")
+#: Scores without a name of scikit-learn's, as they are given to `audit`.
+SCORERS = {
+    "fbeta_2": metrics.make_scorer(metrics.fbeta_score, beta=2),
+    "wape": metrics.make_scorer(wape, greater_is_better=False),
+    "pinball_0.9": metrics.make_scorer(
+        metrics.mean_pinball_loss, alpha=0.9, greater_is_better=False
+    ),
+}
 ASSIGNMENTS = 3
 
 
@@ -85,6 +107,24 @@ def cells(which: str) -> list[Cell]:
         (held.drifts, held.lognormal(120, 6, 0.8), "forest", forests, NUMBERS[:2], tenth),
         (held.shops, held.spread(110, 2, 12), "ridge", Ridge(), NUMBERS[:2], fifth),
     ]
+    if which == "fresh":
+        rich = KNeighborsRegressor(6)
+        made = [
+            (worlds.claims, held.same(130, 7), "knn7", held.knn(7), RANKINGS, tenth),
+            (worlds.claims, held.same(130, 7), "forest", forest, RANKINGS, fifth),
+            (worlds.plants, held.same(100, 9), "forest", forest, RANKINGS, tenth),
+            (worlds.plants, held.spread(110, 3, 13), "knn9", held.knn(9), RANKINGS, {"split": 0.3}),
+            (worlds.clips, held.same(90, 9), "knn5", held.knn(5), RANKINGS, tenth),
+            (worlds.clips, held.same(90, 9), "logistic", logistic, RANKINGS, fifth),
+            (worlds.calls, held.same(110, 8), "logistic", logistic, RANKINGS, tenth),
+            (worlds.screening, held.same(400, 6), "knn15", held.knn(15), RARE, tenth),
+            (worlds.screening, held.same(400, 6), "logistic", logistic, RARE, tenth),
+            (worlds.orders, held.same(120, 7), "knn6", rich, ERRORS, tenth),
+            (worlds.orders, held.same(120, 7), "forest", forests, ERRORS, {"split": 0.3}),
+            (worlds.rents, held.same(110, 8), "knn6", rich, ERRORS, fifth),
+            (worlds.yields, held.spread(110, 3, 13), "forest", forests, ERRORS, tenth),
+            (worlds.tides, held.same(110, 8), "ridge", Ridge(), ERRORS, fifth),
+        ]
     if which == "development":
         made = [
             (world, held.same(100, 8), name, learner, scores, damage)
@@ -114,6 +154,8 @@ def pooled(name: str, y: np.ndarray, predicted: dict[str, np.ndarray]) -> float:
     label, chance = predicted["label"], predicted.get("chance")
     if name == "roc_auc":
         return float(metrics.roc_auc_score(y, chance[:, 1]))
+    if name == "average_precision":
+        return float(metrics.average_precision_score(y, chance[:, 1]))
     if name == "roc_auc_ovr":
         return float(metrics.roc_auc_score(y, chance, multi_class="ovr"))
     if name == "neg_brier_score":
@@ -134,6 +176,11 @@ def pooled(name: str, y: np.ndarray, predicted: dict[str, np.ndarray]) -> float:
         "neg_mean_squared_error": metrics.mean_squared_error,
         "neg_root_mean_squared_error": metrics.root_mean_squared_error,
         "neg_mean_absolute_error": metrics.mean_absolute_error,
+        "neg_median_absolute_error": metrics.median_absolute_error,
+        "neg_mean_poisson_deviance": metrics.mean_poisson_deviance,
+        "pinball_0.9": lambda a, b: metrics.mean_pinball_loss(a, b, alpha=0.9),
+        "fbeta_2": lambda a, b: metrics.fbeta_score(a, b, beta=2),
+        "wape": wape,
     }
     return float(functions[name](y, label))
 
@@ -162,7 +209,7 @@ def truths(cell: Cell, X: Any, y: Any, clusters: Any, X_new: Any, y_new: Any) ->
                     fresh[name].append(pooled(name, y_new, new))
         whole = {key: np.concatenate([p[key] for _, p in parts]) for key in parts[0][1]}
         for name in cell.scores:
-            if name.startswith("roc_auc"):  # pairs of one model only
+            if name in RANKED:  # pairs of one model only
                 same[name].append(float(np.mean([pooled(name, a, b) for a, b in parts])))
             else:
                 same[name].append(pooled(name, np.concatenate([a for a, _ in parts]), whole))
@@ -218,7 +265,7 @@ def audits(
                     pd.DataFrame(X[order], columns=[f"x{i}" for i in range(X.shape[1])]),
                     y[order],
                     groups=ids[order],
-                    scoring=name,
+                    scoring=SCORERS.get(name, name),
                     seed=number,
                     journal=Path(folder, "journals"),
                     progress=False,
@@ -276,14 +323,19 @@ def summarize(path: Path) -> None:
         print(f"| {score} | {ratio:.2f} | {np.mean(covers[score]):.2f} |")
 
 
+def _only(cell: Cell, scores: list[str] | None) -> Cell:
+    return cell if scores is None else replace(cell, scores=tuple(scores))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("development", "heldout", "real", "summary"))
+    parser.add_argument("what", choices=("development", "heldout", "fresh", "real", "summary"))
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--replicates", type=int, default=8)
     parser.add_argument("--only", default="", help="a part of the names of cells")
+    parser.add_argument("--scores", nargs="+", help="these scores only")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     if given.what == "summary":
@@ -299,7 +351,7 @@ def main() -> None:
         ]
     else:
         tasks = [
-            delayed(replicate)(cell, given.first + number)
+            delayed(replicate)(_only(cell, given.scores), given.first + number)
             for number in range(given.replicates)
             for cell in cells(given.what)
             if given.only in cell.name

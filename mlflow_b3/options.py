@@ -342,10 +342,10 @@ _ENTRIES = (
     ),
     Option(
         name="loss",
-        type=Choice("zero_one", "log", "brier", "hinge", "squared", "absolute"),
+        type=Choice("zero_one", "log", "brier", "hinge", "squared", "absolute", "poisson"),
         group=SCORE,
-        help="The first four are for classifiers, the last two for regressors; by default zero_one "
-        "and squared.",
+        help="The first four are for classifiers, the last three for regressors; by default zero_one "
+        "and squared. pinball_0.9 is the loss of a predicted quantile.",
         where=AUDITS_AND_TESTS,
     ),
     Option(

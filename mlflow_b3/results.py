@@ -160,6 +160,7 @@ CODES: dict[str, str] = {
     "B353": "scores of smaller models",
     "B354": "different slopes could go unnoticed",
     "B355": "almost all rows have mates in training",
+    "B356": "the correction of this score is approximate",
 }
 
 
@@ -209,14 +210,17 @@ LOSS_WORDS = {
     "hinge": "hinge loss",
     "squared": "mean squared error",
     "absolute": "mean absolute error",
+    "poisson": "mean Poisson deviance",
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
     "roc_auc": "AUC",
     "roc_auc_ovr": "AUC of one class against the others",
     "roc_auc_ovr_weighted": "weighted AUC of one class against the others",
+    "average_precision": "average precision",
     "matthews_corrcoef": "Matthews correlation",
     "r2": "R²",
     "root_mean_squared_error": "root mean squared error",
+    "median_absolute_error": "median absolute error",
     **{
         name + ending: words + more
         for name, words in (
@@ -280,8 +284,29 @@ def not_percentage(value: Any) -> str:
     return " Give a share, not a percentage." if np.any(np.asarray(value, dtype=float) > 1) else ""
 
 
+#: How names of scorers of the user's begin, of which more or less is better.
+OWN_SCORE, OWN_LOSS = "scorer ", "loss scorer "
+#: How names of losses of predicted quantiles begin; the level follows.
+PINBALL = "pinball_"
+
+
+def pinball_level(name: str) -> float | None:
+    """Return the level of the quantile that a loss such as `pinball_0.9` is for; None for others."""
+    try:
+        level = float(name.removeprefix(PINBALL)) if name.startswith(PINBALL) else 0.0
+    except ValueError:
+        return None
+    return level if 0 < level < 1 else None
+
+
 def loss_words(name: str) -> str:
     """Return the name of a loss for use in a sentence."""
+    level = pinball_level(name)
+    if level is not None:
+        return f"pinball loss at {level:g}"
+    for own, what in ((OWN_SCORE, "score"), (OWN_LOSS, "loss")):
+        if name.startswith(own):
+            return f"{what} {name.removeprefix(own)!r}"
     start = "1 - " if name.startswith("1 - ") else ""
     return start + LOSS_WORDS.get(name.removeprefix(start), f"loss {name!r}")
 

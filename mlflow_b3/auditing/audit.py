@@ -105,10 +105,12 @@ def audit(
         Column, or level of the index, with the noisy cluster id; or the label of each row.
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge"; "squared" (regressors'
-        default), "absolute"; or `(target, prediction) → losses`.
+        default), "absolute", "poisson", "pinball_0.9" for a predicted quantile; or `(target,
+        prediction) → losses`.
     scoring : str or scorer, optional
         In place of a loss, a score by scikit-learn's name: "accuracy", "balanced_accuracy", "roc_auc",
-        "f1", "precision", "recall", "matthews_corrcoef", "r2" and others; see `docs/scores.md`. All
+        "average_precision", "f1", "precision", "recall", "matthews_corrcoef", "r2" and others; or a scorer
+        of your own for labels or values, `make_scorer(fbeta_score, beta=2)`; see `docs/scores.md`. All
         numbers of the report are then in its units. Of scores that begin with `neg_`, reports show
         the loss itself.
     by : str or sequence, optional

@@ -42,7 +42,7 @@ from mlflow_b3.auditing.report import (
     turned,
 )
 from mlflow_b3.data.folds import Fold, cross_validates
-from mlflow_b3.data.scores import RankScore, is_mean, named_score
+from mlflow_b3.data.scores import RankScore, Score, is_mean, named_score
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.bounds import CONFIDENCE, ShapeCheck, check_shape
@@ -175,6 +175,7 @@ def _way(
         return _point(e0, interval, subject)
 
     if measured.doses is not None:
+        score = named_score(subject.loss)
         return ByDoses(
             measured=measured,
             claim=claim,
@@ -184,10 +185,19 @@ def _way(
             bound=subject.loss_bound,
             errors=ERRORS,
             possible=possible,
-            by_pairs=isinstance(named_score(subject.loss), RankScore),
+            is_score=score is not None,
+            by_pairs=isinstance(score, RankScore),
+            chance=_chance(score, subject),
         )
     case = Case(measured=measured, folds=folds, method=curve_method(plan), bound=subject.loss_bound)
     return ByShares(case=case, claim=claim, possible=possible)
+
+
+def _chance(score: Score | None, subject: SubjectSummary) -> float | None:
+    """Return the loss of a random ranking, for scores of how rows are ranked."""
+    if not isinstance(score, RankScore) or subject.constant_loss is None:
+        return None
+    return 1 - subject.constant_loss
 
 
 def _groups(
@@ -201,7 +211,7 @@ def _groups(
     def way(of_group: Measurement) -> ByDoses:
         found = _way(of_group, claim, folds, subject=subject, plan=plan)
         assert isinstance(found, ByDoses)
-        return found
+        return replace(found, chance=None)  # classes have other shares in a group
 
     return conclude_groups(measured, way)
 

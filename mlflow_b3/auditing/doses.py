@@ -1,10 +1,10 @@
 """What the losses by dose say about the loss on new clusters."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 from scipy import optimize, stats
@@ -36,6 +36,8 @@ Point = tuple[float, tuple[float, float]]
 #: Rates at which sensitivity curves are computed; between them they are interpolated. Curves over the
 #: split rate are nearly straight: seven nodes are within 0.0002 of twenty-six.
 NODES, SPLIT_NODES = 13, 7
+#: The share of validation rows without mates in training below which e0 is an extrapolation.
+FEW_UNSEEN = 0.1
 #: Refits stop when their share of the variance of e0 is below this.
 NEGLIGIBLE = 0.05
 #: The cluster error for which that is judged if nothing is known.
@@ -62,8 +64,13 @@ class ByDoses:
         The cluster errors and split rates of the sensitivity curves.
     possible : callable
         Restricts an estimate and its interval to possible losses.
+    is_score : bool
+        Whether losses are what rows add to a score. Sensitivity curves then say how far they are
+        supported.
     by_pairs : bool
         Whether losses are of pairs of rows, so that doses of other rows shift those of all.
+    chance : float or None
+        The loss of a random ranking, if it is known.
     """
 
     measured: Measurement
@@ -74,14 +81,18 @@ class ByDoses:
     bound: float | None
     errors: tuple[float, ...]
     possible: Callable[[float, tuple[float, float]], Point]
+    is_score: bool = False
     by_pairs: bool = False
+    chance: float | None = None
 
     @cached_property
     def fit(self) -> DoseFit:
         """The part of the estimate that does not depend on the ids."""
         assert self.measured.doses is not None
         bounds = (self.floor or 0.0, self.bound)
-        return DoseFit(self.measured.doses, bounds=bounds, by_pairs=self.by_pairs)
+        return DoseFit(
+            self.measured.doses, bounds=bounds, by_pairs=self.by_pairs, chance=self.chance
+        )
 
     @cached_property
     def _laws(self) -> dict[Rates, DoseLaw]:
@@ -266,8 +277,11 @@ class ByDoses:
         """Return e0 along the rates, without interpolation at those that are `exact`."""
         by_share = dict(zip(shares, self.errors, strict=True))
 
+        unseen: dict[float, float] = {}
+
         def point(share: float) -> Point:
             read = self.reading(rates(by_share[share]))
+            unseen[by_share[share]] = read.unseen
             return self.possible(read.e0, (read.low, read.high))
 
         kept = [share for share, error in by_share.items() if error in exact]
@@ -275,6 +289,8 @@ class ByDoses:
         if self.fit.mates_help and curve.e0[-1] >= curve.e0[0]:
             # with more wrong ids the correction is larger, so a lower limit for fewer holds too
             curve = replace(curve, low=tuple(np.maximum.accumulate(curve.low).tolist()))
+        if self.is_score:
+            curve = replace(curve, supported=_supported(unseen))
         return curve
 
     # --- for comparisons, and for the losses of the papers
@@ -331,6 +347,17 @@ class ByDoses:
         """Whether more refits would hardly narrow the interval."""
         parts = self.fit.estimate(self.usual).variance
         return parts.refits < NEGLIGIBLE * (parts.clusters + parts.refits + parts.ids)
+
+
+def _supported(unseen: Mapping[float, float]) -> float | None:
+    """Return the rate at which the share of rows without mates falls below `FEW_UNSEEN`."""
+    rates = sorted(unseen)
+    for before, rate in pairwise(rates):
+        if unseen[rate] < FEW_UNSEEN:
+            fall = unseen[before] - unseen[rate]
+            part = (unseen[before] - FEW_UNSEEN) / fall if fall > 0 else 0.0
+            return before + max(part, 0.0) * (rate - before)
+    return None
 
 
 def _interpolated(nodes: Array, values: Sequence[float], at: Array) -> Array:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mlflow_b3.auditing.doses import FEW_UNSEEN
 from mlflow_b3.auditing.leakage import SAFE_THRESHOLD, Evidence
 from mlflow_b3.auditing.report import AuditReport, RefitSummary, SubjectSummary
 from mlflow_b3.data.folds import Fold, make_folds
+from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import IN_TABLE, AuditData
 from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.leak_sources import leak_from_pairs
@@ -22,8 +24,6 @@ from mlflow_b3.results import Finding, number, percent
 FEW_REFITS = 20
 #: By doses: above this share of the variance of e0, the refits are too few.
 NOISY_REFITS = 0.25
-#: The share of validation rows without mates in training below which e0 is an extrapolation.
-FEW_UNSEEN = 0.1
 #: The one-sided level of the test that rows of the same cluster hurt.
 HURTS = 0.025
 MOSTLY = 0.5
@@ -34,6 +34,7 @@ def audit_findings(report: AuditReport, counts: FitCounts) -> list[Finding]:
     """Return what readers must know before they rely on the numbers."""
     found = _about_leakage(report)
     found += _about_curve(report) if report.conclusion.dose is None else _about_doses(report)
+    found += _about_score(report)
     found += _about_refits(report)
     found += _about_fits(report, counts)
     return [Finding(code=code, message=message) for code, message in found]
@@ -196,6 +197,21 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def _about_score(report: AuditReport) -> list[tuple[str, str]]:
+    """Return that the correction of a score is only approximate, if it is."""
+    score = named_score(report.subject.loss)
+    if score is None or not score.approximate or report.e0 is None:
+        return []
+    return [
+        (
+            "B356",
+            f"e0 of the {score.words} is approximate: it is extrapolated from what single rows add to it where "
+            "it was measured, and it does not change in proportion. The larger the difference between LOCO "
+            "and e0, the rougher e0 and its interval are.",
+        )
+    ]
 
 
 def _about_refits(report: AuditReport) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
 from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.data.folds import count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
-from mlflow_b3.data.scores import RankScore, Score, resolve_scoring
+from mlflow_b3.data.scores import Score, resolve_scoring
 from mlflow_b3.data.table import AuditData, join_target
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
@@ -251,11 +251,6 @@ def _read_score(options: Mapping[str, Any], extension: Extension) -> tuple[Any, 
     found = resolve_scoring(scoring)
     if isinstance(found, str):
         return found, None
-    if isinstance(found, RankScore) and options["by"] is not None:
-        raise InputError(
-            f"by cannot be combined with scoring={found.name!r}: pairs of rows belong to no single group. "
-            "Use another score or a loss."
-        )
     if extension.e0_method != "auto" or extension.takes_ids_as_right:
         method = options["method"]
         raise InputError(

@@ -10,8 +10,16 @@ from typing import Any
 from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.auditing.groups import read_groups
 from mlflow_b3.auditing.report import RefitSummary, SubjectSummary
-from mlflow_b3.data.losses import Loss, constant_loss, infer_task, loss_ceiling, resolve_loss
-from mlflow_b3.data.scores import Score
+from mlflow_b3.data.losses import (
+    Loss,
+    check_target,
+    constant_loss,
+    infer_task,
+    loss_ceiling,
+    resolve_loss,
+)
+from mlflow_b3.data.pairs import PairLoss
+from mlflow_b3.data.scores import ANY_TASK, Score
 from mlflow_b3.data.table import AuditData, label_clusters, prepare, read_table, require_names
 from mlflow_b3.errors import InputError, ModelError
 from mlflow_b3.measurement.collecting import RowGroups
@@ -195,12 +203,12 @@ def load_subject(
     frame = own.frame
     learner = audited.learner
     if learner.task is None and target in frame.columns:
-        learner = learner.with_task(
-            infer_task(loss, frame[target]) if score is None else score.task
-        )
+        known = ANY_TASK if score is None else score.task
+        learner = learner.with_task(infer_task(loss, frame[target]) if known == ANY_TASK else known)
     task = learner.task or "classification"  # without a target the table is refused anyway
     _check_weights(learner, sample_weight)
     if score is not None:
+        score = score.of_task(task)
         _check_score(score, task, learner)
     table = prepare(
         frame,
@@ -216,9 +224,12 @@ def load_subject(
     )
     if score is None:
         chosen = resolve_loss(loss, task)
+        check_target(chosen, table.target)
     else:
         score.check(table.target, table.clusters)
         chosen = score.loss(table.target)
+        if groups is not None and isinstance(chosen, PairLoss):
+            chosen = chosen.within(table.target, groups.codes)
     before_fits(table, learner.stochastic and not learner.seed_untried)
     learner = learner.with_target(table.target)
     with without_autologging():

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import special
 
 from mlflow_b3.errors import InputError, ModelError, PredictionError, choose
-from mlflow_b3.results import LOSS_WORDS
+from mlflow_b3.results import LOSS_WORDS, PINBALL, pinball_level
 
 Array = NDArray[Any]
 SMALLEST_PROBABILITY = 1e-15
@@ -140,10 +141,33 @@ def _absolute(target: Array, value: Array, classes: Array | None) -> Array:  # n
     return np.asarray(np.abs(np.asarray(target, float) - np.asarray(value, float)))
 
 
+def _poisson(target: Array, value: Array, classes: Array | None) -> Array:  # noqa: ARG001
+    y, mean = np.asarray(target, float), np.asarray(value, float)
+    if not (mean > 0).all():
+        raise ModelError(
+            f"the Poisson deviance needs positive predictions; {int((mean <= 0).sum())} of {len(mean)} "
+            "are not. Use a model with a log link, or loss='squared'."
+        )
+    return np.asarray(2 * (special.xlogy(y, y / mean) - y + mean))
+
+
+class _Pinball:
+    """The loss of a predicted quantile. A class can be sent to workers."""
+
+    def __init__(self, level: float) -> None:
+        self.level = level
+
+    def __call__(self, target: Array, value: Array, classes: Array | None) -> Array:
+        del classes
+        error = np.asarray(target, float) - np.asarray(value, float)
+        return np.asarray(np.where(error > 0, self.level, self.level - 1) * error)
+
+
 #: Named losses. Another one also needs its name in words (`results.py`), a place in the option `loss`
 #: (`options.py`) and, below, its best constant prediction. `log` clips probabilities at 1e-15. `brier` is half the
 #: squared distance to the one-hot target, which for two classes is the usual (p - y)². `hinge`
-#: for more than two classes is that of Crammer and Singer.
+#: for more than two classes is that of Crammer and Singer. `poisson` is the mean Poisson deviance. The loss of
+#: a predicted quantile, such as `pinball_0.9`, has its level in its name.
 CLASSIFICATION = {
     "zero_one": Loss(name="zero_one", kind="label", bound=1.0, per_row=_zero_one),
     "log": Loss(
@@ -155,7 +179,16 @@ CLASSIFICATION = {
 REGRESSION = {
     "squared": Loss(name="squared", kind="value", bound=None, per_row=_squared),
     "absolute": Loss(name="absolute", kind="value", bound=None, per_row=_absolute),
+    "poisson": Loss(name="poisson", kind="value", bound=None, per_row=_poisson),
 }
+
+
+def _pinball(name: Any) -> Loss | None:
+    """Return the loss with a name such as `pinball_0.9`; None for any other."""
+    level = pinball_level(name) if isinstance(name, str) else None
+    if level is None:
+        return None
+    return Loss(name=f"{PINBALL}{level:g}", kind="value", bound=None, per_row=_Pinball(level))
 
 
 class _OwnLoss:
@@ -188,19 +221,37 @@ def resolve_loss(loss: str | Callable[[Array, Array], Array] | None, task: str) 
             name = f"own {name}"
         kind = "label" if task == "classification" else "value"
         return Loss(name=name, kind=kind, bound=None, per_row=_OwnLoss(loss), floor=None)
-    if isinstance(loss, str) and loss in {**CLASSIFICATION, **REGRESSION}:
-        if loss not in known:
+    found = named_loss(loss)
+    if found is not None:
+        if (loss in CLASSIFICATION) != (task == "classification"):
             raise InputError(
                 f"loss={loss!r} does not fit a {task} model; use one of {list(known)}."
             )
-        return known[loss]
+        return found
+    if isinstance(loss, str) and loss.startswith(PINBALL.rstrip("_")):
+        raise InputError(
+            f"loss={loss!r} needs the level of the quantile, between 0 and 1, such as 'pinball_0.9'."
+        )
     return known[choose("loss", loss, known)]
 
 
 def named_loss(loss: Any) -> Loss | None:
     """Return the loss with this name, for either task; None for anything else."""
     known = {**CLASSIFICATION, **REGRESSION}
-    return known.get(loss) if isinstance(loss, str) else None
+    return (known.get(loss) or _pinball(loss)) if isinstance(loss, str) else None
+
+
+def check_target(loss: Loss, target: Array) -> None:
+    """Refuse a target for which the loss is not defined."""
+    if loss is not REGRESSION["poisson"]:
+        return
+    values = np.asarray(target, dtype=float)
+    if values.min() < 0 or values.max() <= 0:
+        found = f"the smallest is {values.min():g}" if values.min() < 0 else "all are 0"
+        raise InputError(
+            f"loss='poisson' needs targets of at least 0, not all of them 0; {found}. Use loss='squared' or "
+            "loss='absolute'."
+        )
 
 
 def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
@@ -211,7 +262,7 @@ def infer_task(loss: Any, target: "pd.Series[Any]") -> str:
     """
     if isinstance(loss, str) and loss in CLASSIFICATION:
         return "classification"
-    if isinstance(loss, str) and loss in REGRESSION:
+    if named_loss(loss) is not None:
         return "regression"
     if not pd.api.types.is_numeric_dtype(target) or target.nunique() == 2:
         return "classification"
@@ -234,13 +285,17 @@ def are_fractional(numbers: Array) -> bool:
 def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
     """Return the loss of the best constant prediction, which a model must beat.
 
-    The constant is the most frequent label, the class shares, the mean or the median, depending on
-    the loss. None if the best constant is not known, as for a custom loss.
+    The constant is the most frequent label, the class shares, the mean, the median or another
+    quantile, depending on the loss. None if the best constant is not known, as for a custom loss.
     """
     if isinstance(loss.per_row, _OwnLoss):
         return None
     if task == "regression":
-        centre = np.median(target) if loss.name == "absolute" else np.mean(target)
+        level = pinball_level(loss.name)
+        if level is None:
+            centre = np.median(target) if loss.name == "absolute" else np.mean(target)
+        else:
+            centre = np.quantile(target, level)
         return float(np.mean(loss.per_row(target, np.full(len(target), centre), None)))
     classes, counts = np.unique(target, return_counts=True)
     if loss.kind == "label":
@@ -255,12 +310,14 @@ def constant_loss(loss: Loss, target: Array, task: str) -> float | None:
 def loss_ceiling(loss: Loss, target: Array) -> float | None:
     """Return the largest mean loss of predictions inside the range of a numeric target.
 
-    Each row is predicted by the end of the range that is farther from it. None for losses other
-    than `squared` and `absolute`; see their `bound`.
+    Each row is predicted by the end of the range at which it loses more. None for losses other
+    than `squared`, `absolute` and those of quantiles. That of `poisson` has no limit near 0.
     """
-    if loss.name not in REGRESSION or loss.per_row is not REGRESSION[loss.name].per_row:
+    if loss.kind != "value" or loss.name == "poisson" or isinstance(loss.per_row, _OwnLoss):
         return None
     values = np.asarray(target, dtype=float)
-    low, high = float(values.min()), float(values.max())
-    farther = np.where(values - low > high - values, low, high)
-    return float(np.mean(loss.per_row(values, farther, None)))
+    ends = [
+        loss.per_row(values, np.full(len(values), end), None)
+        for end in (values.min(), values.max())
+    ]
+    return float(np.mean(np.maximum(*ends)))

@@ -10,21 +10,30 @@ and turned back in reports.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Array, Loss, Predictor
-from mlflow_b3.errors import InputError, ModelError, PredictionError, closest
-from mlflow_b3.results import loss_words
+from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Array, Loss
+from mlflow_b3.data.pairs import PairLoss, PrecisionLoss, shares_of
+from mlflow_b3.errors import InputError, closest
+from mlflow_b3.results import OWN_LOSS, OWN_SCORE, PINBALL, loss_words
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
 #: A class, or what is predicted as it, must be spread over at least this many clusters: (Σn)²/Σn² for n
 #: rows of each cluster.
 FEWEST_EFFECTIVE = 10.0
+#: Scorers of values of the user's are for tables of up to this many rows, and compared with that many.
+MOST_OWN_ROWS, MOST_COMPARED = 5_000, 1_000
+#: On how many random halves such scorers are checked, and how far the slope may be from 1.
+HALVES, MOST_BENT = 20, 0.3
+#: The task of scorers of the user's: that of the model.
+ANY_TASK = "any"
+#: Shares of rows on either side of the median whose errors show how dense errors are there.
+AROUND_MEDIAN = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +50,8 @@ class Whole:
         More values for the same rows, if the score has any; otherwise empty.
     target, clusters : array
         Of the whole table.
+    members : array of bool or None
+        The rows of the table that belong to the scored group; None for all.
     """
 
     rows: Integers
@@ -48,6 +59,7 @@ class Whole:
     extra: Floats
     target: Array
     clusters: Integers
+    members: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,12 +95,15 @@ class Score(ABC):
         Whether more is better.
     bound : float or None
         The largest possible value of 1 - score; None if there is none.
+    approximate : bool
+        Whether what rows add says only roughly how far the score moves. Reports say so.
     """
 
     name: str
     task: str
     greater: bool = True
     bound: float | None = 1.0
+    approximate: bool = False
 
     @abstractmethod
     def loss(self, target: Array) -> Loss:
@@ -105,6 +120,10 @@ class Score(ABC):
     @abstractmethod
     def check(self, target: Array, clusters: Integers) -> None:
         """Refuse a table for which the score is not defined, or too uncertain to be of use."""
+
+    def of_task(self, task: str) -> "Score":  # noqa: ARG002
+        """Return the score for the task of a model."""
+        return self
 
     def constant_score(self, target: Array) -> float | None:
         """Return the score of the best constant prediction, in its own units."""
@@ -304,116 +323,46 @@ class SquareScore(Score):
         return 1.0 if self.explained else float(np.std(np.asarray(target, dtype=float)))
 
 
-# --- Pairs of rows: the area under the ROC curve
+# --- The median of absolute errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairLoss(Loss):
-    """Reports for each row how many rows of other classes it is ranked against wrongly.
+class MedianScore(Score):
+    """The median of absolute errors.
 
-    Pairs are of one refit, because scores of different models are not comparable, and of different
-    clusters: a cluster has one dose, so pairs within it would say something else.
-
-    Attributes
-    ----------
-    labels : array
-        The classes of the table.
-    shares : array
-        Their shares of the rows.
-    weights : array
-        The weight of the curve of each class against all others.
+    A row moves a median by whether its error is larger, over the density of errors there. The density
+    is the slope of the quantiles around the median.
     """
 
-    labels: Array
-    shares: Floats
-    weights: Floats
+    approximate: bool = True
 
-    def evaluate_pairs(
-        self, predictor: Predictor, X: Any, target: Array, clusters: Integers, n_validation: int
-    ) -> Floats:
-        """Return the value of each row, compared with the first `n_validation` rows.
+    def loss(self, target: Array) -> Loss:  # noqa: ARG002
+        """Return absolute errors."""
+        return REGRESSION["absolute"]
 
-        If there are no others, values for pairs of all clusters follow. NaN where there is no pair.
-        """
-        scores = self._scores(predictor, X, len(target))
-        own, everyone = np.zeros(len(target)), np.zeros(len(target))
-        for number in np.flatnonzero(self.weights):
-            positive = np.asarray(target == self.labels[number])
-            share = self.shares[number]
-            for side, chance in ((positive, share), (~positive, 1 - share)):
-                against = ~side[:n_validation]
-                others, all_pairs = _wrong_shares(
-                    scores[:, number], side, against, clusters, rising=side is positive
-                )
-                own[side] += self.weights[number] / chance * others
-                everyone[side] += self.weights[number] / chance * all_pairs
-        return own if n_validation < len(target) else np.concatenate([own, everyone])
+    def check(self, target: Array, clusters: Integers) -> None:
+        """Refuse nothing."""
 
-    def _scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
-        """Return a score for each class of the table: probabilities, or else decision values."""
-        try:
-            given = np.asarray(predictor.predict("probability", X), dtype=float)
-            kind = "probability"
-        except PredictionError:
-            given = np.asarray(predictor.predict("decision", X), dtype=float)
-            kind = "decision"
-        classes = predictor.classes
-        if classes is None:
-            raise PredictionError(
-                f"scoring={self.name!r} needs to know the class of each column, but the model has no "
-                "classes_."
-            )
-        if given.ndim == 1 and len(classes) == 2:
-            given = np.column_stack([-given, given])
-        if given.shape != (count, len(classes)) or not np.isfinite(given).all():
-            raise ModelError(
-                f"scoring={self.name!r} received a {kind} of shape {given.shape} for {count} rows and "
-                f"{len(classes)} classes, or values that are not finite."
-            )
-        if kind == "decision" and len(classes) < len(self.labels):
-            raise ModelError("a class is missing from training, so it has no decision values.")
-        scores = np.zeros((count, len(self.labels)))
-        for column, label in zip(given.T, classes, strict=True):
-            scores[:, np.flatnonzero(self.labels == label)] = column[:, None]
-        return scores
+    def parts(self, whole: Whole) -> ScoreParts:
+        """Return the influence function of the median."""
+        median = float(np.median(whole.values))
+        low, high = np.quantile(whole.values, [0.5 - AROUND_MEDIAN, 0.5 + AROUND_MEDIAN])
+        per_share = float(high - low) / (2 * AROUND_MEDIAN)
+        above = float((whole.values > median).mean())
+
+        def of(rows: Integers, values: Floats) -> Floats:
+            del rows
+            return np.asarray(median + per_share * ((values > median) - above))
+
+        return ScoreParts(level=median, of=of)
+
+    def constant(self, target: Array) -> float:
+        """Return the score of the median of the target."""
+        values = np.asarray(target, dtype=float)
+        return float(np.median(np.abs(values - np.median(values))))
 
 
-def _wrong_shares(
-    score: Floats,
-    side: NDArray[np.bool_],
-    against: NDArray[np.bool_],
-    clusters: Integers,
-    *,
-    rising: bool,
-) -> tuple[Floats, Floats]:
-    """Return the share of wrongly ranked pairs of each row of one side, ties counting one half.
-
-    First with rows of other clusters only, then with all. `rising` says whether the rows of the side
-    should have the larger scores.
-    """
-    rank = np.unique(score if rising else -score, return_inverse=True)[1].reshape(-1)
-    base = int(rank.max()) + 2
-    rank = rank + 1
-    compared = np.flatnonzero(against)
-    by_rank = np.sort(rank[compared])
-    by_cluster = np.sort(clusters[compared] * base + rank[compared])
-    own, key = rank[side], clusters[side] * base
-
-    def wrong(at: Any, sorted_: Any) -> Any:
-        """Count those with a larger rank, and half of those with the same."""
-        return (
-            len(sorted_)
-            - (np.searchsorted(sorted_, at, "left") + np.searchsorted(sorted_, at, "right")) / 2
-        )
-
-    total, number = wrong(own, by_rank), len(by_rank)
-    last = len(by_cluster) - np.searchsorted(by_cluster, key + base, "left")
-    inside = wrong(key + own, by_cluster) - last
-    mates = np.searchsorted(by_cluster, key + base, "left") - np.searchsorted(
-        by_cluster, key, "left"
-    )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (total - inside) / (number - mates), total / np.float64(number)
+# --- Pairs of rows: the area under the ROC curve, and the average precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,14 +378,17 @@ class RankScore(Score):
 
     def loss(self, target: Array) -> Loss:
         """Return the shares of wrongly ranked pairs."""
-        labels, counts = np.unique(target, return_counts=True)
-        shares = counts / counts.sum()
+        return self._loss(PairLoss, target)
+
+    def _loss(self, kind: type[PairLoss], target: Array) -> PairLoss:
+        labels = np.unique(target)
+        shares = shares_of(target, labels)
         weights = np.full(len(labels), 1 / len(labels))
         if self.average == "binary":
             weights = np.array([0.0, 1.0])
         elif self.average == "weighted":
             weights = shares
-        return PairLoss(
+        return kind(
             name=f"pairs of {self.name}",
             kind="probability",
             bound=None,
@@ -455,13 +407,10 @@ class RankScore(Score):
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return each row's pairs, less the mean of its class, plus the area over all pairs."""
-        if not np.isfinite(whole.values).all():
-            raise InputError(
-                f"scoring={self.name!r} is not defined: a fold has no two rows of different classes and "
-                "clusters. Use fewer folds, or folds with several clusters and all classes in each."
-            )
+        self._require_pairs(whole)
         classes, true = np.unique(whole.target, return_inverse=True)
-        shares = np.bincount(true) / len(true)
+        members = slice(None) if whole.members is None else whole.members
+        shares = shares_of(whole.target[members], classes)
         seen = true[whole.rows]
         counts = np.bincount(seen, minlength=len(classes))
         means = np.bincount(seen, whole.values, minlength=len(classes)) / counts
@@ -475,13 +424,196 @@ class RankScore(Score):
             shared=0.5,
         )
 
+    def _require_pairs(self, whole: Whole) -> None:
+        if not (np.isfinite(whole.values).all() and np.isfinite(whole.extra).all()):
+            raise InputError(
+                f"scoring={self.name!r} is not defined: a fold has no two rows of different classes and "
+                "clusters. Use fewer folds, or folds with several clusters and all classes in each."
+            )
+
     def constant(self, target: Array) -> float:  # noqa: ARG002
         """Return one half."""
         return 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class AveragePrecision(RankScore):
+    """The average precision; for more than two classes, the mean over one class against all others.
+
+    Near the top of a ranking single rows move the precision far, and not in proportion, so what rows add
+    is only an approximation.
+    """
+
+    approximate: bool = True
+
+    def loss(self, target: Array) -> Loss:
+        """Return how far rows move the average precision."""
+        average = "binary" if len(np.unique(target)) == 2 else self.average
+        return replace(self, average=average)._loss(PrecisionLoss, target)
+
+    def parts(self, whole: Whole) -> ScoreParts:
+        """Return each row's pairs, with the means of the influence function in each class."""
+        self._require_pairs(whole)
+        classes, true = np.unique(whole.target, return_inverse=True)
+        seen = true[whole.rows]
+        counts = np.maximum(np.bincount(seen, minlength=len(classes)), 1)
+        offset = np.bincount(seen, whole.extra - whole.values, minlength=len(classes)) / counts
+        level = float(whole.extra.mean())
+        return ScoreParts(level=level, of=lambda rows, v: v + offset[true[rows]])
+
+    def constant(self, target: Array) -> float:
+        """Return the share of the other rows."""
+        shares = shares_of(target, np.unique(target))
+        return float(1 - (shares[1] if len(shares) == 2 else shares.mean()))
+
+
 def _no_rows(*_: Any) -> Array:
     raise AssertionError("pairs of rows are compared, not single rows")
+
+
+# --- Scorers of the user's
+
+
+class _Metric:
+    """A function `(target, prediction) → number` with its options. A class can be sent to workers."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self.function, self.options = function, options
+
+    def __call__(self, target: Array, prediction: Array) -> float:
+        """Return the number for some rows; refuse what is not a finite number."""
+        try:
+            found = float(self.function(target, prediction, **self.options))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"scoring={self.name!r} failed: {error}") from error
+        if not np.isfinite(found):
+            raise InputError(f"scoring={self.name!r} is not defined here: it is {found}.")
+        return found
+
+    @property
+    def name(self) -> str:
+        """The name of the function with its options."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        options = ", ".join(f"{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{name}({options})" if options else str(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnScore(Score):
+    """A scorer of the user's: a function of targets and predicted labels or values, pooled over folds.
+
+    What a row adds is how far one more such row moves the score, times the number of rows.
+
+    Attributes
+    ----------
+    metric : callable or None
+        `(target, prediction) → number`; None in recorded reports.
+    """
+
+    task: str = ANY_TASK
+    bound: float | None = None
+    approximate: bool = True
+    metric: _Metric | None = None
+
+    def of_task(self, task: str) -> "OwnScore":
+        """Return the score for classification or regression."""
+        return replace(self, task=task)
+
+    def loss(self, target: Array) -> Loss:
+        """Return predictions: numbers of labels, or values."""
+        if self.task == "regression":
+            return Loss(name="values", kind="value", bound=None, per_row=_values)
+        labels = _LabelNumbers(np.unique(target))
+        return Loss(name="labels", kind="label", bound=None, per_row=labels)
+
+    def check(self, target: Array, clusters: Integers) -> None:
+        """Refuse rare classes, and more values than can be tried out one by one."""
+        if self.task == "classification":
+            for label in np.unique(target):
+                _require_spread(self.name, f"the class {_shown(label)}", target == label, clusters)
+        elif len(target) > MOST_OWN_ROWS:
+            raise InputError(
+                f"scoring={self.name!r} is computed once for every row and refit, which is for up to "
+                f"{MOST_OWN_ROWS} rows; the table has {len(target)}. Give loss= a function (target, "
+                "prediction) → losses of the rows, or a score by scikit-learn's name."
+            )
+
+    def parts(self, whole: Whole) -> ScoreParts:
+        """Return how far one more row of each kind moves the score."""
+        if self.task == "regression":
+            return self._of_values(whole)
+        return self._of_labels(whole)
+
+    def constant(self, target: Array) -> None:
+        """Return None: the best constant prediction is not known."""
+
+    def _measure(self, target: Array, prediction: Array) -> float:
+        """Return the score as a loss."""
+        assert self.metric is not None
+        found = self.metric(target, prediction)
+        if (found > 1) if self.greater else (found < 0):
+            raise InputError(
+                f"scoring={self.name!r} is {found:.4g}, but "
+                + ("scores must be at most 1" if self.greater else "losses must be at least 0")
+                + ". Scale or shift it, or give greater_is_better to make_scorer as it is meant."
+            )
+        return 1 - found if self.greater else found
+
+    def _of_labels(self, whole: Whole) -> ScoreParts:
+        classes, true = np.unique(whole.target, return_inverse=True)
+        predicted = np.minimum(whole.values.astype(np.intp), len(classes) - 1)
+        given = classes[true[whole.rows]], classes[predicted]
+        level, count = self._measure(*given), len(predicted)
+        added = np.zeros((len(classes), len(classes) + 1))
+        shares = np.zeros_like(added)
+        np.add.at(shares, (true[whole.rows], predicted), 1 / count)
+        for k, label in np.ndindex(len(classes), len(classes)):
+            more = [np.append(a, classes[[n]]) for a, n in zip(given, (k, label), strict=True)]
+            added[k, label] = (count + 1) * (self._measure(*more) - level)
+        added[:, -1] = added[:, :-1].max(axis=1)  # a label that the table does not have
+        added += level - (shares * added).sum()
+        return ScoreParts(level=level, of=lambda rows, v: added[true[rows], v.astype(np.intp)])
+
+    def _of_values(self, whole: Whole) -> ScoreParts:
+        target = np.asarray(whole.target, dtype=float)
+        level = self._measure(target[whole.rows], whole.values)
+        count = min(len(whole.rows), MOST_COMPARED)
+        some = np.linspace(0, len(whole.rows) - 1, count).astype(np.intp)
+        y, p = target[whole.rows[some]], whole.values[some]
+        base = self._measure(y, p)
+        more = np.append(y, 0.0), np.append(p, 0.0)
+
+        def added(rows: Integers, values: Floats) -> Floats:
+            found = np.full(len(rows), np.nan)
+            for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+                if np.isfinite(value):
+                    more[0][-1], more[1][-1] = target[row], value
+                    found[place] = (count + 1) * (self._measure(*more) - base)
+            return found
+
+        own = added(whole.rows[some], p)
+        self._require_smooth(own, y, p, base)
+        offset = level - float(own.mean())
+        return ScoreParts(level=level, of=lambda rows, v: offset + added(rows, v))
+
+    def _require_smooth(self, own: Floats, y: Floats, p: Floats, base: float) -> None:
+        """Refuse a score whose values on random halves of the rows do not follow from what rows add."""
+        rng = np.random.default_rng(0)
+        halves = [rng.permutation(len(y))[: len(y) // 2] for _ in range(HALVES)]
+        actual = np.array([self._measure(y[half], p[half]) - base for half in halves])
+        told = np.array([own[half].mean() - own.mean() for half in halves])
+        spread = float(told @ told)
+        slope = float(told @ actual) / spread if spread > 0 else (0.0 if actual.any() else 1.0)
+        if abs(slope - 1) > MOST_BENT:
+            raise InputError(
+                f"scoring={self.name!r} cannot be audited: what single rows add to it does not say how it "
+                "changes, as for a median or a maximum. Use a score by scikit-learn's name, such as "
+                "'neg_mean_absolute_error', or give loss= a function (target, prediction) → losses."
+            )
+
+
+def _values(target: Array, value: Array, classes: Array | None) -> Array:  # noqa: ARG001
+    return np.asarray(value, dtype=float)
 
 
 # --- Refusals
@@ -527,6 +659,7 @@ LOSS_OF_SCORE = {
     "neg_brier_score": "brier",
     "neg_mean_squared_error": "squared",
     "neg_mean_absolute_error": "absolute",
+    "neg_mean_poisson_deviance": "poisson",
 }
 _CLASSES, _NUMBERS = "classification", "regression"
 
@@ -551,6 +684,7 @@ SCORES: dict[str, Score] = {
     "roc_auc_ovr_weighted": RankScore(
         name="roc_auc_ovr_weighted", task=_CLASSES, average="weighted"
     ),
+    "average_precision": AveragePrecision(name="average_precision", task=_CLASSES, average="macro"),
     **_label_scores(),
     "matthews_corrcoef": LabelScore(
         name="matthews_corrcoef", task=_CLASSES, of_class="matthews", average="macro", bound=2.0
@@ -559,12 +693,12 @@ SCORES: dict[str, Score] = {
     "neg_root_mean_squared_error": SquareScore(
         name="root_mean_squared_error", task=_NUMBERS, bound=None, greater=False
     ),
+    "neg_median_absolute_error": MedianScore(
+        name="median_absolute_error", task=_NUMBERS, bound=None, greater=False
+    ),
 }
 #: Why other scores of scikit-learn's are refused, and what to use.
 REFUSED = {
-    "average_precision": "how it changes with a row's mates is known only roughly. Use 'roc_auc'",
-    "neg_median_absolute_error": "a median is no smooth function of means. Use "
-    "'neg_mean_absolute_error'",
     "roc_auc_ovo": "pairs of classes are not implemented. Use 'roc_auc_ovr'",
     "roc_auc_ovo_weighted": "pairs of classes are not implemented. Use 'roc_auc_ovr_weighted'",
     "max_error": "the largest error of a sample says little about new clusters. Use "
@@ -580,12 +714,20 @@ def score_names() -> tuple[str, ...]:
 
 def named_score(name: str) -> Score | None:
     """Return the score that a report calls so; None for a loss."""
+    if name.startswith((OWN_SCORE, OWN_LOSS)):
+        return OwnScore(name=name, greater=name.startswith(OWN_SCORE))
     return next((score for score in SCORES.values() if score.name == name), None)
 
 
 def is_mean(name: str) -> bool:
     """Whether the score or loss that a report calls so is a mean over rows, in each fold as in all."""
     return isinstance(named_score(name), Accuracy | None)
+
+
+def is_approximate(name: str) -> bool:
+    """Whether e0 of the score that a report calls so is only approximate."""
+    score = named_score(name)
+    return score is not None and score.approximate
 
 
 def is_greater_better(name: str) -> bool:
@@ -613,11 +755,31 @@ def resolve_scoring(scoring: Any) -> "str | Score":
         raise InputError(
             f"scoring={name!r} is not known; use one of {', '.join(map(repr, score_names()))}.{hint}"
         )
+    if hasattr(scoring, "_score_func"):
+        return _own_score(scoring)
     raise InputError(
         f"scoring={scoring!r} cannot be audited: give the name of one of scikit-learn's scores, such as "
-        "'roc_auc'. For a measure of your own that is a mean over rows, give loss= a function (target, "
+        "'roc_auc', or sklearn.metrics.make_scorer(function, greater_is_better=...) of a function (target, "
+        "prediction) → number. For a measure that is a mean over rows, give loss= a function (target, "
         "prediction) → losses of the rows."
     )
+
+
+def _own_score(scorer: Any) -> "str | Score":
+    """Return the score of a scorer that has no name of scikit-learn's, or the loss of a quantile."""
+    from sklearn.metrics import mean_pinball_loss
+
+    metric, greater = _Metric(scorer._score_func, scorer._kwargs), scorer._sign > 0
+    if metric.function is mean_pinball_loss and set(metric.options) <= {"alpha"} and not greater:
+        return f"{PINBALL}{metric.options.get('alpha', 0.5):g}"
+    if scorer._response_method != "predict":
+        raise InputError(
+            f"scoring={metric.name!r} cannot be audited: scorers of your own are for predicted labels or "
+            "values, not for probabilities or decision values. Use 'roc_auc', 'average_precision', "
+            "'neg_brier_score' or 'neg_log_loss'."
+        )
+    name = f"{OWN_SCORE if greater else OWN_LOSS}{metric.name}"
+    return OwnScore(name=name, greater=greater, metric=metric)
 
 
 def _name_of_scorer(scorer: Any) -> str | None:

@@ -250,12 +250,15 @@ class DoseReading(Result):
     Attributes
     ----------
     e0, low, high, stderr : float
+    unseen : float
+        Share of the validation rows without mates in training.
     """
 
     e0: float
     low: float
     high: float
     stderr: float
+    unseen: float
 
 
 def estimate_doses(
@@ -318,6 +321,9 @@ class DoseFit:
         As in `estimate_doses`.
     by_pairs : bool
         Whether losses are of pairs of rows, so that the doses of other rows shift those of all.
+    chance : float or None
+        The loss of a random ranking. Estimates are not larger, unless LOCO is: that would be an
+        artefact of the extrapolation, as no model ranks new clusters the wrong way round.
     """
 
     def __init__(
@@ -327,6 +333,7 @@ class DoseFit:
         bounds: tuple[float, float | None] = (0.0, 1.0),
         level: float = 0.95,
         by_pairs: bool = False,
+        chance: float | None = None,
     ) -> None:
         if not 0 < level < 1:
             raise InputError(f"level={level!r} must lie between 0 and 1.")
@@ -334,6 +341,7 @@ class DoseFit:
             raise InputError(f"bounds={bounds!r} must be a smaller and a larger number.")
         self.losses, self.bounds, self.level = losses, bounds, level
         self._cells = _Cells.of(losses, bounds)
+        self._worst = bounds[1] if chance is None else max(chance, self._cells.loco)
         shifted = np.ones(len(self._cells.level))
         if by_pairs:  # in folds of single rows both rows of a pair have the same dose
             shifted = np.where(self._cells.level == losses.by_row, 0.0, 1.0)
@@ -389,7 +397,7 @@ class DoseFit:
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
         low, high = self._interval(e0, stderr)
-        return DoseReading(e0=e0, low=low, high=high, stderr=stderr)
+        return DoseReading(e0=e0, low=low, high=high, stderr=stderr, unseen=float(laws.x0[0]))
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -420,7 +428,7 @@ class DoseFit:
         return sampling - refits, refits, float(found.shape[of])
 
     def _clipped(self, loss: float) -> float:
-        least, most = self.bounds
+        least, most = self.bounds[0], self._worst
         return max(loss, least) if most is None else min(max(loss, least), most)
 
     def _interval(self, value: float, stderr: float) -> tuple[float, float]:

@@ -49,6 +49,9 @@ class Sensitivity(Result):
         False if a solver's result for one of the shares could not be confirmed.
     greater : bool
         Whether e_0 is a score of which more is better, so that it reaches a threshold from above.
+    supported : float or None
+        For scores: the cluster error or split rate above which fewer than a tenth of the validation rows
+        have no mates in training, so that e_0 is an extrapolation. None if there is none.
 
     Examples
     --------
@@ -72,12 +75,15 @@ class Sensitivity(Result):
     error: tuple[float, ...] | None = None
     accurate: bool = True
     greater: bool = False
+    supported: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as plain values; `greater` only if it is True."""
+        """Return the curve as plain values; `greater` and `supported` only if they say something."""
         values = super().to_dict()
         if not self.greater:
             del values["greater"]
+        if self.supported is None:
+            del values["supported"]
         return values
 
     def tipping_point(self, threshold: float) -> float | None:

@@ -21,7 +21,7 @@ from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.subject import size_findings
 from mlflow_b3.data.folds import digest_folds, summarize_folds
-from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, constant_loss, resolve_loss
+from mlflow_b3.data.losses import constant_loss, named_loss, resolve_loss
 from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import AuditData, ModelInputs, prepare, read_table
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
@@ -447,9 +447,8 @@ def table_facts(record: _AuditToSign) -> str:
 
 def _constant_agrees(report: AuditReport, table: AuditData) -> bool:
     subject = report.subject
-    known = CLASSIFICATION if subject.task == "classification" else REGRESSION
     score = named_score(subject.loss)
-    if score is None and subject.loss not in known:  # the user's own function
+    if score is None and named_loss(subject.loss) is None:  # the user's own function
         return report.constant_loss is None
     if score is None:
         loss = resolve_loss(subject.loss, subject.task)

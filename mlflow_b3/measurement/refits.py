@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from mlflow_b3.data.folds import Fold, RowNumbers
 from mlflow_b3.data.losses import Loss
-from mlflow_b3.data.scores import PairLoss
+from mlflow_b3.data.pairs import PairLoss
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import InputError, PredictionError, choose
 from mlflow_b3.measurement.design import DOSES, TEST_PARTS, dose_levels
@@ -1176,8 +1176,9 @@ class Refitter:
         at = self.resampler.arranged(task, chosen)
         X, target, count = self.data.take(at), self.data.target[at], len(draw.validation)
         if isinstance(self.loss, PairLoss):
-            clusters = self.resampler.clusters[chosen]
-            losses = self.loss.evaluate_pairs(predictor, X, target, clusters, count)
+            clusters, groups = self.resampler.clusters[chosen], self.loss.groups
+            inside = None if groups is None else groups[chosen]
+            losses = self.loss.evaluate_pairs(predictor, X, target, clusters, count, inside)
         else:
             losses = self.loss.evaluate(predictor, X, target)
         return losses[: len(draw.validation)], losses[len(draw.validation) :]

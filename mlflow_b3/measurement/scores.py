@@ -1,12 +1,13 @@
 """Collecting what refits report for a score, and turning it into what each row adds to the score."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlflow_b3.data.scores import Score, ScoreParts, Whole
+from mlflow_b3.data.scores import RankScore, Score, ScoreParts, Whole
 from mlflow_b3.errors import InputError
 from mlflow_b3.measurement.collecting import (
     Array,
@@ -49,27 +50,48 @@ class CollectedScores(CollectedDoses):
 
     def assemble(self) -> Measurement:
         """Return the measurement in which the losses are what rows add to the score."""
-        whole, groups = self._whole(), self._campaign.groups
+        whole, groups = self._whole(self._kept), self._campaign.groups
         alone = replace(self._campaign, groups=None)
-        measured = self._assemble(alone, whole, self._score.parts(whole))
+        measured = self._assemble(alone, whole, self._score.parts(whole), self._kept)
         if groups is None:
             return measured
-        found = [self._group(alone, whole, groups, code) for code in range(len(groups.names))]
+        kept = self._kept
+        if self._pairs:
+            kept = [_inside(outcome, self._resampler.draw(outcome.task)) for outcome in kept]
+            whole = self._whole(kept)
+        numbers = range(len(groups.names))
+        found = [self._group(alone, whole, groups, code, kept) for code in numbers]
         return replace(measured, groups=tuple(found))
 
-    def _assemble(self, campaign: "DoseCampaign", whole: Whole, parts: ScoreParts) -> Measurement:
+    @property
+    def _pairs(self) -> bool:
+        """Whether values of pairs within groups follow those of all pairs."""
+        return isinstance(self._score, RankScore)
+
+    def _assemble(
+        self,
+        campaign: "DoseCampaign",
+        whole: Whole,
+        parts: ScoreParts,
+        kept: Sequence[Outcome],
+    ) -> Measurement:
         own = parts.of(whole.rows, whole.values)
         counts = np.bincount(whole.rows, minlength=len(whole.clusters))
         sums = np.bincount(whole.rows, own, minlength=len(whole.clusters))
         means = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
         collected = CollectedDoses(campaign, self._resampler)
-        for outcome in self._kept:
+        for outcome in kept:
             draw = self._resampler.draw(outcome.task)
             collected.add(_as_losses(outcome, draw, parts, means))
         return collected.assemble()
 
     def _group(
-        self, campaign: "DoseCampaign", whole: Whole, groups: RowGroups, code: int
+        self,
+        campaign: "DoseCampaign",
+        whole: Whole,
+        groups: RowGroups,
+        code: int,
+        kept: Sequence[Outcome],
     ) -> GroupLosses:
         """Return what rows of a group add to its score."""
         inside = groups.codes[whole.rows] == code
@@ -83,10 +105,12 @@ class CollectedScores(CollectedDoses):
                 rows=whole.rows[inside],
                 values=whole.values[inside],
                 extra=whole.extra[inside] if len(whole.extra) else whole.extra,
+                members=groups.codes == code,
             )
             try:
+                self._score.check(whole.target[scored], whole.clusters[scored])
                 parts = _within(self._score.parts(own), groups.codes == code, 1 / inside.mean())
-                doses = self._assemble(campaign, whole, parts).doses
+                doses = self._assemble(campaign, whole, parts, kept).doses
             except InputError as error:  # such as a class that is rare in this group
                 why_not = str(error)
         return GroupLosses(
@@ -98,10 +122,10 @@ class CollectedScores(CollectedDoses):
             why_not=why_not,
         )
 
-    def _whole(self) -> Whole:
+    def _whole(self, kept: Sequence[Outcome]) -> Whole:
         """Return what refits on unchanged folds reported."""
         rows, values, extra = [], [], []
-        for outcome in self._kept:
+        for outcome in kept:
             if isinstance(outcome.task.kind, WholeFold) and not isinstance(
                 outcome.task.kind, RowFold
             ):
@@ -109,7 +133,7 @@ class CollectedScores(CollectedDoses):
                 assert outcome.held_back is not None
                 rows.append(self._resampler.draw(outcome.task).validation)
                 values.append(outcome.validation)
-                extra.append(outcome.held_back)
+                extra.append(outcome.held_back[: len(outcome.validation)])
         data, clusters = self._campaign.data, self._resampler.clusters
         return Whole(
             rows=np.concatenate(rows),
@@ -129,6 +153,15 @@ def _within(parts: ScoreParts, inside: NDArray[np.bool_], factor: float) -> Scor
         return np.asarray(np.where(inside[rows], own, level))
 
     return replace(parts, of=of)
+
+
+def _inside(outcome: Outcome, draw: Draw) -> Outcome:
+    """Return the outcome with the values of pairs within groups in place of those of all pairs."""
+    assert outcome.held_back is not None
+    count, held = len(draw.validation), len(draw.held_back)
+    skipped = held if held else count  # whole folds have values for pairs of all clusters, too
+    rest = outcome.held_back[skipped:]
+    return replace(outcome, validation=rest[:count], held_back=rest[count:])
 
 
 def _without_rest(outcome: Outcome, draw: Draw) -> Outcome:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping
 
 from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.data.scores import is_approximate
 from mlflow_b3.reporting.cvc import findings_with_cvc
 from mlflow_b3.reporting.document import Answer, Tile
 from mlflow_b3.reporting.headline import explain_tipping, headline_of, tipping_rates
@@ -43,6 +44,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
     """Return the three scores: as it is usually reported, by the ids, and on new clusters."""
     least = "" if report.refit.is_full else "at least "
     unknown = "not known" if report.e0 is None else f"{least}{number(report.e0)}"
+    approximate = report.e0 is not None and is_approximate(report.subject.loss)
     gap = "" if report.e0 is None else f" ({signed(report.e0 - report.iid, beside=report.e0)})"
     return (
         Tile(
@@ -62,7 +64,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
         Tile(
             label=f"On {new_clusters(report)}",
             value=f"{unknown}{gap}",
-            note=f"{_interval(report.e0_interval, confidence_of(report))} (e0)",
+            note=f"{_interval(report.e0_interval, confidence_of(report))} (e0{', approximate' * approximate})",
             colour="blue",
         ),
     )
@@ -165,13 +167,16 @@ def repr_of(report: AuditReport) -> str:
     """Return the answer in at most six lines."""
     report = readable(report)
     headline = headline_of(report)
+    about = (
+        " (approximate)" if report.e0 is not None and is_approximate(report.subject.loss) else ""
+    )
     scores = ", ".join(
         f"{name}={number(value)}"
         for name, value in (("iid", report.iid), ("loco", report.loco), ("e0", report.e0))
     )
     lines = [
         f"<AuditReport of {model_name(report)}: {headline.sign} {headline.word}",
-        f"  {scores}, e0_interval=({interval_words(report.e0_interval)})",
+        f"  {scores}{about}, e0_interval=({interval_words(report.e0_interval)})",
         f"  {len(report.findings)} finding{'s' * (len(report.findings) != 1)}; print(report) for more>",
     ]
     return "\n".join(lines)

@@ -326,6 +326,12 @@ def sensitivity_caption(report: AuditReport, *, split: bool) -> str:
             f" No threshold was given; {number(report.threshold)} is the {thing_of(report)} of a constant "
             "guess, the best prediction without features."
         )
+    curve = report.fragment_sensitivity if split else report.sensitivity
+    if curve is not None and curve.supported is not None:
+        text += (
+            f" Above {percent(curve.supported)}, fewer than one row in ten has no row of its cluster in "
+            "training: there the curve is an extrapolation."
+        )
     return text
 
 

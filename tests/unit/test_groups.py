@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.model_selection import GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -75,6 +77,34 @@ def test_scores_of_groups_are_in_their_units(report):
     assert f1.groups.groups[0].loco != f1.groups.groups[1].loco
 
 
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision"])
+def test_rows_are_ranked_within_their_group(name):
+    found = audit(scoring=name, cv=GroupKFold(3))
+    metric = {"roc_auc": roc_auc_score, "average_precision": average_precision_score}[name]
+    scores = {"f": [], "m": []}
+    for training, validation in GroupKFold(3).split(X, Y, GROUPS):
+        model = KNeighborsClassifier().fit(X.iloc[training], Y.iloc[training])
+        chance, target = model.predict_proba(X.iloc[validation])[:, 1], Y.iloc[validation]
+        for sex, own in scores.items():
+            inside = SEX[validation] == sex
+            own.append((metric(target[inside], chance[inside]), inside.sum()))
+    for group in found.groups.groups:
+        values, rows = np.array(scores[group.name]).T
+        # folds of the AUC weigh by their pairs, not by their rows
+        assert group.loco == pytest.approx(values @ rows / rows.sum(), abs=0.01)
+        assert group.e0_interval[0] < group.e0 < group.e0_interval[1]
+    assert len(found.groups.differences) == 1
+
+
+def test_a_class_that_is_rare_in_a_group_gives_the_group_no_score():
+    rare = np.where((SEX == "m") & (CLINIC.patients > 12), 0, Y)
+    for name in ("roc_auc", "recall", "average_precision"):
+        groups = {group.name: group for group in audit(rare, scoring=name).groups.groups}
+        assert groups["f"].e0 is not None
+        assert groups["m"].e0 is None
+        assert "too few clusters: the class 1 is spread over" in groups["m"].why_not
+
+
 def test_groups_are_recorded_shown_and_concluded_again(report):
     read = b3.AuditReport.from_json(report.to_json())
     assert read.groups == report.groups
@@ -122,7 +152,6 @@ def test_a_column_of_the_table_makes_groups():
         ({"by": "sexx"}, "by='sexx' is not a column"),
         ({"by": SEX[:5]}, "by has 5 labels, but the table has 480 rows"),
         ({"by": np.arange(480)}, "has 480 different values; it needs 2 to 20"),
-        ({"by": SEX, "scoring": "roc_auc"}, "pairs of rows belong to no single group"),
         ({"by": SEX, "method": "power", "budget": None}, "by needs method='dose', not 'power'"),
     ],
 )

@@ -4,17 +4,21 @@ import functools
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import metrics
 
 from mlflow_b3.data.losses import (
     CLASSIFICATION,
     REGRESSION,
+    check_target,
     constant_loss,
+    infer_task,
     loss_ceiling,
     resolve_loss,
 )
 from mlflow_b3.errors import InputError, ModelError
+from mlflow_b3.results import loss_words
 
 
 class Oracle:
@@ -66,6 +70,7 @@ LABELS = pytest.mark.parametrize(
         ("hinge", ["b"], [[1.0, 0.5, -1.0]], ["a", "b", "c"], [1.5]),
         ("squared", [1.0, 2.0], [3.0, 2.5], None, [4.0, 0.25]),
         ("absolute", [1.0, 2.0], [3.0, 2.5], None, [2.0, 0.5]),
+        ("poisson", [0.0, 2.0], [1.5, 2.0], None, [3.0, 0.0]),
     ],
 )
 def test_losses_by_hand(name, target, prediction, classes, expected):
@@ -215,7 +220,7 @@ def test_named_losses_know_the_prediction_they_need(name, kind):
     ("loss", "task", "allowed"),
     [
         ("squared", "classification", ["zero_one", "log", "brier", "hinge"]),
-        ("log", "regression", ["squared", "absolute"]),
+        ("log", "regression", ["squared", "absolute", "poisson"]),
     ],
 )
 def test_loss_of_the_other_task_is_refused_with_those_that_fit(loss, task, allowed):
@@ -358,3 +363,53 @@ def test_other_losses_have_no_ceiling_by_the_target():
     own = resolve_loss(lambda target, value: np.abs(target - value), "regression")
     assert loss_ceiling(own, ratings) is None
     assert loss_ceiling(resolve_loss("log", "classification"), np.array([0, 1])) is None
+
+
+# ---------------------------------------------------------------- counts and quantiles
+
+
+def test_poisson_deviance_and_pinball_loss_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    target, value = rng.poisson(2.0, 60).astype(float), rng.gamma(4.0, 0.5, 60)
+    mean = losses("poisson", target, value).mean()
+    assert mean == pytest.approx(metrics.mean_poisson_deviance(target, value))
+    for level in (0.1, 0.5, 0.9):
+        loss = resolve_loss(f"pinball_{level}", "regression")
+        mean = loss.evaluate(Oracle(value), None, target).mean()
+        assert mean == pytest.approx(metrics.mean_pinball_loss(target, value, alpha=level))
+        best = constant_loss(loss, target, "regression")
+        constants = [
+            loss.per_row(target, np.full(60, v), None).mean() for v in np.linspace(0, 8, 81)
+        ]
+        assert best <= min(constants) + 1e-12
+
+
+def test_names_of_pinball_losses_have_their_level_and_survive_workers():
+    loss = pickle.loads(pickle.dumps(resolve_loss("pinball_0.90", "regression")))
+    assert loss.name == "pinball_0.9"
+    assert loss_words(loss.name) == "pinball loss at 0.9"
+    assert infer_task("pinball_0.9", pd.Series([1, 2, 3])) == "regression"
+    for name in ("pinball", "pinball_2", "pinball_x"):
+        with pytest.raises(InputError, match="needs the level of the quantile, between 0 and 1"):
+            resolve_loss(name, "regression")
+    with pytest.raises(InputError, match="does not fit a classification model"):
+        resolve_loss("pinball_0.9", "classification")
+
+
+def test_poisson_refuses_negative_targets_and_predictions_that_are_not_positive():
+    loss = REGRESSION["poisson"]
+    for target, found in (([-1.0, 2.0], "the smallest is -1"), ([0.0, 0.0], "all are 0")):
+        with pytest.raises(InputError, match=found):
+            check_target(loss, np.array(target))
+    check_target(loss, np.array([0.0, 3.0]))
+    check_target(REGRESSION["squared"], np.array([-1.0]))
+    with pytest.raises(ModelError, match="positive predictions; 1 of 2 are not"):
+        losses("poisson", [0.0, 1.0], [0.0, 1.0])
+
+
+def test_the_ceiling_of_a_pinball_loss_is_at_the_end_that_costs_more():
+    """At 0.75, an end below costs 0.75 for each unit, one above 0.25."""
+    ratings = np.array([1.0, 3.0, 5.0])
+    found = loss_ceiling(resolve_loss("pinball_0.75", "regression"), ratings)
+    assert found == pytest.approx((0.25 * 4 + 0.75 * 2 + 0.75 * 4) / 3)
+    assert loss_ceiling(REGRESSION["poisson"], ratings) is None

@@ -12,7 +12,9 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 import mlflow_b3 as b3
 from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.auditing.conclusions import recompute
-from mlflow_b3.data.scores import SCORES, PairLoss, RankScore, Whole, named_score, resolve_scoring
+from mlflow_b3.data.pairs import PairLoss
+from mlflow_b3.data.scores import SCORES, OwnScore, RankScore, Whole, named_score, resolve_scoring
+from mlflow_b3.results import percent
 
 RNG = np.random.default_rng(4)
 ROWS, CLASSES = 400, 3
@@ -169,6 +171,110 @@ def test_a_fold_without_pairs_has_no_auc():
         score.parts(found)
 
 
+def influence(target, chance, clusters=CLUSTERS, n_validation=ROWS):
+    """Return the values of rows for the average precision."""
+    loss = SCORES["average_precision"].loss(target)
+    given = Scored(chance, range(chance.shape[1]))
+    return loss.evaluate_pairs(given, np.arange(len(target)), target, clusters, n_validation)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_average_precision_is_scikit_learns_and_its_rows_add_up_to_it(classes):
+    target = LABELS % classes
+    chance = chances(target, classes).round(2)  # with ties
+    values = influence(target, chance)
+    parts = SCORES["average_precision"].parts(replace_values(np.arange(ROWS), values, target))
+    given = chance[:, 1] if classes == 2 else chance
+    assert 1 - parts.level == pytest.approx(metrics.average_precision_score(target, given))
+    assert parts.of(np.arange(ROWS), values[:ROWS]).mean() == pytest.approx(parts.level)
+
+
+def test_what_a_row_adds_to_the_average_precision_is_its_derivative_by_the_rows_weight():
+    target = LABELS % 2
+    chance = chances(target, 2)
+    level = metrics.average_precision_score(target, chance[:, 1])
+    values = influence(target, chance)[ROWS:]
+    step = 1e-6
+    for row in range(30):
+        weights = np.ones(ROWS)
+        weights[row] += step * ROWS
+        moved = metrics.average_precision_score(target, chance[:, 1], sample_weight=weights)
+        # of second order in the step, with a factor of at most the number of rows
+        assert (moved - level) / step == pytest.approx(1 - values[row] - level, abs=1e-3)
+
+
+def test_a_row_of_another_cluster_moves_the_precisions_below_it_as_one_more_row_would():
+    """By brute force: the precisions of all positive rows with the row and without it."""
+    target, count = LABELS % 2, 300
+    chance = chances(target, 2).round(1)
+    values = -influence(target, chance, np.arange(ROWS), count)
+
+    def precisions(rows):
+        labels, scores = target[rows], chance[rows, 1]
+        return {row: labels[scores >= chance[row, 1]].mean() for row in np.array(rows)[labels == 1]}
+
+    for row in [0, 5, 17, 250, 310, 399]:
+        others = [at for at in range(count) if at != row]
+        before, after = precisions(others), precisions([*others, row])
+        own = after.pop(row, 0.0) / target.mean()
+        moved = sum(after[at] - before[at] for at in before) * count / len(before)
+        assert values[row] == pytest.approx(own + moved)
+
+
+def test_a_median_is_scikit_learns_and_moves_by_the_share_of_larger_errors():
+    score = SCORES["neg_median_absolute_error"]
+    found = whole(score, VALUES, ESTIMATES)
+    parts = score.parts(found)
+    assert parts.level == pytest.approx(metrics.median_absolute_error(VALUES, ESTIMATES))
+    added = parts.of(found.rows, found.values)
+    assert added.mean() == pytest.approx(parts.level)
+    # absolute normal errors of deviation 0.7 have the median 0.472 and there the density 0.908
+    assert np.ptp(added) == pytest.approx(1 / 0.908, rel=0.2)
+    assert score.constant(VALUES) == pytest.approx(np.median(np.abs(VALUES - np.median(VALUES))))
+
+
+def own(function, greater_is_better=True, **options):
+    scorer = metrics.make_scorer(function, greater_is_better=greater_is_better, **options)
+    return resolve_scoring(scorer)
+
+
+def own_f1(target, prediction):
+    return metrics.f1_score(target, prediction)
+
+
+def own_r2(target, prediction):
+    return metrics.r2_score(target, prediction)
+
+
+@pytest.mark.parametrize(("function", "name"), [(own_f1, "f1"), (own_r2, "r2")])
+def test_a_scorer_of_the_users_has_the_parts_of_the_same_named_score(function, name):
+    target, predicted = (VALUES, ESTIMATES) if name == "r2" else (LABELS % 2, PREDICTED % 2)
+    score = own(function).of_task(SCORES[name].task)
+    assert isinstance(score, OwnScore)
+    found = whole(score, target, predicted)
+    parts, known = score.parts(found), SCORES[name].parts(whole(SCORES[name], target, predicted))
+    assert parts.level == pytest.approx(known.level)
+    ours = parts.of(found.rows, found.values)
+    theirs = known.of(found.rows, whole(SCORES[name], target, predicted).values)
+    assert ours.mean() == pytest.approx(parts.level)
+    # one more row of 400: second-order terms are a few parts in 400
+    assert np.abs(ours - theirs).max() < 0.05 * np.ptp(theirs)
+
+
+def test_scorers_of_the_users_that_rows_do_not_add_up_to_are_refused():
+    for function in (metrics.max_error, lambda a, b: np.median(np.abs(a - b))):
+        score = own(own_r2)
+        metric = type(score.metric)(function, {})
+        score = replace(score, greater=False, metric=metric).of_task("regression")
+        with pytest.raises(b3.InputError, match="what single rows add to it does not say"):
+            score.parts(whole(score, VALUES, ESTIMATES))
+    score = own(metrics.mean_tweedie_deviance).of_task("regression")
+    with pytest.raises(b3.InputError, match="scores must be at most 1"):
+        score.parts(whole(score, VALUES, 9 * ESTIMATES))
+    with pytest.raises(b3.InputError, match="is for up to 5000 rows; the table has 5001"):
+        score.check(np.arange(5001.0), np.arange(5001))
+
+
 # --- audits
 
 
@@ -195,10 +301,21 @@ def test_a_report_is_in_the_units_of_the_score(auc):
     assert auc.inflation == pytest.approx(auc.loco - auc.e0)
     assert auc.constant_loss == 0.5
     assert auc.threshold == 0.7
-    assert np.all(np.diff(auc.sensitivity.e0) < 0)
+    steps = np.diff(auc.sensitivity.e0)
+    assert np.all(steps[:25] < 0)
+    assert np.all(steps <= 0)
     assert auc.dose.loss[0] == pytest.approx(auc.e0)
     assert auc.subject.greater_is_better
     assert auc.subject.loss == "roc_auc"
+
+
+def test_a_sensitivity_curve_of_the_auc_ends_at_chance_and_says_how_far_it_is_supported(auc):
+    curve = auc.sensitivity
+    assert min(curve.e0) == 0.5
+    assert 0.2 < curve.supported < 0.5
+    assert f"Above {percent(curve.supported)}, fewer than one row in ten" in auc.to_html()
+    assert b3.AuditReport.from_json(auc.to_json()).sensitivity.supported == curve.supported
+    assert "supported" not in audit(None, loss="brier").sensitivity.to_dict()
 
 
 def test_folds_have_no_score_of_their_own_unless_it_is_a_mean_over_rows(auc):
@@ -244,6 +361,36 @@ def test_a_report_survives_json_and_its_conclusions_can_be_drawn_again(auc):
     again = recompute(auc)
     assert again.conclusion == auc.conclusion
     assert again.measured == auc.measured
+
+
+def test_an_approximate_score_is_called_so():
+    found = audit("average_precision")
+    assert "B356" in {finding.code for finding in found.findings}
+    assert "(approximate)" in repr(found)
+    assert "(e0, approximate)" in str(found)
+    assert found.constant_loss == pytest.approx(Y.mean())
+    assert found.iid > found.loco > found.e0 > found.constant_loss
+    assert "approximate" not in repr(audit("f1"))
+
+
+def test_scorers_of_the_users_make_reports_that_can_be_read_without_them():
+    found = audit(metrics.make_scorer(metrics.fbeta_score, beta=2))
+    assert found.subject.loss == "scorer fbeta_score(beta=2)"
+    assert found.subject.greater_is_better
+    assert found.constant_loss is None
+    assert "score 'fbeta_score(beta=2)'" in found.to_text()
+    read = b3.AuditReport.from_json(found.to_json())
+    assert read == replace(found, influence=None, splits=None, measurements=None)
+    assert recompute(found).conclusion == found.conclusion
+    near, f1 = audit(metrics.make_scorer(own_f1)), audit("f1")
+    assert near.loco == pytest.approx(f1.loco)
+    assert near.e0 == pytest.approx(f1.e0, abs=0.005)  # it has no largest loss
+    cost = metrics.make_scorer(own_cost, greater_is_better=False)
+    assert audit(cost).inflation == pytest.approx(audit(None, loss="zero_one").inflation, abs=0.005)
+
+
+def own_cost(target, prediction):
+    return float(np.mean(target != prediction))
 
 
 def test_accuracy_is_one_minus_the_error_rate():
@@ -322,8 +469,7 @@ def test_a_rare_class_is_refused():
     ("options", "message"),
     [
         ({"scoring": "roc"}, "Did you mean 'roc_auc'"),
-        ({"scoring": "average_precision"}, "cannot be audited: how it changes"),
-        ({"scoring": "neg_median_absolute_error"}, "a median is no smooth function"),
+        ({"scoring": "max_error"}, "cannot be audited: the largest error"),
         ({"scoring": lambda *_: 1.0}, "give the name of one of scikit-learn's scores"),
         ({"scoring": "r2"}, "scoring='r2' is for regression, but the model is for classification"),
         ({"scoring": "f1", "method": "power"}, "needs method='dose', not 'power'"),
@@ -367,8 +513,13 @@ def test_scorers_of_scikit_learns_are_recognised():
     assert resolve_scoring(metrics.get_scorer("roc_auc")) is SCORES["roc_auc"]
     assert resolve_scoring(metrics.make_scorer(metrics.f1_score)) is SCORES["f1"]
     assert resolve_scoring(metrics.get_scorer("neg_mean_squared_error")) == "squared"
-    with pytest.raises(b3.InputError, match="give the name of one"):
-        resolve_scoring(metrics.make_scorer(metrics.fbeta_score, beta=2))
+    pinball = metrics.make_scorer(metrics.mean_pinball_loss, alpha=0.9, greater_is_better=False)
+    assert resolve_scoring(pinball) == "pinball_0.9"
+    by_chance = metrics.make_scorer(
+        metrics.roc_auc_score, max_fpr=0.1, response_method="predict_proba"
+    )
+    with pytest.raises(b3.InputError, match="are for predicted labels or values"):
+        resolve_scoring(by_chance)
 
 
 def test_a_users_function_cannot_be_taken_for_a_score():
@@ -384,7 +535,8 @@ def test_every_score_has_a_name_in_words():
     for score in SCORES.values():
         assert named_score(score.name) is score
         assert not score.words.startswith("loss ")
-        assert isinstance(score, RankScore) == score.name.startswith("roc_auc")
+        ranks = score.name.startswith("roc_auc") or score.name == "average_precision"
+        assert isinstance(score, RankScore) == ranks
 
 
 # --- whether corrections go to the right place

@@ -174,7 +174,9 @@ def require_options(subject: dict[str, Any]) -> None:
 BETWEEN = re.compile(r",(?=\s*(?:[a-z][a-z0-9+.-]*:/|(?:m-)?[0-9a-f]{32}\s*(?:,|$)|$))")
 
 
-@click.command(name="compare", cls=GroupedCommand)
+@click.command(
+    name="compare", cls=GroupedCommand, short_help="Rank models by their loss on new clusters."
+)
 @click.argument("models", nargs=-1)
 @click.option("--experiment", type=TEXT, help="Compare the newest audits of this experiment.")
 @click.option(
@@ -292,7 +294,7 @@ FORMAT_OPTION = click.option(
 )
 
 
-@click.command(name="gate")
+@click.command(name="gate", short_help="Decide whether a registered version may be promoted.")
 @click.argument("model")
 @POLICY_OPTION
 @click.option(
@@ -395,7 +397,7 @@ def _add_to_job_summary(markdown: str) -> None:
         click.echo(f"mlflow-b3: {STEP_SUMMARY} cannot be written: {error}", err=True)
 
 
-@click.command(name="verify")
+@click.command(name="verify", short_help="Check the evidence of a registered version.")
 @click.argument("model")
 @POLICY_OPTION
 @click.option("--data", type=TEXT, help="Table (.csv or .parquet) that should be the audited one.")
@@ -423,7 +425,7 @@ def verify_command(
     sys.exit(0 if found.holds else REFUSED)
 
 
-@click.command(name="attest")
+@click.command(name="attest", short_help="Check the audit of a version and sign it.")
 @click.argument("model")
 @click.option(
     "--data",
@@ -458,7 +460,7 @@ def attest_command(
     sys.exit(0 if found.attested else REFUSED)
 
 
-@click.command(name="keys")
+@click.command(name="keys", short_help="Make a key pair that signs audits.")
 @click.option(
     "--output", type=TEXT, default=".", show_default=True, help="Folder to write the keys to."
 )
@@ -493,7 +495,12 @@ class _PolicyGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(name="policy", cls=_PolicyGroup, subcommand_metavar="[FILE] | init MODEL")
+@click.group(
+    name="policy",
+    cls=_PolicyGroup,
+    subcommand_metavar="[FILE] | init MODEL",
+    short_help="Print, check or draft a policy.",
+)
 def policy_command() -> None:
     """Print the default policy; with FILE, check that policy and describe it.
 
@@ -563,7 +570,11 @@ def init_policy_command(*, model: str, output: str | None) -> None:
 # --- `mlflow-b3 preregister`
 
 
-@click.command(name="preregister", cls=GroupedCommand)
+@click.command(
+    name="preregister",
+    cls=GroupedCommand,
+    short_help="Commit the settings of an audit before it runs.",
+)
 @command_options("preregister")
 def preregister_command(**options: Any) -> None:
     """Commit the settings of an audit before it runs; mlflow-b3 audit with the same options finds them.
@@ -589,7 +600,7 @@ def preregister_command(**options: Any) -> None:
 ROWS = 300
 
 
-@click.command(name="review")
+@click.command(name="review", short_help="Write a sheet of random rows to resolve by hand.")
 @command_option("data")
 @command_option("cluster")
 @command_option("row_id", help="Column with the ids of rows; by default their numbers.")
@@ -761,7 +772,7 @@ main.add_command(review_command)
 main.add_command(verify_command)
 
 
-@main.command(name="audit", cls=_RepeatableCommand)
+@main.command(name="audit", cls=_RepeatableCommand, short_help="Audit a logged model.")
 @command_options("audit")
 @FULL_OPTION
 def audit_command(
@@ -803,7 +814,7 @@ def audit_command(
                 sys.exit(INTERRUPTED)
 
 
-@main.command(name="test", cls=_RepeatableCommand)
+@main.command(name="test", cls=_RepeatableCommand, short_help="Run only the leakage test.")
 @command_options("test")
 @command_option("test", "--method", "test")
 def test_command(*, env_manager: str | None, **options: Any) -> None:
@@ -821,7 +832,7 @@ def test_command(*, env_manager: str | None, **options: Any) -> None:
         click.echo(explain_test(run_leakage_test(model, data, **subject, **given, progress=True)))
 
 
-@main.command(name="demo")
+@main.command(name="demo", short_help="Audit a model of a simulated clinic.")
 @click.option(
     "--pattern",
     type=click.Choice(["rows", "fragments"]),

@@ -265,14 +265,15 @@ _ENTRIES = (
         name="cluster_error",
         type=Share(),
         group=IDS,
-        help="Share of rows with a wrong cluster id. It can be given together with --split-rate, for "
-        "misplaced rows and split clusters at once.",
+        help="Share of rows with a wrong cluster id: 0.1, 10% or a range such as 0.05,0.15. It can be "
+        "given together with --split-rate, for misplaced rows and split clusters at once.",
     ),
     Option(
         name="split_rate",
         type=Share(),
         group=IDS,
-        help="Share of rows whose true cluster was split. It can be given together with --cluster-error.",
+        help="Share of rows whose true cluster was split: 0.2, 20% or a range such as 0.1,0.3. It can "
+        "be given together with --cluster-error.",
     ),
     Option(
         name="fragments",
@@ -431,7 +432,7 @@ _ENTRIES = (
         name="budget",
         type=Optional(str, "NUMBER|TIME"),
         group=COST,
-        help="Number of refits, or a time such as 10m.",  # defaults: measurement/design.py
+        help="Number of refits, at least two for each fold, or a time such as 10m.",  # defaults: measurement/design.py
         where=AUDITS_AND_TESTS,
     ),
     Option(

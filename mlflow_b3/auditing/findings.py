@@ -69,7 +69,7 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B308",
                 f"the test did not show that this learner benefits from leaked rows (p = "
-                f"{test.pvalue:.2g}). This does not prove that it does not: the test would have found an effect of "
+                f"{test.pvalue:.2g}). It may benefit all the same: the test would have found an effect of "
                 f"{test.detectable:.3g} with probability 0.8.",
             )
         )

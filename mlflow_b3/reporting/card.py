@@ -7,7 +7,12 @@ from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.data.scores import is_approximate
 from mlflow_b3.reporting.cvc import findings_with_cvc
 from mlflow_b3.reporting.document import Answer, Tile
-from mlflow_b3.reporting.headline import explain_tipping, headline_of, tipping_rates
+from mlflow_b3.reporting.headline import (
+    GIVE_A_RATE,
+    explain_tipping,
+    headline_of,
+    tipping_rates,
+)
 from mlflow_b3.reporting.phrases import (
     better_words,
     clusters_noun,
@@ -127,10 +132,10 @@ def summary_of(
         lines.append(
             f"  {tile.label:<{LABEL}} {value}{' ' * (widest + 2 - len(tile.value))}{tile.note}"
         )
-    if report.e0 is not None:
-        lines += _filled(
-            f"{premise_of(report)}.", width, " " * (LABEL + 3), first=" " * (LABEL + 3)
-        )
+    below = f"{premise_of(report)}." if report.e0 is not None else ""
+    if not (below or report.leakage.is_known):
+        below = GIVE_A_RATE
+    lines += _filled(below, width, " " * (LABEL + 3), first=" " * (LABEL + 3))
     named = [(TIPPING, tipping_rates(report))]
     titles = [f"{finding.code} {finding.title}" for finding in answer.findings]
     named += [(FINDINGS, "; ".join(titles) or "none")]

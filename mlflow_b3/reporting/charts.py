@@ -21,6 +21,7 @@ from mlflow_b3.reporting.drawing import (
     EDGE,
     GREEN,
     ORANGE,
+    ROOM_BELOW,
     Axis,
     axis_for,
     band,
@@ -539,9 +540,12 @@ def _draw_threshold(ax: "Axes", report: AuditReport, value: float, tip: float | 
         write(ax, ends[1], value, words)
         return
     mark(ax, tip, value, "^", ORANGE)
-    if tip > 0:
+    told = f"tips at {percent(tip)}{_latest(report)}"
+    if tip > 0 and value - low > ROOM_BELOW * (high - low):
         write(ax, ends[1], value, words)
-        write(ax, tip, value, f"tips at {percent(tip)}{_latest(report)}", below=True)
+        write(ax, tip, value, told, below=True)
+    elif tip > 0:  # above the line it could hide e0
+        write(ax, ends[1], value, f"{words}, {told}")
     else:  # both at the same height would overlap
         write(ax, ends[1], value, f"{words}: reached without leakage")
 

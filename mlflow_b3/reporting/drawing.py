@@ -288,12 +288,16 @@ def spread(
         )
 
 
+#: The part of the height of axes that a text below a point needs.
+ROOM_BELOW = 0.2
+
+
 def write(ax: "Axes", x: float, y: float, text: str, *, below: bool = False) -> None:
     """Write beside a point: above it, or below if there is room."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     x, y = min(max(x, left), right), min(max(y, bottom), top)
     part = (y - bottom) / (top - bottom)
-    if part > 0.92 or (below and part > 0.2):
+    if part > 0.92 or (below and part > ROOM_BELOW):
         shift, edge = -8, "top"
     else:
         shift, edge = 8, "bottom"

@@ -46,7 +46,11 @@ GIVEN_AWAY = "B343"
 LEAVES_ROOM = "inflation was not shown, but the interval leaves room for"
 #: In place of a tipping point.
 NOT_SHOWN_BY_DATA = "There is no tipping point: these data cannot show what wrong ids would do."
+STILL = "The model would still"
+STILL_BEATS = f"{STILL} beat a constant guess"
 TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
+#: What would help where nothing is known about the ids.
+GIVE_A_RATE = "Give cluster_error or split_rate, or have a sample of rows resolved by hand."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,8 @@ def _answer(report: AuditReport) -> Headline:
     compared = compare_with_threshold(report)
     if report.plan.threshold_given and compared == ABOVE:
         word = CANNOT_TELL if _doubt(report) else MISSED
-        return Headline(word=word, sentence=scores, premise=premise + unsure(report))
+        missed = f"{_upper(_scores(report))}{_missed(report)}"
+        return Headline(word=word, sentence=missed, premise=premise + unsure(report))
     doubt = _hidden(report) or _doubt(report) or _room(report)
     if doubt:
         scores = f"{_upper(_scores(report))}." if "constant guess" in doubt else scores
@@ -217,6 +222,14 @@ def _skill(report: AuditReport) -> str:
     return f". Whether it beats {guess} remains open."
 
 
+def _missed(report: AuditReport) -> str:
+    """Return how the worst score compares with a threshold it misses, and with a constant guess."""
+    limit, skill = f", no better than the threshold ({number(report.threshold)})", _skill(report)
+    if skill.startswith(", no better than "):
+        return f"{limit} or {skill.removeprefix(', no better than ')}"
+    return f"{limit}{' but' * skill.startswith(', better')}{skill.removeprefix(',')}"
+
+
 def _premise(report: AuditReport, *, told: str = "") -> str:
     """Return e0 with its premise and interval, compared with a given threshold.
 
@@ -248,42 +261,47 @@ def _premise(report: AuditReport, *, told: str = "") -> str:
 def _unknown_rate(report: AuditReport) -> str:
     return (
         f"How many values of {report.subject.cluster} are wrong is not known, so neither is the "
-        f"{loss_words(report.subject.loss)} on {new_clusters(report)}."
+        f"{loss_words(report.subject.loss)} on {new_clusters(report)}. {GIVE_A_RATE}"
     )
 
 
 def _without_rate(report: AuditReport, scores: str) -> Headline:
     """Return the answer where nothing is known about the ids: the tipping point, then the scores."""
-    doubt = _doubt(report)
-    help_ = "Give cluster_error or split_rate, or have a sample of rows resolved by hand."
+    doubt, tipping = _doubt(report), explain_tipping(report)
+    if tipping.startswith(STILL_BEATS) and "remains open" in scores:  # of the same guess
+        tipping = (
+            f"By the estimate, {tipping[0].lower()}{tipping[1:-1]}; its interval leaves that open."
+        )
+        scores = f"{_upper(_scores(report))}."
     return Headline(
         word=CANNOT_TELL,
-        sentence=f"{explain_tipping(report)} {scores}",
-        premise=f"{_unknown_rate(report)} {help_}" + (f" {_upper(doubt)}." if doubt else ""),
+        sentence=f"{tipping} {scores}",
+        premise=_unknown_rate(report) + (f" {_upper(doubt)}." if doubt else ""),
     )
 
 
 def _undecided(report: AuditReport, doubt: str, scores: str) -> Headline:
     """Return the answer where something is in doubt, with what would help."""
-    premise = f"{_premise(report, told=doubt)}{_remedy(report, doubt)}"
-    return Headline(word=CANNOT_TELL, sentence=f"{_upper(doubt)}. {scores}", premise=premise)
+    why = f"{_upper(doubt)}{_remedy(report, doubt)}."
+    premise = _premise(report, told=doubt)
+    return Headline(word=CANNOT_TELL, sentence=f"{why} {scores}", premise=premise)
 
 
 def _remedy(report: AuditReport, doubt: str) -> str:
     """Return what would remove a doubt, where that is known."""
     if doubt == _few(report):
-        return f" At least {FEW_CLUSTERS} clusters are needed."
+        return f"; at least {FEW_CLUSTERS} are needed"
     if not doubt.startswith(LEAVES_ROOM):
         return ""
     found = report.conclusion.dose
     if found is None:
-        return " More clusters or a larger budget would narrow the interval."
+        return "; more clusters or a larger budget would narrow it"
     parts = {
-        "More clusters": found.variance.clusters,
-        "A larger budget": found.variance.refits,
-        "Knowing better how many ids are wrong": found.variance.ids,
+        "more clusters": found.variance.clusters,
+        "a larger budget": found.variance.refits,
+        "knowing better how many ids are wrong": found.variance.ids,
     }
-    return f" {max(parts, key=parts.__getitem__)} would narrow the interval."
+    return f"; {max(parts, key=parts.__getitem__)} would narrow it"
 
 
 def _uninformative(report: AuditReport) -> str:
@@ -488,18 +506,39 @@ def tipping_rates(report: AuditReport) -> str:
         return explain_tipping(report)
     if _uninformative(report):
         return NOT_SHOWN_BY_DATA
-    kinds = {"wrong ids": report.tipping_cluster_error}
-    if report.sensitivity.error is None:
-        kinds = {"training rows of validation clusters": report.tipping_p0}
-    if report.fragment_sensitivity is not None:
-        kinds["rows in split clusters"] = report.tipping_split_rate
-    latest = "" if report.refit.is_full else " at the latest"
-    reached = [f"{percent(tip)} {rows}{latest}" for rows, tip in kinds.items() if tip is not None]
-    never = " or ".join(rows for rows, tip in kinds.items() if tip is None)
+    tips = _tips(report)
     what = "the threshold" if report.plan.threshold_given else "a constant guess"
-    missing = "none for" if report.refit.is_full else "not known for"
-    rates = "; ".join(filter(None, (" or ".join(reached), f"{missing} {never}" * bool(never))))
-    return f"{rates} ({what}: {number(report.threshold)})"
+    limit = number(report.threshold)
+    reached = " or ".join(f"{percent(tip)} {rows}" for tip, _, rows, _ in tips if tip is not None)
+    missed = [(most, rows) for tip, most, rows, _ in tips if tip is None]
+    if not report.refit.is_full:
+        unknown = (
+            f"not known for {' or '.join(rows.removeprefix('of ') for _, rows in missed)}"
+            * bool(missed)
+        )
+        latest = f"{reached} at the latest" * bool(reached)
+        return f"{'; '.join(filter(None, (latest, unknown)))} ({what}: {limit})"
+    never = " or ".join(f"{most} {rows}" for most, rows in missed)
+    if not reached:
+        return f"none: not even {never} would make it no better than {what} ({limit})"
+    but = f"; {never} would not" * bool(never)
+    return f"{reached} would make it no better than {what} ({limit}){but}"
+
+
+def _tips(report: AuditReport) -> list[tuple[float | None, str, str, str]]:
+    """Return the tipping point, the largest rate that was tried and two names of it, for each rate."""
+    curve = report.sensitivity
+    most = percent(max(curve.error or curve.p0))
+    if curve.error is None:
+        rows = "of training rows from validation clusters"
+        tips = [(report.tipping_p0, most, rows, TRAINING_ROWS)]
+    else:
+        told = "of the rows carried a wrong id"
+        tips = [(report.tipping_cluster_error, most, "wrong ids", told)]
+    if report.fragment_sensitivity is not None:
+        split = "of the rows belonged to split clusters"
+        tips.append((report.tipping_split_rate, "100%", "of rows in split clusters", split))
+    return tips
 
 
 def explain_tipping(report: AuditReport) -> str:
@@ -515,24 +554,14 @@ def explain_tipping(report: AuditReport) -> str:
     losses = report.as_losses
     assert losses.threshold is not None
     if losses.loco >= losses.threshold:
-        what = (
-            f"reaches the threshold of {limit}" if given else f"reaches a constant guess ({limit})"
-        )
+        what = f"the threshold of {limit}" if given else f"a constant guess ({limit})"
         return (
             f"There is no tipping point: {folds_words(report)}, the {thing_of(report)} is "
-            f"{number(report.loco)}, which already {what}."
+            f"{number(report.loco)}, which is already no better than {what}."
         )
-    curve = report.sensitivity
-    most = percent(max(curve.error or curve.p0))
-    if curve.error is None:
-        tips = [(report.tipping_p0, most, TRAINING_ROWS)]
-    else:
-        tips = [(report.tipping_cluster_error, most, "of the rows carried a wrong id")]
-    if report.fragment_sensitivity is not None:
-        split = "of the rows belonged to split clusters"
-        tips.append((report.tipping_split_rate, "100%", split))
-    reached = [f"{percent(tip)} {rows}" for tip, _, rows in tips if tip is not None]
-    missed = [f"{rate} {rows}" for tip, rate, rows in tips if tip is None]
+    tips = _tips(report)
+    reached = [f"{percent(tip)} {rows}" for tip, _, _, rows in tips if tip is not None]
+    missed = [f"{rate} {rows}" for tip, rate, _, rows in tips if tip is None]
     fails = (
         f"reach the threshold of {limit}"
         if given
@@ -549,6 +578,6 @@ def explain_tipping(report: AuditReport) -> str:
         ]
         return f"Tipping point: the model would {fails} {'; '.join(told)}."
     if not reached:
-        return f"The model would still {stays} if {' or if '.join(missed)}."
+        return f"{STILL} {stays} if {' or if '.join(missed)}."
     but = f", but not even if {missed[0]}" if missed else ""
     return f"Tipping point: the model would {fails} if {' or if '.join(reached)}{but}."

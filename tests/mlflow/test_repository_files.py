@@ -15,6 +15,8 @@ WORKFLOWS = {
     path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 }
+#: An action of somebody else, by the commit of a version.
+PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+$")
 
 
 def steps(workflow: str, job: str) -> list[dict]:
@@ -48,6 +50,22 @@ def test_scripts_of_workflows_contain_no_expressions(workflow):
     """What GitHub writes into a script could be part of it: texts of others, such as names of branches."""
     for job in WORKFLOWS[workflow]["jobs"].values():
         assert not [step for step in job["steps"] if "${{" in step.get("run", "")]
+
+
+def test_actions_of_others_are_named_by_a_commit():
+    """A tag can be moved to other code; a commit cannot. Beside it is the version it belongs to."""
+    files = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / "action.yml"]
+    used = re.findall(r"\buses: (\S+)(.*)", "".join(each.read_text("utf-8") for each in files))
+    assert len(used) > 5
+    assert [name for name, version in used if not PINNED.match(f"{name}{version}")] == []
+
+
+def test_no_job_leaves_a_token_of_git_to_what_it_runs():
+    """Tests and builds run code of all dependencies."""
+    jobs = [job for workflow in WORKFLOWS.values() for job in workflow["jobs"].values()]
+    cloned = [step for job in jobs for step in job["steps"] if "/checkout@" in step.get("uses", "")]
+    assert cloned
+    assert all(step["with"]["persist-credentials"] is False for step in cloned)
 
 
 def test_only_the_job_that_publishes_can_prove_who_it_is_and_runs_no_code_of_the_package():

@@ -10,6 +10,7 @@ from test_html import Page
 
 from mlflow_b3 import InputError
 from mlflow_b3.reporting.card import STYLES, card_of, summary_of
+from mlflow_b3.reporting.headline import GIVE_A_RATE
 from mlflow_b3.reporting.phrases import clusters_noun, model_name
 
 pytestmark = pytest.mark.newest
@@ -31,11 +32,16 @@ def test_a_summary_has_the_headline_the_scores_the_tipping_point_and_the_finding
         "  By patient_id      0.250           0.220 – 0.280, 95% interval (LOCO)",
         "  On new patients    0.300 (+0.150)  0.260 – 0.340, 95% interval (e0)",
         "                     If 10% of the rows carry a wrong 'patient_id'.",
-        "  Tipping point      30% wrong ids; none for rows in split clusters (the",
-        "                     threshold: 0.450)",
+        "  Tipping point      30% wrong ids would make it no better than the threshold",
+        "                     (0.450); 100% of rows in split clusters would not",
         "  Findings           B315 few refits",
         "  More               report.to_text(), report.to_html(path), report.plot()",
     ]
+
+
+def test_a_summary_without_a_rate_says_what_to_give():
+    assert GIVE_A_RATE in " ".join(str(unknown()).split())
+    assert GIVE_A_RATE not in " ".join(str(REPORT).split())
 
 
 @pytest.mark.parametrize("audit", [REPORT, unknown(), split(), lower_bound(), REPORT_BY_DOSES])

@@ -285,6 +285,12 @@ def test_a_share_that_no_cluster_error_stands_behind_has_an_axis_of_its_own():
     assert "share of training rows" in sensitivity_caption(audit, split=False)
 
 
+def test_a_tipping_point_near_the_bottom_is_named_beside_the_threshold():
+    """Above the line its text would hide e0."""
+    svg = charts_of(report(threshold=0.26, tipping_cluster_error=0.02))["sensitivity"]
+    assert "threshold 0.260, tips at 2%" in texts(svg)
+
+
 def test_the_tipping_point_of_a_lower_bound_is_the_latest_possible():
     svg = charts_of(lower_bound())["sensitivity"]
     assert "tips at 30% at the latest" in texts(svg)

@@ -217,8 +217,8 @@ def test_one_row_a_cluster_cannot_tell():
 def test_three_clusters_cannot_tell():
     audit = sound(settings={**ANY, "n_clusters": 3, "n_validated": 3})
     assert word(audit) == CANNOT_TELL
-    assert sentence(audit).startswith("3 clusters are too few to generalise to new ones.")
-    assert sentence(audit).endswith("At least 10 clusters are needed.")
+    told = "3 clusters are too few to generalise to new ones; at least 10 are needed."
+    assert sentence(audit).startswith(told)
 
 
 @pytest.mark.parametrize(("clusters", "expected"), [(4, CANNOT_TELL), (5, INFLATED)])
@@ -261,6 +261,18 @@ def test_no_rate_cannot_tell_whatever_the_threshold_and_leads_with_the_tipping_p
         assert "Give cluster_error or split_rate" in sentence(audit)
 
 
+def test_no_rate_does_not_say_that_it_beats_a_guess_and_that_this_is_open():
+    """The tipping points go by the estimate; the interval may leave them open."""
+    audit = unknown(iid=0.24, test=SHOWS_NOTHING, constant_loss=0.45, tipping_cluster_error=None)
+    audit = replace(audit, plan=replace(audit.plan, threshold_given=False))
+    told = headline_of(audit).sentence
+    assert told.startswith(
+        "By the estimate, the model would still beat a constant guess (0.450) if "
+    )
+    assert "; its interval leaves that open. Reported error rate 0.240, " in told
+    assert "remains open" not in told
+
+
 def test_a_model_without_skill_cannot_tell():
     audit = sound(
         iid=0.44, loco=0.46, loco_interval=(0.43, 0.49), e0=0.46, e0_interval=(0.43, 0.49)
@@ -272,8 +284,8 @@ def test_a_model_without_skill_cannot_tell():
 def test_a_wide_interval_cannot_tell():
     audit = sound(settings=ANY, e0_interval=(0.1, 0.4))
     assert word(audit) == CANNOT_TELL
-    assert "the interval leaves room for +0.250" in sentence(audit)
-    assert sentence(audit).endswith("More clusters or a larger budget would narrow the interval.")
+    told = "leaves room for +0.250; more clusters or a larger budget would narrow it."
+    assert told in headline_of(audit).answer
 
 
 @pytest.mark.parametrize(
@@ -305,7 +317,10 @@ def test_a_score_holds_where_the_interval_leaves_no_room_for_inflation():
 
 
 def test_a_score_that_holds_may_miss_the_threshold_or_leave_it_open():
-    assert word(sound(threshold=0.11)) == MISSED
+    missed = headline_of(sound(threshold=0.11))
+    assert missed.word == MISSED
+    told = ", no better than the threshold (0.110) but better than a constant guess (0.450)."
+    assert missed.sentence.endswith(told)
     assert word(sound(threshold=0.18)) == CANNOT_TELL
 
 

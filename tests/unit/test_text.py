@@ -206,11 +206,11 @@ def test_a_score_that_reaches_the_threshold_already_has_no_tipping_point():
     audit = report(threshold=0.25, e0=0.2, e0_interval=(0.16, 0.24), inflation=-0.05)
     assert compare_with_threshold(audit) == BELOW
     assert explain(audit)[3] == (
-        "There is no tipping point: by patient_id alone, the loss is 0.250, which already "
-        "reaches the threshold of 0.250."
+        "There is no tipping point: by patient_id alone, the loss is 0.250, which is already "
+        "no better than the threshold of 0.250."
     )
     constant = report(threshold=0.25, settings={"threshold_given": False})
-    assert "already reaches a constant guess (0.250)" in explain(constant)[3]
+    assert "already no better than a constant guess (0.250)" in explain(constant)[3]
 
 
 def test_without_a_cluster_error_the_tipping_point_is_a_share_of_training_rows():

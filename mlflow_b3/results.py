@@ -161,6 +161,7 @@ CODES: dict[str, str] = {
     "B354": "different slopes could go unnoticed",
     "B355": "almost all rows have mates in training",
     "B356": "the correction of this score is approximate",
+    "B357": "the score is that of one class",
 }
 
 

@@ -125,6 +125,10 @@ class Score(ABC):
         """Return the score for the task of a model."""
         return self
 
+    def positive(self, target: Array) -> Any:  # noqa: ARG002
+        """Return the class that the score is about; None if it treats classes alike."""
+        return None
+
     def constant_score(self, target: Array) -> float | None:
         """Return the score of the best constant prediction, in its own units."""
         found = self.constant(target)
@@ -220,6 +224,10 @@ class LabelScore(Score):
         for number, label in enumerate(classes):
             if self.average != "binary" or number == 1:
                 _require_spread(self.name, f"the class {_shown(label)}", target == label, clusters)
+
+    def positive(self, target: Array) -> Any:
+        """Return the second class in sorted order, if only one counts."""
+        return np.unique(target)[1] if self.average == "binary" else None
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return φ plus its gradient at the measured shares, by complex steps."""
@@ -372,9 +380,12 @@ class RankScore(Score):
     Attributes
     ----------
     average : {"binary", "macro", "weighted"}
+    decision_first : bool
+        Whether rows are ranked by decision values, if the model has any, as by scikit-learn's scorer.
     """
 
     average: str
+    decision_first: bool = False
 
     def loss(self, target: Array) -> Loss:
         """Return the shares of wrongly ranked pairs."""
@@ -390,12 +401,16 @@ class RankScore(Score):
             weights = shares
         return kind(
             name=f"pairs of {self.name}",
+            score=self.name,
             kind="probability",
             bound=None,
             per_row=_no_rows,
             labels=labels,
             shares=shares,
             weights=weights,
+            kinds=("decision", "probability")
+            if self.decision_first
+            else ("probability", "decision"),
         )
 
     def check(self, target: Array, clusters: Integers) -> None:
@@ -450,6 +465,11 @@ class AveragePrecision(RankScore):
         """Return how far rows move the average precision."""
         average = "binary" if len(np.unique(target)) == 2 else self.average
         return replace(self, average=average)._loss(PrecisionLoss, target)
+
+    def positive(self, target: Array) -> Any:
+        """Return the second class in sorted order; None for more than two."""
+        labels = np.unique(target)
+        return labels[1] if len(labels) == 2 else None
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return each row's pairs, with the means of the influence function in each class."""
@@ -679,12 +699,14 @@ SCORES: dict[str, Score] = {
     "balanced_accuracy": LabelScore(
         name="balanced_accuracy", task=_CLASSES, of_class="recall", average="macro"
     ),
-    "roc_auc": RankScore(name="roc_auc", task=_CLASSES, average="binary"),
+    "roc_auc": RankScore(name="roc_auc", task=_CLASSES, average="binary", decision_first=True),
     "roc_auc_ovr": RankScore(name="roc_auc_ovr", task=_CLASSES, average="macro"),
     "roc_auc_ovr_weighted": RankScore(
         name="roc_auc_ovr_weighted", task=_CLASSES, average="weighted"
     ),
-    "average_precision": AveragePrecision(name="average_precision", task=_CLASSES, average="macro"),
+    "average_precision": AveragePrecision(
+        name="average_precision", task=_CLASSES, average="macro", decision_first=True
+    ),
     **_label_scores(),
     "matthews_corrcoef": LabelScore(
         name="matthews_corrcoef", task=_CLASSES, of_class="matthews", average="macro", bound=2.0
@@ -699,12 +721,44 @@ SCORES: dict[str, Score] = {
 }
 #: Why other scores of scikit-learn's are refused, and what to use.
 REFUSED = {
+    **{
+        f"{name}_micro": "for one label per row it is the accuracy. Use 'accuracy'"
+        for name in ("precision", "recall", "f1")
+    },
     "roc_auc_ovo": "pairs of classes are not implemented. Use 'roc_auc_ovr'",
     "roc_auc_ovo_weighted": "pairs of classes are not implemented. Use 'roc_auc_ovr_weighted'",
     "max_error": "the largest error of a sample says little about new clusters. Use "
     "'neg_root_mean_squared_error'",
     "explained_variance": "use 'r2', which also counts a bias",
 }
+
+
+#: What scores are often called.
+ALSO_CALLED = {
+    **dict.fromkeys(("auc", "auroc", "rocauc"), "roc_auc"),
+    **dict.fromkeys(("ap", "auprc", "pr_auc", "prauc"), "average_precision"),
+    **dict.fromkeys(("mcc", "matthews"), "matthews_corrcoef"),
+    **dict.fromkeys(("acc", "error", "zero_one"), "accuracy"),
+    **dict.fromkeys(("logloss", "cross_entropy", "log"), "neg_log_loss"),
+    **dict.fromkeys(("mse", "squared"), "neg_mean_squared_error"),
+    **dict.fromkeys(("mae", "absolute"), "neg_mean_absolute_error"),
+    **dict.fromkeys(("rmse", "root_mean_squared_error"), "neg_root_mean_squared_error"),
+    "brier": "neg_brier_score",
+    "r_squared": "r2",
+    "sensitivity": "recall",
+    "poisson": "neg_mean_poisson_deviance",
+}
+
+
+def _hint(name: str) -> str:
+    """Return a "Did you mean" sentence for a name that is not known, or an empty string."""
+    plain = name.strip().lower().replace("-", "_").replace(" ", "_").replace("^", "")
+    short = plain.removeprefix("neg_").removesuffix("_score")
+    for guess in (plain, short, f"neg_{short}", f"neg_{short}_score"):
+        guess = ALSO_CALLED.get(guess, guess)
+        if guess in score_names():
+            return f" Did you mean {guess!r}?"
+    return closest(plain, score_names())
 
 
 def score_names() -> tuple[str, ...]:
@@ -751,9 +805,8 @@ def resolve_scoring(scoring: Any) -> "str | Score":
     if name in REFUSED:
         raise InputError(f"scoring={name!r} cannot be audited: {REFUSED[name]}.")
     if name is not None:
-        hint = closest(name, score_names())
         raise InputError(
-            f"scoring={name!r} is not known; use one of {', '.join(map(repr, score_names()))}.{hint}"
+            f"scoring={name!r} is not known; use one of {', '.join(map(repr, score_names()))}.{_hint(name)}"
         )
     if hasattr(scoring, "_score_func"):
         return _own_score(scoring)

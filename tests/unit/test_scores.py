@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -14,6 +15,7 @@ from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.data.pairs import PairLoss
 from mlflow_b3.data.scores import SCORES, OwnScore, RankScore, Whole, named_score, resolve_scoring
+from mlflow_b3.errors import PredictionError
 from mlflow_b3.results import percent
 
 RNG = np.random.default_rng(4)
@@ -98,7 +100,8 @@ class Scored:
         self.chance, self.classes = chance, np.array(classes)
 
     def predict(self, kind, X):
-        assert kind == "probability"
+        if kind != "probability":
+            raise PredictionError(f"there is no {kind}")
         return self.chance[X]
 
 
@@ -424,9 +427,45 @@ def test_decision_values_are_ranked_where_there_are_no_probabilities():
     assert audit("roc_auc", RidgeClassifier()).loco > 0.6
 
 
+def test_a_model_of_labels_alone_cannot_rank():
+    class Labels(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.model_ = LogisticRegression().fit(X, y)
+            self.classes_ = self.model_.classes_
+            return self
+
+        def predict(self, X):
+            return self.model_.predict(X)
+
+    with pytest.raises(PredictionError, match="scoring='roc_auc' needs probabilities or decision"):
+        audit("roc_auc", Labels())
+
+
+def test_classes_are_ranked_by_what_scikit_learns_scorer_takes():
+    """For three classes, decision values and probabilities rank rows differently."""
+    three, folds = np.digitize(X["bmi"] + X["age"], [-0.7, 0.7]), GroupKFold(3)
+    for name in ("average_precision", "roc_auc_ovr"):
+        found = audit(name, LogisticRegression(), y=three, cv=folds).loco
+        given = {"groups": GROUPS, "cv": folds, "scoring": name}
+        theirs = cross_val_score(LogisticRegression(), X, three, **given).mean()
+        # folds are of the same size, but weigh by their rows of each class
+        assert found == pytest.approx(theirs, abs=0.003)
+
+
 def test_labels_of_any_kind_have_scores():
     words = Y.map({0: "no", 1: "yes"})
-    assert audit("f1", y=words).e0 == pytest.approx(audit("f1").e0)
+    found = audit("f1", y=words)
+    assert found.e0 == pytest.approx(audit("f1").e0)
+    (finding,) = [each for each in found.findings if each.code == "B357"]
+    assert "the F1 score is that of the class 'yes'" in finding.message
+
+
+def test_the_positive_class_is_named_only_where_it_could_be_the_other_one():
+    assert not {"B357"} & {each.code for each in audit("f1", y=Y.astype(bool)).findings}
+    words = Y.map({0: "well", 1: "sick"})
+    assert "B357" not in {each.code for each in audit("roc_auc", y=words).findings}
+    sick = metrics.make_scorer(metrics.f1_score, pos_label="sick")
+    assert audit(sick, y=words).loco == pytest.approx(audit("f1").loco)
 
 
 def test_three_classes_have_averaged_scores():
@@ -469,6 +508,11 @@ def test_a_rare_class_is_refused():
     ("options", "message"),
     [
         ({"scoring": "roc"}, "Did you mean 'roc_auc'"),
+        ({"scoring": "R2"}, "Did you mean 'r2'"),
+        ({"scoring": "rmse"}, "Did you mean 'neg_root_mean_squared_error'"),
+        ({"scoring": "f1_score"}, "Did you mean 'f1'"),
+        ({"scoring": "log_loss"}, "Did you mean 'neg_log_loss'"),
+        ({"scoring": "f1_micro"}, "Use 'accuracy'"),
         ({"scoring": "max_error"}, "cannot be audited: the largest error"),
         ({"scoring": lambda *_: 1.0}, "give the name of one of scikit-learn's scores"),
         ({"scoring": "r2"}, "scoring='r2' is for regression, but the model is for classification"),

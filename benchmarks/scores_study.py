@@ -359,7 +359,8 @@ def _differences(name: str, X: Any, y: Any, clusters: Any, groups: Any) -> dict[
                 for rows, told in parts
             ]
             if name in RANKED:
-                found[f"g{code}"].append(float(np.mean([pooled(name, a, b) for a, b in inside])))
+                ranked = [pooled(name, a, b) for a, b in inside if len(np.unique(a)) == 2]
+                found[f"g{code}"].append(float(np.mean(ranked)))
                 continue
             whole = {k: np.concatenate([b[k] for _, b in inside]) for k in inside[0][1]}
             found[f"g{code}"].append(pooled(name, np.concatenate([a for a, _ in inside]), whole))

@@ -124,15 +124,17 @@ class PairLoss(Loss):
         if predictor.classes is not None and len(predictor.classes) < len(self.labels):
             # a class that is missing from training has no decision values, but the probability 0
             kinds = ("probability", "decision")
+        reasons = []
         for kind in kinds:
             try:
                 return kind, np.asarray(predictor.predict(kind, X), dtype=float)
             except PredictionError as error:
-                reason = error
+                reasons.append(str(error))
         raise PredictionError(
-            f"scoring={self.score!r} needs probabilities or decision values, by which rows are ranked, but the "
-            "model has neither. Use a score of predicted labels, such as scoring='balanced_accuracy' or 'f1'."
-        ) from reason
+            f"scoring={self.score!r} ranks rows by probabilities or decision values, and the model gives neither. "
+            "Use a score of predicted labels, such as scoring='balanced_accuracy' or 'f1'. In detail: "
+            + " ".join(reasons)
+        )
 
     def _scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
         """Return a score for each class of the table: probabilities or decision values."""

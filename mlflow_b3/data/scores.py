@@ -442,8 +442,8 @@ class RankScore(Score):
     def _require_pairs(self, whole: Whole) -> None:
         if not (np.isfinite(whole.values).all() and np.isfinite(whole.extra).all()):
             raise InputError(
-                f"scoring={self.name!r} is not defined: a fold has no two rows of different classes and "
-                "clusters. Use fewer folds, or folds with several clusters and all classes in each."
+                f"scoring={self.name!r} is not defined: in some fold, a row has no row of another class and "
+                "cluster to be compared with. Use fewer folds, or folds with several clusters of each class."
             )
 
     def constant(self, target: Array) -> float:  # noqa: ARG002

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.svm import SVC
 
 import mlflow_b3 as b3
 from mlflow_b3.auditing.comparison import compare_reports
@@ -170,7 +171,7 @@ def test_a_fold_without_pairs_has_no_auc():
         target=np.array([0, 1, 0, 1]),
         clusters=np.arange(4),
     )
-    with pytest.raises(b3.InputError, match="no two rows of different classes and clusters"):
+    with pytest.raises(b3.InputError, match="no row of another class and cluster"):
         score.parts(found)
 
 
@@ -437,8 +438,11 @@ def test_a_model_of_labels_alone_cannot_rank():
         def predict(self, X):
             return self.model_.predict(X)
 
-    with pytest.raises(PredictionError, match="scoring='roc_auc' needs probabilities or decision"):
+    with pytest.raises(PredictionError, match="'roc_auc' ranks rows by probabilities or decision"):
         audit("roc_auc", Labels())
+    pairs_of_classes = SVC(decision_function_shape="ovo")
+    with pytest.raises(PredictionError, match="Train the model with 'ovr'"):
+        audit("average_precision", pairs_of_classes, y=np.digitize(X["bmi"], [-0.5, 0.5]))
 
 
 def test_classes_are_ranked_by_what_scikit_learns_scorer_takes():

@@ -313,8 +313,8 @@ def loss_words(name: str) -> str:
 
 
 def article(words: str) -> str:
-    """Return the article before some words."""
-    return "an" if words[:1].lower() in "aeiou" else "a"
+    """Return the article before some words, as they are spoken: an F1 score, an R²."""
+    return "an" if words[:1].lower() in "aeiou" or words.startswith(("F1", "R²")) else "a"
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

@@ -17,7 +17,7 @@ from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.data.pairs import PairLoss
 from mlflow_b3.data.scores import SCORES, OwnScore, RankScore, Whole, named_score, resolve_scoring
 from mlflow_b3.errors import PredictionError
-from mlflow_b3.results import percent
+from mlflow_b3.results import article, loss_words, percent
 
 RNG = np.random.default_rng(4)
 ROWS, CLASSES = 400, 3
@@ -344,6 +344,11 @@ def test_the_report_says_so_in_words(auc):
     assert "by this estimate optimistic by" in text
     assert "larger is better" in auc.to_html()
     assert "the loss on new clusters" not in text
+
+
+def test_names_of_scores_are_spoken_as_they_are_read():
+    found = {name: article(loss_words(name)) for name in ("f1_macro", "r2", "recall", "roc_auc")}
+    assert found == {"f1_macro": "an", "r2": "an", "recall": "a", "roc_auc": "an"}
 
 
 def test_as_losses_everything_is_turned_and_a_second_time_nothing(auc):

@@ -103,12 +103,12 @@ class Subject:
         target = self.table.target
         found = None if self.score is None else self.score.positive(target)
         labels = np.unique(target).tolist()
-        if self.score is None or found is None or labels in ([0, 1], [-1, 1]):
+        if self.score is None or found is None or 1 in labels:
             return []
         words, positive = self.score.words, getattr(found, "item", lambda: found)()
         message = (
             f"the {words} is that of the class {positive!r}, the second in sorted order; scikit-learn's scorer "
-            f"of this name refuses such labels. For the class {labels[0]!r}, give y == {labels[0]!r} as the target"
+            f"of this name refuses such labels. For the class {labels[0]!r}, give make_scorer(…, pos_label={labels[0]!r})"
         )
         return [Finding(code="B357", message=message + ".")]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Array, Loss
 from mlflow_b3.data.pairs import PairLoss, PrecisionLoss, shares_of
 from mlflow_b3.errors import InputError, closest
-from mlflow_b3.results import OWN_LOSS, OWN_SCORE, PINBALL, loss_words
+from mlflow_b3.results import OF_CLASS, OWN_LOSS, OWN_SCORE, PINBALL, loss_words
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
@@ -196,19 +196,21 @@ class LabelScore(Score):
     ----------
     of_class : {"precision", "recall", "f1", "jaccard", "matthews"}
     average : {"binary", "macro", "weighted"}
-        For two classes, the score is that of the second one in sorted order.
+    chosen : object
+        The class that a binary score is about; None for 1 or, if that is none, the second in sorted order.
     """
 
     of_class: str
     average: str
+    chosen: Any = None
 
-    def evaluate(self, C: Matrix) -> Any:
+    def evaluate(self, C: Matrix, place: int = 1) -> Any:
         """Return the score for shares of rows by true class (first axis) and predicted label."""
         if self.of_class == "matthews":
             return _matthews(C)
         scores = _per_class(self.of_class, C)
         if self.average == "binary":
-            return scores[1]
+            return scores[place]
         weights = C.sum(axis=1) if self.average == "weighted" else np.full(len(C), 1 / len(C))
         return (weights * scores).sum() / weights.sum()
 
@@ -221,33 +223,38 @@ class LabelScore(Score):
         """Refuse more than two classes where one must be the positive one, and rare classes."""
         classes = np.unique(target)
         _require_classes(self.name, len(classes), binary=self.average == "binary")
+        place = _place(self.name, self.chosen, classes)
         for number, label in enumerate(classes):
-            if self.average != "binary" or number == 1:
+            if self.average != "binary" or number == place:
                 _require_spread(self.name, f"the class {_shown(label)}", target == label, clusters)
 
     def positive(self, target: Array) -> Any:
-        """Return the second class in sorted order, if only one counts."""
-        return np.unique(target)[1] if self.average == "binary" else None
+        """Return the class that counts, if it is only one and the user did not choose it."""
+        if self.average != "binary" or self.chosen is not None:
+            return None
+        classes = np.unique(target)
+        return classes[_place(self.name, None, classes)]
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return φ plus its gradient at the measured shares, by complex steps."""
         classes, true = np.unique(whole.target, return_inverse=True)
+        own = _place(self.name, self.chosen, classes)
         predicted = whole.values.astype(np.intp)
         shares = np.zeros((len(classes), len(classes) + 1))
         np.add.at(shares, (true[whole.rows], predicted), 1 / len(predicted))
         if self.of_class in ("precision", "f1", "jaccard", "matthews"):
             for number, label in enumerate(classes):
-                if self.average != "binary" or number == 1:
+                if self.average != "binary" or number == own:
                     what = f"the prediction {_shown(label)}"
                     owners = whole.clusters[whole.rows]
                     _require_spread(self.name, what, predicted == number, owners)
         with np.errstate(invalid="ignore", divide="ignore"):
-            level = 1 - float(self.evaluate(shares))
+            level = 1 - float(self.evaluate(shares, own))
             gradient = np.zeros_like(shares)
             for place in np.ndindex(*shares.shape):
                 moved = shares.astype(complex)
                 moved[place] += 1e-20j
-                gradient[place] = -np.imag(self.evaluate(moved)) / 1e-20
+                gradient[place] = -np.imag(self.evaluate(moved, own)) / 1e-20
         if not (np.isfinite(level) and np.isfinite(gradient).all()):
             raise InputError(
                 f"scoring={self.name!r} is not defined here: some class is never predicted. Use "
@@ -262,7 +269,8 @@ class LabelScore(Score):
             return None
         if self.of_class == "matthews":
             return 1.0
-        counts = np.unique(target, return_counts=True)[1]
+        classes, counts = np.unique(target, return_counts=True)
+        place = _place(self.name, self.chosen, classes)
         found = []
         for number in range(len(counts)):
             C = np.zeros((len(counts), len(counts) + 1))
@@ -270,7 +278,9 @@ class LabelScore(Score):
             with np.errstate(invalid="ignore", divide="ignore"):
                 scores = np.nan_to_num(_per_class(self.of_class, C))
             weights = counts / counts.sum() if self.average == "weighted" else 1 / len(counts)
-            found.append(scores[1] if self.average == "binary" else float((weights * scores).sum()))
+            found.append(
+                scores[place] if self.average == "binary" else float((weights * scores).sum())
+            )
         return 1 - float(max(found))
 
 
@@ -382,10 +392,13 @@ class RankScore(Score):
     average : {"binary", "macro", "weighted"}
     decision_first : bool
         Whether rows are ranked by decision values, if the model has any, as by scikit-learn's scorer.
+    chosen : object
+        The class that a binary score is about; None for 1 or, if that is none, the second in sorted order.
     """
 
     average: str
     decision_first: bool = False
+    chosen: Any = None
 
     def loss(self, target: Array) -> Loss:
         """Return the shares of wrongly ranked pairs."""
@@ -396,7 +409,8 @@ class RankScore(Score):
         shares = shares_of(target, labels)
         weights = np.full(len(labels), 1 / len(labels))
         if self.average == "binary":
-            weights = np.array([0.0, 1.0])
+            weights = np.zeros(len(labels))
+            weights[_place(self.name, self.chosen, labels)] = 1.0
         elif self.average == "weighted":
             weights = shares
         return kind(
@@ -467,9 +481,11 @@ class AveragePrecision(RankScore):
         return replace(self, average=average)._loss(PrecisionLoss, target)
 
     def positive(self, target: Array) -> Any:
-        """Return the second class in sorted order; None for more than two."""
+        """Return the class that counts, if it is one of two and the user did not choose it."""
         labels = np.unique(target)
-        return labels[1] if len(labels) == 2 else None
+        if len(labels) != 2 or self.chosen is not None:
+            return None
+        return labels[_place(self.name, None, labels)]
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return each row's pairs, with the means of the influence function in each class."""
@@ -483,8 +499,9 @@ class AveragePrecision(RankScore):
 
     def constant(self, target: Array) -> float:
         """Return the share of the other rows."""
-        shares = shares_of(target, np.unique(target))
-        return float(1 - (shares[1] if len(shares) == 2 else shares.mean()))
+        labels = np.unique(target)
+        shares, place = shares_of(target, labels), _place(self.name, self.chosen, labels)
+        return float(1 - (shares[place] if len(shares) == 2 else shares.mean()))
 
 
 def _no_rows(*_: Any) -> Array:
@@ -659,6 +676,21 @@ def _require_spread(name: str, what: str, chosen: NDArray[np.bool_], clusters: I
         )
 
 
+def _place(name: str, chosen: Any, classes: Array) -> int:
+    """Return the number of the class that a binary score is about: that of 1, or else the second one."""
+    found = [
+        k for k, label in enumerate(classes.tolist()) if label == (1 if chosen is None else chosen)
+    ]
+    if chosen is None:
+        return found[0] if found else 1
+    if len(found) != 1 or len(classes) != 2:
+        raise InputError(
+            f"scoring={name!r} needs a target of two classes, of which pos_label is one; it has "
+            f"{', '.join(_shown(label) for label in classes[:5])}."
+        )
+    return found[0]
+
+
 def _require_classes(name: str, count: int, *, binary: bool) -> None:
     if count < 2:
         raise InputError(f"scoring={name!r} needs two classes; the target has {count}.")
@@ -770,7 +802,9 @@ def named_score(name: str) -> Score | None:
     """Return the score that a report calls so; None for a loss."""
     if name.startswith((OWN_SCORE, OWN_LOSS)):
         return OwnScore(name=name, greater=name.startswith(OWN_SCORE))
-    return next((score for score in SCORES.values() if score.name == name), None)
+    base = name.partition(OF_CLASS)[0]
+    found = next((score for score in SCORES.values() if score.name == base), None)
+    return found if found is None or base == name else replace(found, name=name)
 
 
 def is_mean(name: str) -> bool:
@@ -801,7 +835,7 @@ def resolve_scoring(scoring: Any) -> "str | Score":
     if name in LOSS_OF_SCORE:
         return LOSS_OF_SCORE[name]
     if name in SCORES:
-        return SCORES[name]
+        return _of_chosen_class(SCORES[name], getattr(scoring, "_kwargs", {}).get("pos_label"))
     if name in REFUSED:
         raise InputError(f"scoring={name!r} cannot be audited: {REFUSED[name]}.")
     if name is not None:
@@ -816,6 +850,13 @@ def resolve_scoring(scoring: Any) -> "str | Score":
         "prediction) → number. For a measure that is a mean over rows, give loss= a function (target, "
         "prediction) → losses of the rows."
     )
+
+
+def _of_chosen_class(score: Score, label: Any) -> Score:
+    """Return the score with the positive class that a scorer has; 1 is that of all of them."""
+    if label is None or label == 1 or not isinstance(score, LabelScore | AveragePrecision):
+        return score
+    return replace(score, name=f"{score.name}{OF_CLASS}{_shown(label)}", chosen=label)
 
 
 def _own_score(scorer: Any) -> "str | Score":
@@ -853,5 +894,9 @@ def _name_of_scorer(scorer: Any) -> str | None:
 
 
 def _signature(scorer: Any) -> tuple[Any, ...]:
-    options = {k: v for k, v in scorer._kwargs.items() if (k, v) != ("average", "binary")}
+    options = {
+        k: v
+        for k, v in scorer._kwargs.items()
+        if k != "pos_label" and (k, v) != ("average", "binary")
+    }
     return scorer._score_func, scorer._sign, options

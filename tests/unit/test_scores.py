@@ -473,8 +473,28 @@ def test_the_positive_class_is_named_only_where_it_could_be_the_other_one():
     assert not {"B357"} & {each.code for each in audit("f1", y=Y.astype(bool)).findings}
     words = Y.map({0: "well", 1: "sick"})
     assert "B357" not in {each.code for each in audit("roc_auc", y=words).findings}
-    sick = metrics.make_scorer(metrics.f1_score, pos_label="sick")
-    assert audit(sick, y=words).loco == pytest.approx(audit("f1").loco)
+    ones = audit("f1", y=Y.map({0: 2, 1: 1}))  # scikit-learn's default is pos_label=1
+    assert ones.loco == pytest.approx(audit("f1").loco)
+    assert "B357" not in {each.code for each in ones.findings}
+
+
+@pytest.mark.parametrize("name", ["f1", "average_precision"])
+def test_a_scorer_may_choose_the_positive_class(name):
+    metric = {"f1": metrics.f1_score, "average_precision": metrics.average_precision_score}[name]
+    response = {"f1": "predict", "average_precision": ("decision_function", "predict_proba")}[name]
+    scorer = metrics.make_scorer(metric, pos_label="sick", response_method=response)
+    found, known = audit(scorer, y=Y.map({0: "well", 1: "sick"})), audit(name)
+    assert (found.loco, found.e0) == pytest.approx((known.loco, known.e0))
+    assert found.constant_loss == pytest.approx(known.constant_loss)
+    assert found.subject.loss == f"{name} of 'sick'"
+    assert found.subject.greater_is_better
+    assert "of 'sick'" in found.to_text()
+    assert recompute(found).e0 == found.e0
+    assert "B357" not in {each.code for each in found.findings}
+    with pytest.raises(
+        b3.InputError, match="needs a target of two classes, of which pos_label is one"
+    ):
+        audit(scorer)
 
 
 def test_three_classes_have_averaged_scores():

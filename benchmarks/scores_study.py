@@ -285,28 +285,30 @@ def audits(
 
 
 def by_group(number: int) -> list[dict[str, Any]]:
-    """Audit groups that do not differ; every fourth time also, in turn, other groups.
+    """Audit groups that do not differ; every fourth time also groups of which one is much harder to predict.
 
-    One of these is harder to predict, or has all of the wrong ids.
+    In turn, there are also groups of which one is harder to predict, or has all of the wrong ids.
     """
     warnings.simplefilter("ignore")
     found = _of_groups("alike", number)
     if number % 4:
         return found
-    return found + _of_groups("damaged" if number % 8 else "harder", number)
+    found += _of_groups("damaged" if number % 8 else "harder", number)
+    return found + _of_groups("much harder", number)
 
 
 def _of_groups(world: str, number: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng([5, number, len(world)])
-    clinic = b3.make_clinic(patients=100, records=6, seed=int(rng.integers(2**31)))
+    patients, share = (200, 0.8) if world == "much harder" else (100, 0.5)
+    clinic = b3.make_clinic(patients=patients, records=6, seed=int(rng.integers(2**31)))
     clusters, frame = clinic.patients, clinic.frame
     X, y = frame.drop(columns=["disease", "patient_id"]), frame["disease"].to_numpy().copy()
     # in every other pair of replicates there are four groups, of all patients or half of them
-    groups = np.arange(100) % (4 if world == "alike" and number % 4 > 1 else 2)
+    groups = np.arange(patients) % (4 if world == "alike" and number % 4 > 1 else 2)
     of_row = rng.permutation(groups)[clusters]
     ids = held.misplace(clusters, 0.1, rng)
-    if world == "harder":
-        coins = (of_row == 1) & (rng.random(len(y)) < 0.5)
+    if world.endswith("harder"):
+        coins = (of_row == 1) & (rng.random(len(y)) < share)
         y[coins] = rng.integers(0, 2, int(coins.sum()))
     if world == "damaged":
         ids = np.where(of_row == 1, held.misplace(clusters, 0.2, rng), clusters)

@@ -242,12 +242,10 @@ class LabelScore(Score):
         predicted = whole.values.astype(np.intp)
         shares = np.zeros((len(classes), len(classes) + 1))
         np.add.at(shares, (true[whole.rows], predicted), 1 / len(predicted))
-        if self.of_class in ("precision", "f1", "jaccard", "matthews"):
-            for number, label in enumerate(classes):
-                if self.average != "binary" or number == own:
-                    what = f"the prediction {_shown(label)}"
-                    owners = whole.clusters[whole.rows]
-                    _require_spread(self.name, what, predicted == number, owners)
+        # a class that is hardly ever predicted has a recall of 0 in every cluster, and intervals without width
+        for number, label in enumerate(classes):
+            if self.average != "binary" or number == own:
+                _require_predicted(self.name, label, predicted == number, whole)
         with np.errstate(invalid="ignore", divide="ignore"):
             level = 1 - float(self.evaluate(shares, own))
             gradient = np.zeros_like(shares)
@@ -600,6 +598,8 @@ class OwnScore(Score):
         classes, true = np.unique(whole.target, return_inverse=True)
         predicted = np.minimum(whole.values.astype(np.intp), len(classes) - 1)
         given = classes[true[whole.rows]], classes[predicted]
+        for number, label in enumerate(classes):
+            _require_predicted(self.name, label, predicted == number, whole)
         level, count = self._measure(*given), len(predicted)
         added = np.zeros((len(classes), len(classes) + 1))
         shares = np.zeros_like(added)
@@ -674,6 +674,10 @@ def _require_spread(name: str, what: str, chosen: NDArray[np.bool_], clusters: I
             f"(effective number), and at least {FEWEST_EFFECTIVE:g} are needed. Use loss='brier' or "
             "scoring='accuracy', which do not depend on single classes."
         )
+
+
+def _require_predicted(name: str, label: Any, chosen: NDArray[np.bool_], whole: Whole) -> None:
+    _require_spread(name, f"the prediction {_shown(label)}", chosen, whole.clusters[whole.rows])
 
 
 def _place(name: str, chosen: Any, classes: Array) -> int:

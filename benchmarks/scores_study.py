@@ -11,6 +11,7 @@ clusters of the same table, and grouped cross-validation of the table by its tru
     python benchmarks/scores_study.py heldout --first 700 --replicates 12 --out heldout.jsonl
     python benchmarks/scores_study.py fresh --first 3100 --replicates 6 --out fresh.jsonl
     python benchmarks/scores_study.py real --replicates 4 --out real.jsonl
+    python benchmarks/scores_study.py groups --first 5200 --replicates 60 --out groups.jsonl
     python benchmarks/scores_study.py summary heldout.jsonl
 """
 
@@ -280,6 +281,120 @@ def audits(
     return found
 
 
+# --- Groups of rows: how often audits say that groups differ
+
+
+def by_group(number: int) -> list[dict[str, Any]]:
+    """Audit groups that do not differ; every fourth time also groups of which one is much harder to predict.
+
+    In turn, there are also groups of which one is harder to predict, or has all of the wrong ids.
+    """
+    warnings.simplefilter("ignore")
+    found = _of_groups("alike", number)
+    if number % 4:
+        return found
+    found += _of_groups("damaged" if number % 8 else "harder", number)
+    return found + _of_groups("much harder", number)
+
+
+def _of_groups(world: str, number: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng([5, number, len(world)])
+    patients, share = (200, 0.8) if world == "much harder" else (100, 0.5)
+    clinic = b3.make_clinic(patients=patients, records=6, seed=int(rng.integers(2**31)))
+    clusters, frame = clinic.patients, clinic.frame
+    X, y = frame.drop(columns=["disease", "patient_id"]), frame["disease"].to_numpy().copy()
+    # in every other pair of replicates there are four groups, of all patients or half of them
+    groups = np.arange(patients) % (4 if world == "alike" and number % 4 > 1 else 2)
+    of_row = rng.permutation(groups)[clusters]
+    ids = held.misplace(clusters, 0.1, rng)
+    if world.endswith("harder"):
+        coins = (of_row == 1) & (rng.random(len(y)) < share)
+        y[coins] = rng.integers(0, 2, int(coins.sum()))
+    if world == "damaged":
+        ids = np.where(of_row == 1, held.misplace(clusters, 0.2, rng), clusters)
+    name = ("accuracy", "roc_auc", "recall")[number % 3]
+    report = b3.audit(
+        held.knn(7),
+        X,
+        y,
+        groups=ids,
+        scoring=name,
+        by=np.array([f"g{code}" for code in of_row]),
+        cluster_error=0.1,
+        budget=50,
+        seed=number,
+        progress=False,
+    )
+    true = _differences(name, X.to_numpy(), y, clusters, of_row)
+    return [
+        {
+            "cell": f"{world}, {of_row.max() + 1} groups",
+            "score": name,
+            "replicate": number,
+            "difference": each.difference,
+            "low": each.interval[0],
+            "high": each.interval[1],
+            "beyond_noise": each.beyond_noise,
+            "loco": scored[each.first].loco - scored[each.second].loco,
+            "grouped": true[each.first] - true[each.second],
+        }
+        for scored in [{group.name: group for group in report.groups.groups}]
+        for each in report.groups.differences
+    ]
+
+
+def _differences(name: str, X: Any, y: Any, clusters: Any, groups: Any) -> dict[str, float]:
+    """Return grouped cross-validation by true ids of each group."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for assignment in range(ASSIGNMENTS):
+        folds = GroupKFold(5, shuffle=True, random_state=assignment).split(X, y, clusters)
+        parts = []
+        for training, validation in folds:
+            model = clone(held.knn(7)).fit(X[training], y[training])
+            parts.append((validation, predict(model, X[validation])))
+        for code in np.unique(groups):
+            inside = [
+                (
+                    y[rows][groups[rows] == code],
+                    {k: v[groups[rows] == code] for k, v in told.items()},
+                )
+                for rows, told in parts
+            ]
+            if name in RANKED:
+                ranked = [pooled(name, a, b) for a, b in inside if len(np.unique(a)) == 2]
+                found[f"g{code}"].append(float(np.mean(ranked)))
+                continue
+            whole = {k: np.concatenate([b[k] for _, b in inside]) for k in inside[0][1]}
+            found[f"g{code}"].append(pooled(name, np.concatenate([a for a, _ in inside]), whole))
+    return {group: float(np.mean(values)) for group, values in found.items()}
+
+
+def summarize_groups(path: Path) -> None:
+    """Print how many audits call a difference beyond noise, and how good differences are."""
+    rows = pd.DataFrame([json.loads(line) for line in path.read_text().splitlines()])
+    rows["covered"] = (rows.low <= rows.grouped) & (rows.grouped <= rows.high)
+    rows["of_e0"] = (rows.difference - rows.grouped) ** 2
+    rows["of_loco"] = (rows.loco - rows.grouped) ** 2
+    for keys in (["cell"], ["cell", "score"]):
+        print(
+            f"\n| {' | '.join(keys)} | audits | with a claim | true | e0 | LOCO | RMSE e0 | LOCO | covered |"
+        )
+        print("|---" * (len(keys) + 8) + "|")
+        for key, part in rows.groupby(keys):
+            claims = part.groupby("replicate").beyond_noise.any()
+            means = [f"{part[k].mean():+.3f}" for k in ("grouped", "difference", "loco")]
+            errors = [f"{np.sqrt(part[k].mean()):.3f}" for k in ("of_e0", "of_loco")]
+            cells = [
+                *key,
+                len(claims),
+                int(claims.sum()),
+                *means,
+                *errors,
+                f"{part.covered.mean():.2f}",
+            ]
+            print("| " + " | ".join(map(str, cells)) + " |")
+
+
 def summarize(path: Path) -> None:
     """Print bias and RMSE against grouped cross-validation by true ids, and coverage of both truths."""
     table: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -329,7 +444,10 @@ def _only(cell: Cell, scores: list[str] | None) -> Cell:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("development", "heldout", "fresh", "real", "summary"))
+    parser.add_argument(
+        "what",
+        choices=("development", "heldout", "fresh", "real", "groups", "summary", "groups-summary"),
+    )
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--first", type=int, default=0)
@@ -338,10 +456,12 @@ def main() -> None:
     parser.add_argument("--scores", nargs="+", help="these scores only")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    if given.what == "summary":
-        summarize(given.file)
+    if given.what in ("summary", "groups-summary"):
+        (summarize if given.what == "summary" else summarize_groups)(given.file)
         return
-    if given.what == "real":
+    if given.what == "groups":
+        tasks = [delayed(by_group)(given.first + number) for number in range(given.replicates)]
+    elif given.what == "real":
         sets = [data for data in real_data.data_sets(None) if data.name in REAL]
         tasks = [
             delayed(real)(data, given.first + number)

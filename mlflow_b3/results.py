@@ -161,6 +161,7 @@ CODES: dict[str, str] = {
     "B354": "different slopes could go unnoticed",
     "B355": "almost all rows have mates in training",
     "B356": "the correction of this score is approximate",
+    "B357": "the score is that of one class",
 }
 
 
@@ -286,6 +287,8 @@ def not_percentage(value: Any) -> str:
 
 #: How names of scorers of the user's begin, of which more or less is better.
 OWN_SCORE, OWN_LOSS = "scorer ", "loss scorer "
+#: Between the name of a score and the class that it is about, if the user chose one.
+OF_CLASS = " of "
 #: How names of losses of predicted quantiles begin; the level follows.
 PINBALL = "pinball_"
 
@@ -308,12 +311,13 @@ def loss_words(name: str) -> str:
         if name.startswith(own):
             return f"{what} {name.removeprefix(own)!r}"
     start = "1 - " if name.startswith("1 - ") else ""
-    return start + LOSS_WORDS.get(name.removeprefix(start), f"loss {name!r}")
+    base, of, label = name.removeprefix(start).partition(OF_CLASS)
+    return start + (LOSS_WORDS[base] + of + label if base in LOSS_WORDS else f"loss {name!r}")
 
 
 def article(words: str) -> str:
-    """Return the article before some words."""
-    return "an" if words[:1].lower() in "aeiou" else "a"
+    """Return the article before some words, as they are spoken: an F1 score, an R²."""
+    return "an" if words[:1].lower() in "aeiou" or words.startswith(("F1", "R²")) else "a"
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

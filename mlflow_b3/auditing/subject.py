@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.auditing.groups import read_groups
 from mlflow_b3.auditing.report import RefitSummary, SubjectSummary
@@ -94,7 +96,21 @@ class Subject:
     def findings(self) -> list[Finding]:
         """What the table shows, by itself and compared with the training table of the model's run."""
         size = size_findings(self.audited.training_rows, self.table.n_rows)
-        return [*self.table.findings, *size]
+        return [*self.table.findings, *size, *self._about_class()]
+
+    def _about_class(self) -> list[Finding]:
+        """Return which class a score is about, where labels do not make that plain."""
+        target = self.table.target
+        found = None if self.score is None else self.score.positive(target)
+        labels = np.unique(target).tolist()
+        if self.score is None or found is None or 1 in labels:
+            return []
+        words, positive = self.score.words, getattr(found, "item", lambda: found)()
+        message = (
+            f"the {words} is that of the class {positive!r}, the second in sorted order; scikit-learn's scorer "
+            f"of this name refuses such labels. For the class {labels[0]!r}, give make_scorer(…, pos_label={labels[0]!r})"
+        )
+        return [Finding(code="B357", message=message + ".")]
 
     def summary(self) -> SubjectSummary:
         """Return what a report says about model, table and loss."""

@@ -28,21 +28,27 @@ class PairLoss(Loss):
 
     Attributes
     ----------
+    score : str
+        The name of the score.
     labels : array
         The classes of the table.
     shares : array
         Their shares of the rows.
     weights : array
         The weight of the curve of each class against all others.
+    kinds : tuple of str
+        The kinds of prediction that rows are ranked by; the first that the model has is used.
     groups : array of int or None
         The group of each row of the table, -1 for none, if groups have scores of their own.
     group_shares : array or None
         The shares of the classes in each group.
     """
 
+    score: str
     labels: Array
     shares: Floats
     weights: Floats
+    kinds: tuple[str, ...] = ("probability", "decision")
     groups: Integers | None = None
     group_shares: Floats | None = None
 
@@ -112,25 +118,38 @@ class PairLoss(Loss):
             found[:, side] = np.array(wrong) / chance
         return found
 
+    def _predict(self, predictor: Predictor, X: Any) -> tuple[str, Floats]:
+        """Return the first kind of prediction that the model has, and the predictions."""
+        kinds = self.kinds
+        if predictor.classes is not None and len(predictor.classes) < len(self.labels):
+            # a class that is missing from training has no decision values, but the probability 0
+            kinds = ("probability", "decision")
+        reasons = []
+        for kind in kinds:
+            try:
+                return kind, np.asarray(predictor.predict(kind, X), dtype=float)
+            except PredictionError as error:
+                reasons.append(str(error))
+        raise PredictionError(
+            f"scoring={self.score!r} ranks rows by probabilities or decision values, and the model gives neither. "
+            "Use a score of predicted labels, such as scoring='balanced_accuracy' or 'f1'. In detail: "
+            + " ".join(reasons)
+        )
+
     def _scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
-        """Return a score for each class of the table: probabilities, or else decision values."""
-        try:
-            given = np.asarray(predictor.predict("probability", X), dtype=float)
-            kind = "probability"
-        except PredictionError:
-            given = np.asarray(predictor.predict("decision", X), dtype=float)
-            kind = "decision"
+        """Return a score for each class of the table: probabilities or decision values."""
+        kind, given = self._predict(predictor, X)
         classes = predictor.classes
         if classes is None:
             raise PredictionError(
-                f"scoring={self.name!r} needs to know the class of each column, but the model has no "
+                f"scoring={self.score!r} needs to know the class of each column, but the model has no "
                 "classes_."
             )
         if given.ndim == 1 and len(classes) == 2:
             given = np.column_stack([-given, given])
         if given.shape != (count, len(classes)) or not np.isfinite(given).all():
             raise ModelError(
-                f"scoring={self.name!r} received a {kind} of shape {given.shape} for {count} rows and "
+                f"scoring={self.score!r} received a {kind} of shape {given.shape} for {count} rows and "
                 f"{len(classes)} classes, or values that are not finite."
             )
         if kind == "decision" and len(classes) < len(self.labels):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Array, Loss
 from mlflow_b3.data.pairs import PairLoss, PrecisionLoss, shares_of
 from mlflow_b3.errors import InputError, closest
-from mlflow_b3.results import OWN_LOSS, OWN_SCORE, PINBALL, loss_words
+from mlflow_b3.results import OF_CLASS, OWN_LOSS, OWN_SCORE, PINBALL, loss_words
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
@@ -125,6 +125,10 @@ class Score(ABC):
         """Return the score for the task of a model."""
         return self
 
+    def positive(self, target: Array) -> Any:  # noqa: ARG002
+        """Return the class that the score is about; None if it treats classes alike."""
+        return None
+
     def constant_score(self, target: Array) -> float | None:
         """Return the score of the best constant prediction, in its own units."""
         found = self.constant(target)
@@ -192,19 +196,21 @@ class LabelScore(Score):
     ----------
     of_class : {"precision", "recall", "f1", "jaccard", "matthews"}
     average : {"binary", "macro", "weighted"}
-        For two classes, the score is that of the second one in sorted order.
+    chosen : object
+        The class that a binary score is about; None for 1 or, if that is none, the second in sorted order.
     """
 
     of_class: str
     average: str
+    chosen: Any = None
 
-    def evaluate(self, C: Matrix) -> Any:
+    def evaluate(self, C: Matrix, place: int = 1) -> Any:
         """Return the score for shares of rows by true class (first axis) and predicted label."""
         if self.of_class == "matthews":
             return _matthews(C)
         scores = _per_class(self.of_class, C)
         if self.average == "binary":
-            return scores[1]
+            return scores[place]
         weights = C.sum(axis=1) if self.average == "weighted" else np.full(len(C), 1 / len(C))
         return (weights * scores).sum() / weights.sum()
 
@@ -217,29 +223,36 @@ class LabelScore(Score):
         """Refuse more than two classes where one must be the positive one, and rare classes."""
         classes = np.unique(target)
         _require_classes(self.name, len(classes), binary=self.average == "binary")
+        place = _place(self.name, self.chosen, classes)
         for number, label in enumerate(classes):
-            if self.average != "binary" or number == 1:
+            if self.average != "binary" or number == place:
                 _require_spread(self.name, f"the class {_shown(label)}", target == label, clusters)
+
+    def positive(self, target: Array) -> Any:
+        """Return the class that counts, if it is only one and the user did not choose it."""
+        if self.average != "binary" or self.chosen is not None:
+            return None
+        classes = np.unique(target)
+        return classes[_place(self.name, None, classes)]
 
     def parts(self, whole: Whole) -> ScoreParts:
         """Return φ plus its gradient at the measured shares, by complex steps."""
         classes, true = np.unique(whole.target, return_inverse=True)
+        own = _place(self.name, self.chosen, classes)
         predicted = whole.values.astype(np.intp)
         shares = np.zeros((len(classes), len(classes) + 1))
         np.add.at(shares, (true[whole.rows], predicted), 1 / len(predicted))
-        if self.of_class in ("precision", "f1", "jaccard", "matthews"):
-            for number, label in enumerate(classes):
-                if self.average != "binary" or number == 1:
-                    what = f"the prediction {_shown(label)}"
-                    owners = whole.clusters[whole.rows]
-                    _require_spread(self.name, what, predicted == number, owners)
+        # a class that is hardly ever predicted has a recall of 0 in every cluster, and intervals without width
+        for number, label in enumerate(classes):
+            if self.average != "binary" or number == own:
+                _require_predicted(self.name, label, predicted == number, whole)
         with np.errstate(invalid="ignore", divide="ignore"):
-            level = 1 - float(self.evaluate(shares))
+            level = 1 - float(self.evaluate(shares, own))
             gradient = np.zeros_like(shares)
             for place in np.ndindex(*shares.shape):
                 moved = shares.astype(complex)
                 moved[place] += 1e-20j
-                gradient[place] = -np.imag(self.evaluate(moved)) / 1e-20
+                gradient[place] = -np.imag(self.evaluate(moved, own)) / 1e-20
         if not (np.isfinite(level) and np.isfinite(gradient).all()):
             raise InputError(
                 f"scoring={self.name!r} is not defined here: some class is never predicted. Use "
@@ -254,7 +267,8 @@ class LabelScore(Score):
             return None
         if self.of_class == "matthews":
             return 1.0
-        counts = np.unique(target, return_counts=True)[1]
+        classes, counts = np.unique(target, return_counts=True)
+        place = _place(self.name, self.chosen, classes)
         found = []
         for number in range(len(counts)):
             C = np.zeros((len(counts), len(counts) + 1))
@@ -262,7 +276,9 @@ class LabelScore(Score):
             with np.errstate(invalid="ignore", divide="ignore"):
                 scores = np.nan_to_num(_per_class(self.of_class, C))
             weights = counts / counts.sum() if self.average == "weighted" else 1 / len(counts)
-            found.append(scores[1] if self.average == "binary" else float((weights * scores).sum()))
+            found.append(
+                scores[place] if self.average == "binary" else float((weights * scores).sum())
+            )
         return 1 - float(max(found))
 
 
@@ -372,9 +388,15 @@ class RankScore(Score):
     Attributes
     ----------
     average : {"binary", "macro", "weighted"}
+    decision_first : bool
+        Whether rows are ranked by decision values, if the model has any, as by scikit-learn's scorer.
+    chosen : object
+        The class that a binary score is about; None for 1 or, if that is none, the second in sorted order.
     """
 
     average: str
+    decision_first: bool = False
+    chosen: Any = None
 
     def loss(self, target: Array) -> Loss:
         """Return the shares of wrongly ranked pairs."""
@@ -385,17 +407,22 @@ class RankScore(Score):
         shares = shares_of(target, labels)
         weights = np.full(len(labels), 1 / len(labels))
         if self.average == "binary":
-            weights = np.array([0.0, 1.0])
+            weights = np.zeros(len(labels))
+            weights[_place(self.name, self.chosen, labels)] = 1.0
         elif self.average == "weighted":
             weights = shares
         return kind(
             name=f"pairs of {self.name}",
+            score=self.name,
             kind="probability",
             bound=None,
             per_row=_no_rows,
             labels=labels,
             shares=shares,
             weights=weights,
+            kinds=("decision", "probability")
+            if self.decision_first
+            else ("probability", "decision"),
         )
 
     def check(self, target: Array, clusters: Integers) -> None:
@@ -427,8 +454,8 @@ class RankScore(Score):
     def _require_pairs(self, whole: Whole) -> None:
         if not (np.isfinite(whole.values).all() and np.isfinite(whole.extra).all()):
             raise InputError(
-                f"scoring={self.name!r} is not defined: a fold has no two rows of different classes and "
-                "clusters. Use fewer folds, or folds with several clusters and all classes in each."
+                f"scoring={self.name!r} is not defined: in some fold, a row has no row of another class and "
+                "cluster to be compared with. Use fewer folds, or folds with several clusters of each class."
             )
 
     def constant(self, target: Array) -> float:  # noqa: ARG002
@@ -451,6 +478,13 @@ class AveragePrecision(RankScore):
         average = "binary" if len(np.unique(target)) == 2 else self.average
         return replace(self, average=average)._loss(PrecisionLoss, target)
 
+    def positive(self, target: Array) -> Any:
+        """Return the class that counts, if it is one of two and the user did not choose it."""
+        labels = np.unique(target)
+        if len(labels) != 2 or self.chosen is not None:
+            return None
+        return labels[_place(self.name, None, labels)]
+
     def parts(self, whole: Whole) -> ScoreParts:
         """Return each row's pairs, with the means of the influence function in each class."""
         self._require_pairs(whole)
@@ -463,8 +497,9 @@ class AveragePrecision(RankScore):
 
     def constant(self, target: Array) -> float:
         """Return the share of the other rows."""
-        shares = shares_of(target, np.unique(target))
-        return float(1 - (shares[1] if len(shares) == 2 else shares.mean()))
+        labels = np.unique(target)
+        shares, place = shares_of(target, labels), _place(self.name, self.chosen, labels)
+        return float(1 - (shares[place] if len(shares) == 2 else shares.mean()))
 
 
 def _no_rows(*_: Any) -> Array:
@@ -563,6 +598,8 @@ class OwnScore(Score):
         classes, true = np.unique(whole.target, return_inverse=True)
         predicted = np.minimum(whole.values.astype(np.intp), len(classes) - 1)
         given = classes[true[whole.rows]], classes[predicted]
+        for number, label in enumerate(classes):
+            _require_predicted(self.name, label, predicted == number, whole)
         level, count = self._measure(*given), len(predicted)
         added = np.zeros((len(classes), len(classes) + 1))
         shares = np.zeros_like(added)
@@ -639,6 +676,25 @@ def _require_spread(name: str, what: str, chosen: NDArray[np.bool_], clusters: I
         )
 
 
+def _require_predicted(name: str, label: Any, chosen: NDArray[np.bool_], whole: Whole) -> None:
+    _require_spread(name, f"the prediction {_shown(label)}", chosen, whole.clusters[whole.rows])
+
+
+def _place(name: str, chosen: Any, classes: Array) -> int:
+    """Return the number of the class that a binary score is about: that of 1, or else the second one."""
+    found = [
+        k for k, label in enumerate(classes.tolist()) if label == (1 if chosen is None else chosen)
+    ]
+    if chosen is None:
+        return found[0] if found else 1
+    if len(found) != 1 or len(classes) != 2:
+        raise InputError(
+            f"scoring={name!r} needs a target of two classes, of which pos_label is one; it has "
+            f"{', '.join(_shown(label) for label in classes[:5])}."
+        )
+    return found[0]
+
+
 def _require_classes(name: str, count: int, *, binary: bool) -> None:
     if count < 2:
         raise InputError(f"scoring={name!r} needs two classes; the target has {count}.")
@@ -679,12 +735,14 @@ SCORES: dict[str, Score] = {
     "balanced_accuracy": LabelScore(
         name="balanced_accuracy", task=_CLASSES, of_class="recall", average="macro"
     ),
-    "roc_auc": RankScore(name="roc_auc", task=_CLASSES, average="binary"),
+    "roc_auc": RankScore(name="roc_auc", task=_CLASSES, average="binary", decision_first=True),
     "roc_auc_ovr": RankScore(name="roc_auc_ovr", task=_CLASSES, average="macro"),
     "roc_auc_ovr_weighted": RankScore(
         name="roc_auc_ovr_weighted", task=_CLASSES, average="weighted"
     ),
-    "average_precision": AveragePrecision(name="average_precision", task=_CLASSES, average="macro"),
+    "average_precision": AveragePrecision(
+        name="average_precision", task=_CLASSES, average="macro", decision_first=True
+    ),
     **_label_scores(),
     "matthews_corrcoef": LabelScore(
         name="matthews_corrcoef", task=_CLASSES, of_class="matthews", average="macro", bound=2.0
@@ -699,12 +757,44 @@ SCORES: dict[str, Score] = {
 }
 #: Why other scores of scikit-learn's are refused, and what to use.
 REFUSED = {
+    **{
+        f"{name}_micro": "for one label per row it is the accuracy. Use 'accuracy'"
+        for name in ("precision", "recall", "f1")
+    },
     "roc_auc_ovo": "pairs of classes are not implemented. Use 'roc_auc_ovr'",
     "roc_auc_ovo_weighted": "pairs of classes are not implemented. Use 'roc_auc_ovr_weighted'",
     "max_error": "the largest error of a sample says little about new clusters. Use "
     "'neg_root_mean_squared_error'",
     "explained_variance": "use 'r2', which also counts a bias",
 }
+
+
+#: What scores are often called.
+ALSO_CALLED = {
+    **dict.fromkeys(("auc", "auroc", "rocauc"), "roc_auc"),
+    **dict.fromkeys(("ap", "auprc", "pr_auc", "prauc"), "average_precision"),
+    **dict.fromkeys(("mcc", "matthews"), "matthews_corrcoef"),
+    **dict.fromkeys(("acc", "error", "zero_one"), "accuracy"),
+    **dict.fromkeys(("logloss", "cross_entropy", "log"), "neg_log_loss"),
+    **dict.fromkeys(("mse", "squared"), "neg_mean_squared_error"),
+    **dict.fromkeys(("mae", "absolute"), "neg_mean_absolute_error"),
+    **dict.fromkeys(("rmse", "root_mean_squared_error"), "neg_root_mean_squared_error"),
+    "brier": "neg_brier_score",
+    "r_squared": "r2",
+    "sensitivity": "recall",
+    "poisson": "neg_mean_poisson_deviance",
+}
+
+
+def _hint(name: str) -> str:
+    """Return a "Did you mean" sentence for a name that is not known, or an empty string."""
+    plain = name.strip().lower().replace("-", "_").replace(" ", "_").replace("^", "")
+    short = plain.removeprefix("neg_").removesuffix("_score")
+    for guess in (plain, short, f"neg_{short}", f"neg_{short}_score"):
+        guess = ALSO_CALLED.get(guess, guess)
+        if guess in score_names():
+            return f" Did you mean {guess!r}?"
+    return closest(plain, score_names())
 
 
 def score_names() -> tuple[str, ...]:
@@ -716,7 +806,9 @@ def named_score(name: str) -> Score | None:
     """Return the score that a report calls so; None for a loss."""
     if name.startswith((OWN_SCORE, OWN_LOSS)):
         return OwnScore(name=name, greater=name.startswith(OWN_SCORE))
-    return next((score for score in SCORES.values() if score.name == name), None)
+    base = name.partition(OF_CLASS)[0]
+    found = next((score for score in SCORES.values() if score.name == base), None)
+    return found if found is None or base == name else replace(found, name=name)
 
 
 def is_mean(name: str) -> bool:
@@ -747,13 +839,12 @@ def resolve_scoring(scoring: Any) -> "str | Score":
     if name in LOSS_OF_SCORE:
         return LOSS_OF_SCORE[name]
     if name in SCORES:
-        return SCORES[name]
+        return _of_chosen_class(SCORES[name], getattr(scoring, "_kwargs", {}).get("pos_label"))
     if name in REFUSED:
         raise InputError(f"scoring={name!r} cannot be audited: {REFUSED[name]}.")
     if name is not None:
-        hint = closest(name, score_names())
         raise InputError(
-            f"scoring={name!r} is not known; use one of {', '.join(map(repr, score_names()))}.{hint}"
+            f"scoring={name!r} is not known; use one of {', '.join(map(repr, score_names()))}.{_hint(name)}"
         )
     if hasattr(scoring, "_score_func"):
         return _own_score(scoring)
@@ -763,6 +854,13 @@ def resolve_scoring(scoring: Any) -> "str | Score":
         "prediction) → number. For a measure that is a mean over rows, give loss= a function (target, "
         "prediction) → losses of the rows."
     )
+
+
+def _of_chosen_class(score: Score, label: Any) -> Score:
+    """Return the score with the positive class that a scorer has; 1 is that of all of them."""
+    if label is None or label == 1 or not isinstance(score, LabelScore | AveragePrecision):
+        return score
+    return replace(score, name=f"{score.name}{OF_CLASS}{_shown(label)}", chosen=label)
 
 
 def _own_score(scorer: Any) -> "str | Score":
@@ -800,5 +898,9 @@ def _name_of_scorer(scorer: Any) -> str | None:
 
 
 def _signature(scorer: Any) -> tuple[Any, ...]:
-    options = {k: v for k, v in scorer._kwargs.items() if (k, v) != ("average", "binary")}
+    options = {
+        k: v
+        for k, v in scorer._kwargs.items()
+        if k != "pos_label" and (k, v) != ("average", "binary")
+    }
     return scorer._score_func, scorer._sign, options

@@ -4,6 +4,7 @@ Columns that only the learner refuses, such as dates, are found in `auditing.sub
 """
 
 import hashlib
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -775,7 +776,7 @@ IN_TABLE = "in the table, and"
 def require_names(**arguments: object) -> None:
     """Raise an `InputError` unless each argument is a string or None, which means no column."""
     problems = [
-        f"{argument}={value!r} must be the name of a column, as a string."
+        f"{argument}={reprlib.repr(value)} must be the name of a column, as a string."
         for argument, value in arguments.items()
         if value is not None and not isinstance(value, str)
     ]

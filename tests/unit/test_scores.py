@@ -5,16 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.svm import SVC
 
 import mlflow_b3 as b3
 from mlflow_b3.auditing.comparison import compare_reports
 from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.data.pairs import PairLoss
 from mlflow_b3.data.scores import SCORES, OwnScore, RankScore, Whole, named_score, resolve_scoring
-from mlflow_b3.results import percent
+from mlflow_b3.errors import PredictionError
+from mlflow_b3.results import article, loss_words, percent
 
 RNG = np.random.default_rng(4)
 ROWS, CLASSES = 400, 3
@@ -98,7 +101,8 @@ class Scored:
         self.chance, self.classes = chance, np.array(classes)
 
     def predict(self, kind, X):
-        assert kind == "probability"
+        if kind != "probability":
+            raise PredictionError(f"there is no {kind}")
         return self.chance[X]
 
 
@@ -167,7 +171,7 @@ def test_a_fold_without_pairs_has_no_auc():
         target=np.array([0, 1, 0, 1]),
         clusters=np.arange(4),
     )
-    with pytest.raises(b3.InputError, match="no two rows of different classes and clusters"):
+    with pytest.raises(b3.InputError, match="no row of another class and cluster"):
         score.parts(found)
 
 
@@ -342,6 +346,11 @@ def test_the_report_says_so_in_words(auc):
     assert "the loss on new clusters" not in text
 
 
+def test_names_of_scores_are_spoken_as_they_are_read():
+    found = {name: article(loss_words(name)) for name in ("f1_macro", "r2", "recall", "roc_auc")}
+    assert found == {"f1_macro": "an", "r2": "an", "recall": "a", "roc_auc": "an"}
+
+
 def test_as_losses_everything_is_turned_and_a_second_time_nothing(auc):
     losses = auc.as_losses
     assert losses.as_losses is losses
@@ -424,9 +433,68 @@ def test_decision_values_are_ranked_where_there_are_no_probabilities():
     assert audit("roc_auc", RidgeClassifier()).loco > 0.6
 
 
+def test_a_model_of_labels_alone_cannot_rank():
+    class Labels(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.model_ = LogisticRegression().fit(X, y)
+            self.classes_ = self.model_.classes_
+            return self
+
+        def predict(self, X):
+            return self.model_.predict(X)
+
+    with pytest.raises(PredictionError, match="'roc_auc' ranks rows by probabilities or decision"):
+        audit("roc_auc", Labels())
+    pairs_of_classes = SVC(decision_function_shape="ovo")
+    with pytest.raises(PredictionError, match="Train the model with 'ovr'"):
+        audit("average_precision", pairs_of_classes, y=np.digitize(X["bmi"], [-0.5, 0.5]))
+
+
+def test_classes_are_ranked_by_what_scikit_learns_scorer_takes():
+    """For three classes, decision values and probabilities rank rows differently."""
+    three, folds = np.digitize(X["bmi"] + X["age"], [-0.7, 0.7]), GroupKFold(3)
+    for name in ("average_precision", "roc_auc_ovr"):
+        found = audit(name, LogisticRegression(), y=three, cv=folds).loco
+        given = {"groups": GROUPS, "cv": folds, "scoring": name}
+        theirs = cross_val_score(LogisticRegression(), X, three, **given).mean()
+        # folds are of the same size, but weigh by their rows of each class
+        assert found == pytest.approx(theirs, abs=0.003)
+
+
 def test_labels_of_any_kind_have_scores():
     words = Y.map({0: "no", 1: "yes"})
-    assert audit("f1", y=words).e0 == pytest.approx(audit("f1").e0)
+    found = audit("f1", y=words)
+    assert found.e0 == pytest.approx(audit("f1").e0)
+    (finding,) = [each for each in found.findings if each.code == "B357"]
+    assert "the F1 score is that of the class 'yes'" in finding.message
+
+
+def test_the_positive_class_is_named_only_where_it_could_be_the_other_one():
+    assert not {"B357"} & {each.code for each in audit("f1", y=Y.astype(bool)).findings}
+    words = Y.map({0: "well", 1: "sick"})
+    assert "B357" not in {each.code for each in audit("roc_auc", y=words).findings}
+    ones = audit("f1", y=Y.map({0: 2, 1: 1}))  # scikit-learn's default is pos_label=1
+    assert ones.loco == pytest.approx(audit("f1").loco)
+    assert "B357" not in {each.code for each in ones.findings}
+
+
+@pytest.mark.parametrize("name", ["f1", "average_precision"])
+def test_a_scorer_may_choose_the_positive_class(name):
+    metric = {"f1": metrics.f1_score, "average_precision": metrics.average_precision_score}[name]
+    response = {"f1": "predict", "average_precision": ("decision_function", "predict_proba")}[name]
+    scorer = metrics.make_scorer(metric, pos_label="sick", response_method=response)
+    found, known = audit(scorer, y=Y.map({0: "well", 1: "sick"})), audit(name)
+    assert (found.loco, found.e0) == pytest.approx((known.loco, known.e0))
+    assert found.constant_loss == pytest.approx(known.constant_loss)
+    assert found.subject.loss == f"{name} of 'sick'"
+    assert found.subject.greater_is_better
+    assert "of 'sick'" in found.to_text()
+    assert recompute(found).e0 == found.e0
+    assert "B357" not in {each.code for each in found.findings}
+    with pytest.raises(
+        b3.InputError, match="needs a target of two classes, of which pos_label is one"
+    ):
+        audit(scorer)
 
 
 def test_three_classes_have_averaged_scores():
@@ -469,6 +537,11 @@ def test_a_rare_class_is_refused():
     ("options", "message"),
     [
         ({"scoring": "roc"}, "Did you mean 'roc_auc'"),
+        ({"scoring": "R2"}, "Did you mean 'r2'"),
+        ({"scoring": "rmse"}, "Did you mean 'neg_root_mean_squared_error'"),
+        ({"scoring": "f1_score"}, "Did you mean 'f1'"),
+        ({"scoring": "log_loss"}, "Did you mean 'neg_log_loss'"),
+        ({"scoring": "f1_micro"}, "Use 'accuracy'"),
         ({"scoring": "max_error"}, "cannot be audited: the largest error"),
         ({"scoring": lambda *_: 1.0}, "give the name of one of scikit-learn's scores"),
         ({"scoring": "r2"}, "scoring='r2' is for regression, but the model is for classification"),
@@ -505,8 +578,17 @@ def test_a_class_of_three_in_a_hundred_has_an_auc_if_it_is_spread_over_clusters(
     assert found.e0_interval[0] < found.e0 < found.e0_interval[1]
     # few positives: the interval is wide, and says so
     assert found.e0_interval[1] - found.e0_interval[0] > 0.08
-    with pytest.raises(b3.InputError, match="too few clusters: the prediction 1 is spread over"):
-        b3.audit(LogisticRegression(), features, y, groups=clusters, scoring="f1", **options)
+    # it is hardly ever predicted: a recall of 0 in every cluster would be taken as certain
+    for name in (
+        "f1",
+        "recall",
+        "balanced_accuracy",
+        metrics.make_scorer(metrics.fbeta_score, beta=2),
+    ):
+        with pytest.raises(
+            b3.InputError, match="too few clusters: the prediction 1 is spread over"
+        ):
+            b3.audit(LogisticRegression(), features, y, groups=clusters, scoring=name, **options)
 
 
 def test_scorers_of_scikit_learns_are_recognised():

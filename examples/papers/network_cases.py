@@ -8,7 +8,7 @@ from typing import Any
 import cvc_cases
 import cvc_design
 import numpy as np
-from cvc_cases import SHORT, Row
+from cvc_cases import FURTHEST_SCORE, SHORT, Row
 from cvc_design import Array, Folds
 from experiment import needs
 from scipy.special import expit, logit
@@ -30,7 +30,6 @@ FIRST_EPOCHS = 20
 NODES, PAIR_NODES = 15, 9
 FOLDS = 5
 FEATURES = 5
-FURTHEST_SCORE = 5.0
 #: Twenty identities with ten images each, and twelve regions with nine rows each.
 IDENTITIES, IMAGES, IDENTITY_SD = 20, 10, 1.0
 FIELD_SD, FIELD_REACH = cvc_cases.FIELD_SD, cvc_cases.FIELD_REACH

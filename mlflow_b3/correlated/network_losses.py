@@ -28,7 +28,8 @@ def group_effect_loss(logits: Any, target: Any, groups: Any, sd: Any, *, nodes: 
     target : tensor (..., n)
         0 and 1.
     groups : tensor (n,)
-        A number for the group of each row. Draw batches by group: a group must be in one as a whole.
+        A number for the group of each row. Draw batches by group: a group must be in one as a whole. Memory grows with
+        the square of the rows in a batch.
     sd : float or tensor (...)
         Standard deviation of the effects in log odds. To train it, give the exponential of a parameter.
     nodes : int, default 31

@@ -244,6 +244,18 @@ def field_covariates(rng: np.random.Generator) -> Array:
     return np.asarray(0.5 * (rng.standard_normal((12, 6))[REGION] + noise))
 
 
+def field_given(
+    places: Array, new: Array, kernel: Callable[[Array, Array], Array]
+) -> tuple[Array, Array, Array]:
+    """Return a root of the covariance of places, and weights and sd of a field at new places given it there."""
+    own = kernel(places, places)
+    own[np.diag_indices(len(places))] += 1e-6
+    crossed = kernel(new, places)
+    weights = np.linalg.solve(own, crossed.T).T
+    left = kernel(new[:1], new[:1])[0, 0] - (weights * crossed).sum(axis=1)
+    return np.linalg.cholesky(own), weights, np.sqrt(np.maximum(left, 0.0))
+
+
 def field_correction(seed: int) -> Row:
     """Return w with the true working model."""
     case = field_case(seed)

@@ -44,6 +44,7 @@ EXPERIMENTS = (
     "sampled-linkage",
     "cvc-simulation",
     "spatial-layouts",
+    "network-likelihoods",
     "meta-audit",
 )
 

@@ -144,6 +144,54 @@ def test_the_published_simulation_of_corrected_cross_validation_runs_within_a_bu
     assert {"tables.md", "samples.csv"} <= files
 
 
+def test_an_experiment_with_networks_says_what_it_needs(reproduce, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
+    result = reproduce("--experiment", "network-likelihoods", "--quick", "true")
+    assert result.exit_code == 2
+    assert "this experiment needs torch: pip install torch" in result.output
+
+
+@pytest.mark.flavours
+@pytest.mark.usefixtures("mlflow_store")
+def test_networks_with_random_effects_have_all_criteria(reproduce, papers, monkeypatch):
+    pytest.importorskip("torch", reason="needs the extra pytorch")
+    cases = papers("network_cases")
+    monkeypatch.setattr(cases, "EPOCHS", 4)  # the figures are for the experiment
+    monkeypatch.setattr(cases, "FIRST_EPOCHS", 2)
+    result = reproduce("--experiment", "network-likelihoods", "--quick", "true")
+    assert result.exit_code == 0, result.output
+    for words in ("effects by identity, mean over the effect", "field by pairs", "CV + true bias"):
+        assert words in result.output
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    found = run.data.metrics
+    assert found["identities_groups_sd"] > 0
+    assert found["regions_pairs_log_loss_averaged_GenErr"] > 0.5
+    assert np.isfinite(found["identities_none_log_loss_f_score"])
+
+
+@pytest.mark.flavours
+def test_networks_that_train_at_once_do_not_see_each_other(papers):
+    """The same targets and rows give each network its own weights, and the same at any time."""
+    torch = pytest.importorskip("torch", reason="needs the extra pytorch")
+    cases = papers("network_cases")
+    X = torch.as_tensor(cases.identities(0).X)
+    both, again = cases.Networks(2, 0)(X), cases.Networks(2, 0)(X)
+    assert torch.equal(both, again)
+    assert not torch.allclose(both[0], both[1])
+
+
+def test_rows_in_real_new_regions_share_less_the_farther_they_are(papers):
+    """Far from all observed places nothing is known of them, so they have the mean of any place."""
+    cases, rng = papers("network_cases"), np.random.default_rng(0)
+    places, mean = rng.uniform(0, 10, size=(60, 2)), np.zeros(60)
+    far = cases.FieldTruth(mean, places, 1e6 + places, 1.2, 3.0, 0)(50, 0)
+    np.testing.assert_allclose(far.deployed, 0.5, atol=1e-9)
+    here = cases.FieldTruth(mean, places, places, 1.2, 3.0, 0)(50, 0)
+    # means over 40 of the 60 places themselves
+    assert np.corrcoef(here.deployed[:, 0], here.expected.mean(axis=1))[0, 1] > 0.9
+    np.testing.assert_array_equal(far.target, here.target)
+
+
 def test_the_published_simulation_draws_the_densities_of_both_losses(papers):
     simulation, rng = papers("cvc_simulation"), np.random.default_rng(0)
     found = {

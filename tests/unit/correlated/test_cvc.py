@@ -21,7 +21,12 @@ from sklearn.svm import LinearSVC
 from wards import FEATURES, make_wards
 
 from mlflow_b3 import CvcReport, FitError, InputError, InterruptedAudit, cvc
-from mlflow_b3.correlated import MixedLogistic, WorkingModel
+from mlflow_b3.correlated import (
+    MixedLogistic,
+    WorkingModel,
+    group_effect_loss,
+    pair_effect_loss,
+)
 
 pytestmark = pytest.mark.newest
 
@@ -632,3 +637,11 @@ def test_the_formula_for_log_loss_is_taken_where_rows_are_many_or_where_it_is_as
             engine=engine,
         )
         assert (report.draws == 0) == by_formula
+
+
+def test_losses_of_networks_need_a_tensor():
+    f, y = np.zeros((3, 2)), np.ones((3, 2))
+    with pytest.raises(InputError, match="logits=ndarray is not usable; give a tensor"):
+        group_effect_loss(f, y, np.arange(2), 1.0)
+    with pytest.raises(InputError, match="give a tensor of PyTorch, or of Keras"):
+        pair_effect_loss(f, y, 1.0, np.zeros(3))

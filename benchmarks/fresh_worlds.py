@@ -226,7 +226,7 @@ def frames(clusters: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tanks(clusters: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """Yields of tanks that follow the settings of a tank, the hour, and what else differs between tanks."""
+    """Draw yields of tanks: they follow the settings of a tank, the hour, and what else differs between tanks."""
     n, rows = clusters.max() + 1, len(clusters)
     setting, hour = rng.uniform(-1, 1, (n, 3)), rng.uniform(0, 1, rows)
     X = np.column_stack([setting[clusters] + 0.05 * rng.normal(0, 1, (rows, 3)), hour])

@@ -13,7 +13,8 @@ Only such differences within rows are used for γ, so that clusters that are har
 γ is averaged over kinds of effects: none, a step at the first, second or third mate, saturation at
 several rates, and S-shapes, each of unknown size and sign. Kinds are weighted by the marginal likelihood
 of the differences. Where these are within their noise, "no effect" keeps its weight and e_0 shrinks
-towards LOCO.
+towards LOCO. The interval also covers, as far as they leave them open, kinds that were improbable
+beforehand.
 
 The constants below were chosen on the cells of benchmarks/dose_development.py. Other values that were
 tried changed the mean ratio RMSE(e_0)/RMSE(LOCO) there by 0.02 at most. `NO_EFFECT` and `MISFIT` are set

@@ -438,11 +438,12 @@ def cells() -> list[Cell]:
 # --- One replicate
 
 
-def draw(cell: Cell, seed: int) -> tuple[Any, ...]:
+def draw(cell: Cell, seed: int, fresh_clusters: int = FRESH) -> tuple[Any, ...]:
     """Draw audited and fresh clusters together, so that both come from one world."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=cell.key))
     audited = cell.sizes(rng)
-    fresh = np.concatenate([cell.sizes(rng) for _ in range(1 + FRESH // len(audited))])[:FRESH]
+    draws = 1 + fresh_clusters // len(audited)
+    fresh = np.concatenate([cell.sizes(rng) for _ in range(draws)])[:fresh_clusters]
     sizes = np.concatenate([audited, fresh])
     clusters = np.repeat(np.arange(len(sizes)), sizes)
     X, y = cell.world(clusters, rng)
@@ -479,9 +480,10 @@ def replicate(
     methods: list[str],
     budgets: list[int | None],
     told: list[str],
+    fresh_clusters: int = FRESH,
 ) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
-    X, y, clusters, X_new, y_new, rng = draw(cell, number)
+    X, y, clusters, X_new, y_new, rng = draw(cell, number, fresh_clusters)
     values = []
     for training, _ in GroupKFold(5).split(X, y, clusters):
         model = clone(cell.learner).fit(X[training], y[training])
@@ -676,7 +678,8 @@ def main() -> None:
         "--told", nargs="+", choices=("right", "half", "double", "range"), default=["right"]
     )
     parser.add_argument("--only", default="")
-    parser.add_argument("--cells", choices=("first", "fresh"), default="first")
+    parser.add_argument("--cells", choices=("first", "fresh", "intervals"), default="first")
+    parser.add_argument("--fresh", type=int, default=FRESH, help="clusters of the fresh sample")
     parser.add_argument("--some", action="store_true", help="eleven cells of all kinds")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("heldout.jsonl"))
@@ -690,10 +693,12 @@ def main() -> None:
     budgets = [None if budget == "default" else int(budget) for budget in given.budgets]
     if given.cells == "fresh":
         from fresh_worlds import fresh_cells as chosen
+    elif given.cells == "intervals":
+        from fresh_worlds import interval_cells as chosen
     else:
         chosen = cells
     work = [
-        delayed(replicate)(cell, number, given.methods, budgets, given.told)
+        delayed(replicate)(cell, number, given.methods, budgets, given.told, given.fresh)
         for number in range(given.first, given.first + given.replicates)
         for cell in chosen()
         if given.only in cell.name and (not given.some or cell.name in SOME)

@@ -193,7 +193,8 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
                 "B355",
                 f"at the stated rate, only {percent(solution.unseen)} of the validation rows have no row of "
                 "their true cluster in training, so e0, the loss on such rows, is an extrapolation. "
-                "Its interval depends on which kinds of effects are considered possible.",
+                "Its interval depends on which kinds of effects are considered possible. If a single mate "
+                "gives a row away, as among near copies, the loss on new clusters may lie above it.",
             )
         )
     return found

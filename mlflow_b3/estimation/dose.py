@@ -13,7 +13,8 @@ Only such differences within rows are used for γ, so that clusters that are har
 γ is averaged over kinds of effects: none, a step at the first, second or third mate, saturation at
 several rates, and S-shapes, each of unknown size and sign. Kinds are weighted by the marginal likelihood
 of the differences. Where these are within their noise, "no effect" keeps its weight and e_0 shrinks
-towards LOCO.
+towards LOCO. The interval also covers, as far as they leave them open, kinds that were improbable
+beforehand.
 
 The constants below were chosen on the cells of benchmarks/dose_development.py. Other values that were
 tried changed the mean ratio RMSE(e_0)/RMSE(LOCO) there by 0.02 at most. `NO_EFFECT` and `MISFIT` are set
@@ -817,10 +818,17 @@ class _Posterior:
     has a normal posterior in closed form, and its evidence is that of a regression with one
     coefficient. Student's t in place of the normal evidence, with the effective number of clusters less
     one as degrees of freedom, allows for the estimated covariance.
+
+    If nearly all rows have mates in training, y says little about kinds that are complete at the first
+    mates: its likelihood is the same for all sizes of their effects. How far e_0 is from LOCO is then
+    left to the prior probability of a kind, which the interval must not depend on. `shape` is the mean
+    square distance from the estimate, for even odds, or, if that is larger, for the kind for which it is
+    largest. A kind counts alone by its marginal likelihood, relative to the largest one, and by the
+    part of the prior variance of its effect that remains.
     """
 
     mean: Array  # (functionals,)
-    shape: Array  # variance that is not from sampling y
+    shape: Array  # mean square distance from the truth, less what sampling y adds to it
     weights: Array  # (functionals, cells): derivative of the mean by y
     no_effect: float
 
@@ -837,19 +845,18 @@ class _Posterior:
         def fit(squares: Any) -> Any:
             return -0.5 * (degrees + n) * np.log1p(squares / degrees)
 
-        null, evidence, amount, unsure, slope = [], [], [], [], []
+        null, evidence, amount, left, slope = [], [], [], [], []
         for noise in noises:
             white_y, white_f = noise.white_y, np.linalg.solve(noise.covariance, f)
             constant, square = -0.5 * noise.log_determinant, float(y @ white_y)
             grown = 1 + variances * (f * white_f).sum(axis=0)  # (amplitudes, kinds)
             remaining = variances / grown
+            left.append(remaining)
             A = remaining * (f.T @ white_y)
             explained = A * (f.T @ white_y)
             null.append(constant + fit(square))
             evidence.append(constant - 0.5 * np.log(grown) + fit(square - explained))
             amount.append(A)
-            sampled = remaining**2 * (white_f * (V @ white_f)).sum(axis=0)
-            unsure.append(np.maximum(remaining - sampled, 0))
             slope.append(remaining[:, None, :] * white_f)
         logs, log_null = np.array(evidence) + np.log(prior / len(AMPLITUDES)), np.array(null)
         top = max(logs.max(), log_null.max())
@@ -863,13 +870,24 @@ class _Posterior:
         p, p_null = averaged(NO_EFFECT)
         mean = functional @ (p * amounts).sum(axis=(0, 1))
         weights = np.einsum("mak,mack,tk->tc", p, np.array(slope), functional)
-        # the interval is for even odds: mean square distance of the functional from the estimate
-        even, _ = averaged(0.5)
-        first = functional @ (even * amounts).sum(axis=(0, 1))
-        second = functional**2 @ (even * (amounts**2 + np.array(unsure))).sum(axis=(0, 1))
+        squares = amounts**2 + np.array(left)
+
+        def distance(share: Array) -> Array:
+            """Return the mean square distance from the estimate for shares of effects, by kind."""
+            first, second = ((share * x).sum(axis=(0, 1)) for x in (amounts, squares))
+            away = functional**2 * second - 2 * mean[:, None] * functional * first
+            return np.asarray(away + mean[:, None] ** 2 * share.sum(axis=(0, 1)))
+
+        # the interval is for even odds, and for each kind alone as far as y leaves it open
+        even, even_null = averaged(0.5)
+        most = max(none, float((effects.sum(axis=(0, 1)) / prior).max()))
+        square = distance(even).sum(axis=1) + even_null * mean**2
+        alone = effects / prior / most * np.array(left) / variances
+        square = np.maximum(square, distance(alone).max(axis=1))
+        sampled = ((weights @ V) * weights).sum(axis=1)
         return cls(
             mean=mean,
-            shape=np.maximum(second - 2 * mean * first + mean**2, 0),
+            shape=np.maximum(square - sampled, 0),
             weights=weights,
             no_effect=p_null,
         )

@@ -99,8 +99,9 @@ def fit_power(problem: Extrapolation) -> PowerFit:
 
     Departures from the original design: correlated instead of independent weights (real loss curves
     spread over many powers), parabolas, marginal likelihoods with everything but the constant
-    integrated out, and a limit on the amplification instead of on the powers. docs/estimators.md
-    describes the data behind these choices.
+    integrated out (for smooth sums around the non-negative weights, by Laplace's approximation),
+    and a limit on the amplification instead of on the powers. docs/estimators.md describes the data
+    behind these choices.
     """
     powers = POWERS[max(1, min(problem.sharpness, problem.leakable)) >= POWERS]
     design, loss, constant, means, noise = _centre(problem, powers)
@@ -171,9 +172,10 @@ def _fit_smooth_sum(design: Array, loss: Array, covariance: Array) -> tuple[Arra
     """Return the non-negative weights of a smooth sum, and the log evidence of its scale."""
     total = np.eye(len(loss)) + design @ covariance @ design.T
     _, determinant = np.linalg.slogdet(total)
-    evidence = float(loss @ loss - loss @ np.linalg.solve(total, loss) - determinant) / 2
     root = np.linalg.cholesky(np.linalg.inv(covariance)).T
     stacked = np.vstack([design, root])
     padded = np.append(loss, np.zeros(len(root)))
-    weights, _ = nnls(stacked, padded, maxiter=100 * len(root))
+    weights, norm = nnls(stacked, padded, maxiter=100 * len(root))
+    # of these weights, not of unrestricted ones: those also fit curves that no weights >= 0 fit
+    evidence = float(loss @ loss - norm**2 - determinant) / 2
     return weights, evidence

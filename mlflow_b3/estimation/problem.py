@@ -118,7 +118,8 @@ def smooth_errors(exposure: Array, loss: Array, stderr: Array, fits: Array) -> A
     smooth *= np.average(variance / smooth, weights=fits)
     degree = min(HIGHEST_DEGREE, levels // 3)
     rough = _residuals(exposure, loss, np.sqrt(smooth / fits), degree)
-    correlation = float(np.corrcoef(rough, logarithm - np.log(smooth))[0, 1])
+    with np.errstate(invalid="ignore"):  # NaN if all standard errors are equal
+        correlation = float(np.corrcoef(rough, logarithm - np.log(smooth))[0, 1])
     if not correlation > ASSOCIATED_Z / np.sqrt(levels - degree - 1):
         return stderr
     smooth = np.maximum(smooth, float(smooth.max()) / LARGEST_RATIO**2)

@@ -211,6 +211,18 @@ def test_nothing_is_known_of_e0_where_every_row_has_mates_in_training():
     )
 
 
+def test_intervals_stay_wide_where_few_rows_have_no_mates_and_a_step_fits_as_well_as_no_effect():
+    """At even odds of an effect, they are 5.6 times as wide as those of LOCO."""
+    law = MixedLaw(one=0.95)
+    wider = []
+    for seed in range(6):
+        found = estimate_doses(
+            simulated(step, law, clusters=40, noise=0.3, between=0.05, seed=seed), law
+        )
+        wider.append(np.ptp(found.interval) / np.ptp(found.loco_interval))
+    assert np.mean(wider) > 7
+
+
 def test_influences_are_those_of_leaving_clusters_out():
     losses = simulated(saturating, LEAKY, clusters=60, noise=0.3, between=0.2)
     loco, e0 = DoseFit(losses).influence(LEAKY)

@@ -65,6 +65,17 @@ def test_most_of_the_bias_of_falling_curves_is_removed(truth):
     assert abs(error) < 0.3 * (truth(0.0) - truth(0.1))
 
 
+@pytest.mark.parametrize(
+    "truth",
+    [lambda p: 0.3 - 0.05 * p**3, lambda p: 0.34 + 0.02 * p - 0.07 * p**3],
+    ids=["concave", "rising, then falling"],
+)
+def test_a_curve_that_no_falling_convex_sum_fits_is_not_read_as_one_with_little_noise(truth):
+    """A convex curve through these points would lie 0.014 and 0.02 above the loss on new clusters."""
+    error, _ = mean_error(truth, noise=3e-4, runs=5)
+    assert abs(error) < 0.008
+
+
 def test_one_fit_serves_every_leaked_share_and_e0_never_falls_with_it():
     curve = curve_of(lambda p: 0.2 + 0.15 * np.exp(-12 * p), p0=0.0)
     shares = np.linspace(0, 0.6, 31)

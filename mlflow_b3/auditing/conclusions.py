@@ -71,7 +71,7 @@ from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.leak_sources import row_leak_probability
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
 from mlflow_b3.measurement.collecting import Measurement, TestLosses, robust_covariance
-from mlflow_b3.measurement.refits import parse_fragments
+from mlflow_b3.measurement.refits import FEW_CLUSTERS, parse_fragments
 from mlflow_b3.results import number
 
 # --- What follows from the measured losses: the numbers of an audit's report
@@ -114,7 +114,9 @@ def conclude(
         by_rows = way.rows_sensitivity()
         by_fragments = way.split_sensitivity()
         headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
+    shows_nothing = cannot_show(subject, folds)
     e0 = None if headline.e0 is None else _point(headline.e0, headline.interval, subject)[0]
+    e0 = None if shows_nothing else e0
     method = curve_method(plan)
     # each candidate of a method that solves for all losses costs as much as an estimate
     candidates = SEARCHED[:: 3 if solves_in_full(method) else 1]
@@ -123,7 +125,7 @@ def conclude(
     estimate = headline.estimate
     conclusion = Conclusion(
         e0=e0,
-        e0_interval=_e0_interval(headline, claim, subject, refit, measured),
+        e0_interval=_e0_interval(headline, claim, subject, refit, measured, shows_nothing),
         e0_secant=None if headline.secant is None else _floored(headline.secant, subject),
         p0=headline.p0,
         inflation=None if e0 is None else e0 - measured.loco,
@@ -152,6 +154,16 @@ def conclude(
     if greater:
         return turn_conclusion(conclusion), turn_influence(influence)
     return conclusion, influence
+
+
+def cannot_show(subject: SubjectSummary, folds: Folds) -> bool:
+    """Return whether the data cannot show what a model loses on new clusters, whatever the rate.
+
+    That is so if almost no cluster has a second row, or if folds have rows of one cluster on both
+    sides: then nothing was measured without known leakage.
+    """
+    few = subject.n_rows - subject.n_clusters < FEW_CLUSTERS
+    return few or any(fold.shared_clusters for fold in folds)
 
 
 def curve_method(plan: PlanSummary) -> Method:
@@ -412,12 +424,19 @@ def _e0_interval(
     subject: SubjectSummary,
     refit: RefitSummary,
     measured: Measurement,
+    shows_nothing: bool,
 ) -> tuple[float, float | None]:
     """Return the interval of e0. Its upper end is withheld (None) if it would say nothing.
 
-    That is so if refits show only part of the bias, or if it is beyond `FARTHEST_END`.
+    That is so if refits or data do not show all of the bias, or if it is beyond `FARTHEST_END`.
     """
     low, high = _possible(headline.interval, subject)
+    if shows_nothing:
+        low = min(low, _loco_interval(measured, subject)[0])
+        if not subject.greater_is_better:
+            return low, None
+        # of a score of which more is better, the lower end is a number: the worst possible one
+        return low, high if subject.loss_bound is None else subject.loss_bound
     if not refit.is_full:
         return low, None
     if claim.is_vacuous and (subject.loss_bound is not None or not subject.greater_is_better):

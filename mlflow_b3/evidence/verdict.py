@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mlflow_b3.auditing.comparison import compare_reports
+from mlflow_b3.auditing.conclusions import cannot_show
 from mlflow_b3.auditing.extension import LimitedScore
 from mlflow_b3.auditing.report import AuditReport, turned
 from mlflow_b3.errors import InputError
@@ -412,6 +413,18 @@ def _check_findings(results: Results) -> Iterator[Reason]:
         yield Reason(check=check, outcome=PASS, text=text)
 
 
+def _check_folds(results: Results) -> Iterator[Reason]:
+    """Refuse scores that were never measured without known leakage, whatever the policy says."""
+    folds = results.report.folds
+    leaking = sum(fold.shared_clusters > 0 for fold in folds)
+    if leaking:
+        text = (
+            f"{leaking} of {len(folds)} folds have rows of the same cluster id on both sides, so no "
+            "score of this audit is one on new clusters; audit again with folds by cluster"
+        )
+        yield Reason(check="folds", outcome=FAIL, text=text)
+
+
 def _check_sources(results: Results) -> Iterator[Reason]:
     policy, report = results.policy, results.report
     source = report.p0_source
@@ -427,6 +440,9 @@ def _check_sources(results: Results) -> Iterator[Reason]:
             "with evidence such as resolved rows"
         )
         yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
+    elif report.e0 is None and cannot_show(report.subject, report.folds):
+        text = "the data cannot show the score on new clusters, whatever the share of wrong ids"
+        yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text)
     elif report.e0 is None:
         text = f"{source} does not bound the leaked share, so e0 is not determined"
         yield Reason(check="p0_sources", outcome=INCONCLUSIVE, text=text, waivable=True)
@@ -443,6 +459,12 @@ def _check_refits(results: Results) -> Iterator[Reason]:
         yield Reason(check="refits", outcome=FAIL, text=text)
     elif not report.refit.is_full:
         text = f"refits by {route} keep some of what the model learned from all rows: e0 is a lower bound"
+        yield Reason(check="refits", outcome=INCONCLUSIVE, text=text)
+    elif route == "trainer" and policy.refits is None:
+        text = (
+            "the model was refitted by a trainer, and nothing compares what it trains with the logged "
+            "model; if somebody has read the trainer, name the accepted routes in evidence.refits"
+        )
         yield Reason(check="refits", outcome=INCONCLUSIVE, text=text)
     else:
         yield Reason(check="refits", outcome=PASS, text=f"the model was refitted by {route}")
@@ -585,6 +607,7 @@ EVIDENCE_CHECKS = (_check_signature, _check_age, _check_audit_count, _check_prer
 RESULT_CHECKS = (
     _check_pins,
     _check_cluster_counts,
+    _check_folds,
     _check_findings,
     _check_sources,
     _check_refits,

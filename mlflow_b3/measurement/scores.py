@@ -53,6 +53,7 @@ class CollectedScores(CollectedDoses):
         whole, groups = self._whole(self._kept), self._campaign.groups
         alone = replace(self._campaign, groups=None)
         measured = self._assemble(alone, whole, self._score.parts(whole), self._kept)
+        measured = replace(measured, iid=self._score_by_rows(measured.iid))
         if groups is None:
             return measured
         kept = self._kept
@@ -122,13 +123,22 @@ class CollectedScores(CollectedDoses):
             why_not=why_not,
         )
 
-    def _whole(self, kept: Sequence[Outcome]) -> Whole:
-        """Return what refits on unchanged folds reported."""
+    def _score_by_rows(self, linearised: float) -> float:
+        """Return the score on folds by rows, without linearising it at the score by clusters.
+
+        Where it is not defined, such as for a class that is never predicted, it stays linearised.
+        """
+        try:
+            return self._score.parts(self._whole(self._kept, by_rows=True)).level
+        except InputError:
+            return linearised
+
+    def _whole(self, kept: Sequence[Outcome], *, by_rows: bool = False) -> Whole:
+        """Return what refits on unchanged folds reported, by clusters or by rows."""
         rows, values, extra = [], [], []
         for outcome in kept:
-            if isinstance(outcome.task.kind, WholeFold) and not isinstance(
-                outcome.task.kind, RowFold
-            ):
+            kind = outcome.task.kind
+            if isinstance(kind, WholeFold) and isinstance(kind, RowFold) == by_rows:
                 assert outcome.validation is not None
                 assert outcome.held_back is not None
                 rows.append(self._resampler.draw(outcome.task).validation)

@@ -21,7 +21,7 @@ from pandas.api.types import pandas_dtype
 from mlflow_b3.data.table import ModelInputs
 from mlflow_b3.errors import CannotRefit, EvidenceError, InputError, ModelError, TrackingError
 from mlflow_b3.refit import head
-from mlflow_b3.refit.flavours import find_flavour, flavour_of
+from mlflow_b3.refit.flavours import BUILT_IN, find_flavour, flavour_of
 from mlflow_b3.refit.learner import AuditedModel, Learner, Source
 from mlflow_b3.refit.trainer import TrainerLearner, find_trainer
 
@@ -487,6 +487,7 @@ def _logged_learner(source: Source, trainer: Any) -> Learner:
         )
     if found is None:
         return head.learner(head.load(source), source)
+    _require_served(found[0], source)
     model = found[1].load(source)
     try:
         learner: Learner = found[1].learner(model, source)
@@ -497,6 +498,41 @@ def _logged_learner(source: Source, trainer: Any) -> Learner:
         note = f"as a {found[0]} model it cannot be refitted: {error}"
         learner.notes = (note, *learner.notes)
     return learner
+
+
+#: Under which names flavours say from which files they load a model.
+MODEL_FILES = {
+    *("data", "model_path", "model_data", "model_binary", "pickled_model", "saved_model_dir"),
+}
+
+
+def _require_served(flavour: str, source: Source) -> None:
+    """Refuse a model whose flavour for serving is another model than the one that is audited.
+
+    `mlflow.pyfunc.load_model`, and so a server, loads what the flavour `python_function` names. MLflow
+    saves both flavours from one object. An MLmodel file that was edited can name two.
+    """
+    served = source.flavours.get("python_function")
+    if served is None:
+        return
+    loader = served.get("loader_module")
+    if flavour in BUILT_IN and loader != f"mlflow.{flavour}":
+        raise ModelError(
+            f"model={source.uri!r} is served by {loader!r}, but its flavour {flavour!r} would be audited. "
+            "Log the model again, by one flavour."
+        )
+    own = _model_files(source.flavours[flavour])
+    other = sorted(_model_files(served) - own)
+    if other:
+        raise ModelError(
+            f"model={source.uri!r} is served from {', '.join(map(repr, other))}, which its flavour "
+            f"{flavour!r} does not name: another model may be served than would be audited. Log the model "
+            "again."
+        )
+
+
+def _model_files(flavour: Mapping[str, Any]) -> set[str]:
+    return {str(flavour[name]) for name in MODEL_FILES & flavour.keys() if flavour[name]}
 
 
 def _trainer_learner(trainer: Any, source: Source) -> Learner:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.data.scores import is_approximate
+from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc import findings_with_cvc
 from mlflow_b3.reporting.document import Answer, Tile
 from mlflow_b3.reporting.headline import (
@@ -51,11 +52,14 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
     unknown = "not known" if report.e0 is None else f"{least}{number(report.e0)}"
     approximate = report.e0 is not None and is_approximate(report.subject.loss)
     gap = "" if report.e0 is None else f" ({signed(report.e0 - report.iid, beside=report.e0)})"
+    few = report.plan.n_validated < FEW_CLUSTERS and report.e0_interval[1] is not None
+    clusters = clusters_noun(report.subject.cluster)
+    about = ", approximate" * approximate
     return (
         Tile(
             label="Reported",
             value=number(report.iid),
-            note=f"folds that ignore {clusters_noun(report.subject.cluster)} (IID)",
+            note=f"folds that ignore {clusters} (IID)",
             colour="orange",
         ),
         Tile(
@@ -69,7 +73,11 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
         Tile(
             label=f"On {new_clusters(report)}",
             value=f"{unknown}{gap}",
-            note=f"{_interval(report.e0_interval, confidence_of(report))} (e0{', approximate' * approximate})",
+            note=(
+                f"{interval_words(report.e0_interval)}, of these {clusters} only (e0{about})"
+                if few
+                else f"{_interval(report.e0_interval, confidence_of(report))} (e0{about})"
+            ),
             colour="blue",
         ),
     )

@@ -504,7 +504,7 @@ def tipping_rates(report: AuditReport) -> str:
     losses = report.as_losses
     if losses.threshold is None or losses.loco >= losses.threshold or not is_finite(report):
         return explain_tipping(report)
-    if _uninformative(report):
+    if _uninformative(report) or shares_clusters(report):
         return NOT_SHOWN_BY_DATA
     tips = _tips(report)
     what = "the threshold" if report.plan.threshold_given else "a constant guess"
@@ -547,7 +547,7 @@ def explain_tipping(report: AuditReport) -> str:
         return f"No threshold was given for this {thing_of(report)}, so there is no tipping point."
     if not is_finite(report):
         return NOT_FINITE
-    if _uninformative(report):
+    if _uninformative(report) or shares_clusters(report):
         return NOT_SHOWN_BY_DATA
     limit = number(report.threshold)
     given = report.plan.threshold_given

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import skops.io
+import yaml
 from click.testing import CliRunner
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -304,3 +305,29 @@ def test_the_notice_names_a_trainer_that_is_stored_with_the_run():
     )
     loading = f"Loading {info.model_uri} runs no code that it brings."
     assert loading_notice(info.model_uri, refit="clone") == loading
+
+
+# --- one model, by whichever flavour --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edited", "named"),
+    [
+        ({"model_path": "served.skops"}, "is served from 'served.skops'"),
+        ({"data": "served.skops"}, "is served from 'served.skops'"),
+        ({"loader_module": "served"}, "is served by 'served'"),
+        ({"loader_module": "mlflow.xgboost"}, "is served by 'mlflow.xgboost'"),
+    ],
+)
+def test_a_model_that_serves_another_one_is_not_audited(tmp_path, mlflow_store, edited, named):  # noqa: ARG001
+    """Servers load the flavour python_function; its files must be those of the audited flavour."""
+    good = LogisticRegression().fit(X, Y)
+    mlflow.sklearn.save_model(good, tmp_path / "model", pip_requirements=["scikit-learn"])
+    described = tmp_path / "model" / "MLmodel"
+    content = yaml.safe_load(described.read_text())
+    content["flavors"]["python_function"].update(edited)
+    described.write_text(yaml.safe_dump(content))
+    with mlflow.start_run() as run:
+        mlflow.log_artifacts(tmp_path / "model", "model")
+    with pytest.raises(ModelError, match=named):
+        load_model(f"runs:/{run.info.run_id}/model")

@@ -296,6 +296,20 @@ def test_folds_that_were_used_are_audited_as_they_are(clinic):
     )
     assert "B313" in codes(report)
     assert report.folds[0].shared_rows > 0.9
+    assert report.e0 is None  # nothing was measured without known leakage
+    assert report.e0_interval[1] is None
+    assert "On new patients    not known" in str(report)
+
+
+def test_ids_that_never_repeat_give_no_score_on_new_clusters(clinic):
+    report = b3.audit(
+        KNeighborsClassifier(3),
+        clinic.frame.drop_duplicates("patient_id"),
+        cluster_error=0.1,
+        **{**COLUMNS, **SMALL},
+    )
+    assert report.e0 is None
+    assert report.e0_interval[1] is None
 
 
 def test_clusters_are_assigned_to_folds_three_times_where_the_budget_allows(clinic, by_curve):

@@ -402,6 +402,12 @@ def own_cost(target, prediction):
     return float(np.mean(target != prediction))
 
 
+def test_the_reported_score_is_that_of_the_folds_by_rows_itself():
+    """From F, the Jaccard index J = F/(2 - F) follows exactly; only e0 is linearised."""
+    f1, jaccard = audit("f1").iid, audit("jaccard").iid
+    assert jaccard == pytest.approx(f1 / (2 - f1))
+
+
 def test_accuracy_is_one_minus_the_error_rate():
     score, loss = audit("accuracy"), audit(None, loss="zero_one")
     assert score.e0 == pytest.approx(1 - loss.e0)
@@ -424,7 +430,9 @@ def test_of_negated_scores_the_loss_is_shown():
     values = X["bmi"].to_numpy()
     given = {"model": KNeighborsRegressor(5), "X": X.drop(columns="bmi"), "y": values}
     root = audit("neg_root_mean_squared_error", **given)
-    assert root.loco == pytest.approx(audit(None, loss="squared", **given).loco ** 0.5)
+    squared = audit(None, loss="squared", **given)
+    assert root.loco == pytest.approx(squared.loco**0.5)
+    assert root.iid == pytest.approx(squared.iid**0.5)  # not linearised
     assert root.e0 > root.loco
     assert not root.subject.greater_is_better
 

@@ -287,6 +287,23 @@ def test_a_report_that_does_not_count_repeated_clusters_is_open():
     assert found(policy(refuse_findings=("B311",)), old, "findings").outcome == "PASS"
 
 
+def test_folds_with_a_cluster_on_both_sides_refuse_under_every_policy():
+    fine = report()
+    leaking = report(folds=(replace(fine.folds[0], shared_clusters=2), *fine.folds[1:]))
+    assert outcome(policy(refuse_findings=()), fine)[0] == "PASS"
+    seen = found(policy(refuse_findings=(), refits=None), leaking, "folds")
+    assert seen.outcome == "FAIL"
+    assert seen.text.startswith(f"1 of {len(fine.folds)} folds have rows of the same cluster id")
+
+
+def test_a_trainer_counts_only_where_the_policy_names_it():
+    """Nothing compares what a trainer trains with the logged model."""
+    trained = report(settings={"refit": "trainer"})
+    seen = found(policy(), trained, "refits")
+    assert (seen.outcome, seen.waivable) == ("INCONCLUSIVE", False)
+    assert found(policy(refits=("clone", "trainer")), trained, "refits").outcome == "PASS"
+
+
 def test_findings_refuse_where_the_policy_lists_them():
     given = (
         Finding(code="B343", message="'late': determines the target."),

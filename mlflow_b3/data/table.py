@@ -345,6 +345,8 @@ CHANCE = 0.001
 FEW_VALUES = 0.1
 #: Whole numbers up to this multiple of their count are counted, larger ones sorted.
 MOST_GAPS = 10
+#: Values are counted exactly unless more than this share of the rows differ for certain.
+NEARLY_ALL = 0.75
 #: Rows of a sample that rules out most features before all rows are sorted.
 SAMPLE = 4000
 #: Share of the rows, or correlation, from which a feature is examined on all rows.
@@ -414,7 +416,8 @@ def _findings(
         if not is_plain(column):
             continue
         names.append(name)
-        distinct[name] = _count_values(column)
+        least = _fewest_values(hashes)
+        distinct[name] = least if least > NEARLY_ALL * len(column) else _count_values(column)
         missing[name] = int(column.isna().sum())
         earlier = first.setdefault(int(hashes.sum()), name)
         if earlier != name and column.equals(features[earlier]):
@@ -537,7 +540,10 @@ class _Target:
         return _ranks(self.numbers)
 
     def is_given_away_by(self, column: "pd.Series[Any]", n_values: int, n_features: int) -> bool:
-        """Return whether a feature with so many different values gives away the target."""
+        """Return whether a feature gives away the target.
+
+        `n_values` is the number of its values, or a smaller one above `NEARLY_ALL` of the rows.
+        """
         if n_values == 1 or self.n_classes == 1:
             return False
         numbers = _as_numbers(column)
@@ -557,6 +563,7 @@ class _Target:
         some = numbers[self.sample]
         if self._correct_by_thresholds(some, self.codes[self.sample]) < ROUGHLY * len(some):
             return False
+        n_values = _count_values(column)
         log_forms = float(gammaln(n_values + k) - gammaln(n_values + 1) + 2 * np.log(k))
         errors = n - self._correct_by_thresholds(numbers, self.codes)
         return self._is_enough(errors, log_forms, n_features)
@@ -756,6 +763,14 @@ def _count_values(column: "pd.Series[Any]") -> int:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind == "f":
         return len(np.unique(column.to_numpy()))  # sorting takes half of the time of hashing
     return len(pd.factorize(column, use_na_sentinel=False)[1])
+
+
+def _fewest_values(hashes: NDArray[np.uint64]) -> int:
+    """Return a number that a column has different values at least: that of its different short hashes."""
+    bits = (16 * len(hashes)).bit_length()
+    occurs = np.zeros(2**bits, dtype=bool)
+    occurs[hashes >> np.uint64(64 - bits)] = True
+    return int(np.count_nonzero(occurs))
 
 
 def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.intp]:

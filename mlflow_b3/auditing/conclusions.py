@@ -5,15 +5,16 @@ Which numbers are limited to possible losses, or withheld, is decided here.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import logit
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from mlflow_b3.auditing.doses import ByDoses
 from mlflow_b3.auditing.groups import GroupScores, conclude_groups
@@ -110,7 +111,7 @@ def conclude(
     threshold = turned(plan.threshold) if greater else plan.threshold
     way = _way(measured, claim, folds, subject=subject, plan=plan)
     # laws of doses take many small products, for which threads only wait for each other
-    with threadpool_limits(None if measured.doses is None else 1):
+    with nullcontext() if measured.doses is None else _linear_algebra().limit(limits=1):
         by_rows = way.rows_sensitivity()
         by_fragments = way.split_sensitivity()
         headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
@@ -164,6 +165,12 @@ def cannot_show(subject: SubjectSummary, folds: Folds) -> bool:
     """
     few = subject.n_rows - subject.n_clusters < FEW_CLUSTERS
     return few or any(fold.shared_clusters for fold in folds)
+
+
+@lru_cache(maxsize=1)
+def _linear_algebra() -> ThreadpoolController:
+    """Return the controller of NumPy's and SciPy's threads, which takes milliseconds to find them."""
+    return ThreadpoolController()
 
 
 def curve_method(plan: PlanSummary) -> Method:
@@ -662,6 +669,8 @@ def mean_losses(row_losses: Sequence[Floats], folds: Sequence[Fold], n: int) -> 
 
 def _row_leak(evidence: Evidence, folds: Sequence[Fold], table: AuditData) -> RowLeak | None:
     """Return the leak probabilities that the evidence gives, the best first."""
+    if evidence.pairs is None and evidence.samples is None and evidence.resolved is None:
+        return None
     splits = Splits.of(folds, table.n_rows, by_rows=True)
     everything = np.arange(table.n_rows)
     if evidence.pairs is not None and not evidence.made_of_scores:

@@ -235,11 +235,11 @@ def balanced_splits(
     blurred = sizes * (1 - jitter * rng.random(len(sizes)))
     order = np.lexsort((lots, -blurred))
     folds = []
-    fewest = [(0, fold) for fold in range(count)]  # a heap: of equal numbers, the first fold
-    for size in sizes[order].tolist():
-        rows, fold = fewest[0]
-        folds.append(fold)
-        heapq.heapreplace(fewest, (rows + size, fold))
+    fewest = [*range(count)]  # a heap of rows · count + fold: of equal numbers, the first fold
+    for size in (count * sizes[order]).tolist():
+        first = fewest[0]
+        folds.append(first % count)
+        heapq.heapreplace(fewest, first + size)
     fold_of = np.empty(len(sizes), dtype=np.intp)
     fold_of[order] = folds
     of_row = fold_of[clusters]
@@ -295,11 +295,8 @@ def _mask(numbers: RowNumbers, count: int) -> NDArray[np.bool_]:
 def cross_validates(folds: tuple[Fold, ...]) -> bool:
     """Return whether each training row is a validation row of some other fold."""
     n_rows = 1 + max(int(max(f.training.max(), f.validation.max())) for f in folds)
-    training, validation = (
-        _mask(np.concatenate([getattr(fold, side) for fold in folds]), n_rows)
-        for side in ("training", "validation")
-    )
-    return not (training & ~validation).any()
+    validated = _mask(np.concatenate([fold.validation for fold in folds]), n_rows)
+    return bool(validated.all() or all(validated[fold.training].all() for fold in folds))
 
 
 def summarize_folds(folds: tuple[Fold, ...], data: AuditData) -> tuple[FoldSummary, ...]:

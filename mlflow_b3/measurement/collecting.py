@@ -73,8 +73,14 @@ class Totals:
         """A copy of the counts, in the same shape."""
         return np.ascontiguousarray(self._counts.T)
 
-    def add_at(self, where: Indices, level: int, losses: NDArray[Any], counts: Any = 1) -> None:
-        """Add a loss, or a sum of several, at each of the given distinct places."""
+    def at_level(self, level: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the sums and the counts of a level, not copied."""
+        return self._sums[level], self._counts[level]
+
+    def add_at(
+        self, where: Indices, level: int | Indices, losses: NDArray[Any], counts: Any = 1
+    ) -> None:
+        """Add a loss, or a sum of several, at each of the given places, which differ at a level."""
         # add in wide types: NumPy 1 adds scalars to bytes as bytes, which overflow silently
         sums = np.add(self._sums[level, where], losses, dtype=float)
         self._sums = _widen(self._sums, sums)
@@ -208,9 +214,7 @@ class DoseTotals(Totals):
         rows = np.concatenate([draw.validation, draw.held_back])
         levels = np.concatenate([draw.levels, np.full(len(held_back), self.FAR)])
         losses = np.concatenate([validation, held_back])
-        for level in range(self.FAR + 1):
-            own = levels == level
-            self.add_at(rows[own], level, losses[own])
+        self.add_at(rows, levels, losses)
         excess = losses - self.whole.means_at(rows)
         known = np.isfinite(excess)
         counts = np.bincount(levels[known], minlength=self.FAR + 1)
@@ -849,17 +853,18 @@ def _dose_losses(
             numbers.append(np.full(n_rows, -1, dtype=np.intp))
         whole[-1][rows] = fold.loco.means[:, 0]
         numbers[-1][rows] = number
-    by_row = np.nan_to_num(totals.by_row.sums.T), totals.by_row.counts.T
+    levels = [totals.at_level(level) for level in range(totals.FAR + 1)]
+    levels.append(totals.by_row.at_level(0))
     sizes = np.bincount(clusters)
     training = [len(fold.fold.training) for fold in folds]
     rotated = len(totals.refits)
     possible = max(1.0, rotated * float(np.mean(training)))
-    held_back = float(totals.counts[:, totals.FAR].sum()) / possible
+    held_back = float(levels[totals.FAR][1].sum()) / possible
     return DoseLosses.from_rows(
         clusters=clusters,
         doses=[dose_levels(size) for size in sizes.tolist()],
-        sums=np.vstack([change(totals.sums.T, totals.counts.T), change(*by_row)]),
-        counts=np.vstack([totals.counts.T, by_row[1]]),
+        sums=[change(*own) for own in levels],
+        counts=[counts for _, counts in levels],
         whole=change(np.stack(whole), np.ones(1)),
         folds=np.stack(numbers),
         training_share=float(
@@ -897,8 +902,8 @@ def _refit_errors(doses: DoseLosses, totals: DoseTotals, resampler: Resampler) -
 
 def _far_losses(totals: DoseTotals, clusters: NDArray[np.intp]) -> TestLosses:
     """Return the losses of rows in unchanged folds, and with nearly all their mates in training."""
-    sums = totals.sums[:, totals.FAR] + totals.by_row.sums[:, 0]
-    counts = totals.counts[:, totals.FAR] + totals.by_row.counts[:, 0]
+    both = zip(totals.at_level(totals.FAR), totals.by_row.at_level(0), strict=True)
+    sums, counts = (np.add(far, single, dtype=float) for far, single in both)
     without = totals.whole.means[:, 0]
     rows = np.flatnonzero((counts > 0) & np.isfinite(without))
     return without[rows], np.asarray(sums[rows] / counts[rows]), clusters[rows]

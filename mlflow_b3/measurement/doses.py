@@ -1,7 +1,7 @@
 """Losses by dose: how many rows of a row's own cluster are in training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -107,8 +107,8 @@ class DoseLosses:
         *,
         clusters: ArrayLike,
         doses: Sequence[Sequence[int]],
-        sums: ArrayLike,
-        counts: ArrayLike,
+        sums: Sequence[ArrayLike],
+        counts: Sequence[ArrayLike],
         whole: ArrayLike,
         folds: ArrayLike,
         training_share: float,
@@ -123,8 +123,8 @@ class DoseLosses:
             Codes 0, ..., K - 1.
         doses : sequence of sequences of int
             Rows moved of each cluster by level.
-        sums, counts : array, shape (L + 2, rows)
-            Sums of the losses of each row by level, and their numbers; see `differences`.
+        sums, counts : L + 2 arrays, shape (rows,)
+            Sums of the losses of each row at each level, and their numbers; see `differences`.
         whole : array, shape (P, rows)
             Loss of each row in the whole refits of each pass; NaN where it was not scored.
         folds : array of int, shape (P, rows)
@@ -133,21 +133,24 @@ class DoseLosses:
         """
         codes = np.asarray(clusters, dtype=np.intp)
         n = int(codes.max()) + 1
-        total, number = np.asarray(sums, dtype=float), np.asarray(counts, dtype=float)
         losses = np.asarray(whole, dtype=float)
         seen = np.isfinite(losses)
         known = seen.sum(axis=0)
         baseline = np.where(seen, losses, 0).sum(axis=0) / np.maximum(known, 1)
-        number = np.where(known > 0, number, 0)
-        total = np.where(number > 0, total - number * baseline, 0)
 
-        def by_cluster(values: Array) -> Array:
+        def by_cluster(values: Iterable[Array]) -> Array:
             return np.stack([np.bincount(codes, row, minlength=n) for row in values])
 
+        # level by level, because all levels of all rows would not fit the processor's cache
+        numbers = [np.where(known > 0, np.asarray(own, dtype=float), 0) for own in counts]
+        differences = by_cluster(
+            np.where(number > 0, np.asarray(total, dtype=float) - number * baseline, 0)
+            for total, number in zip(sums, numbers, strict=True)
+        )
         scored = by_cluster(seen.astype(float))
         with np.errstate(invalid="ignore"):
             loco = by_cluster(np.where(seen, losses, 0)) / scored
-        missing = [-1] * (len(total) - 2)
+        missing = [-1] * (len(numbers) - 2)
         lists = [tuple(own) for own in doses]
         padded = {own: [*own, *missing[len(own) :]] for own in set(lists)}
         levels = np.array([padded[own] for own in lists], dtype=np.intp)
@@ -156,8 +159,8 @@ class DoseLosses:
         return cls(
             sizes=np.bincount(codes, minlength=n),
             doses=np.ascontiguousarray(levels.T),
-            differences=by_cluster(total),
-            counts=by_cluster(number).astype(np.intp),
+            differences=differences,
+            counts=by_cluster(numbers).astype(np.intp),
             loco=loco,
             folds=np.asarray(folds, dtype=np.intp)[:, first],
             training_share=training_share,

@@ -362,18 +362,27 @@ class Rotation:
     owners : array of int
         The cluster of each validation row, by its place in `sizes`.
     sizes, start : array of int
-        Validation rows of each cluster, and where its rotation starts.
+        Validation rows of each cluster, and the level at which its rotation starts.
+    counts : array of int
+        The number of levels of each cluster.
+    doses : array of int, clusters by levels
+        The dose of each cluster at its levels.
     places : array of int
         The place of each validation row in the random order of its cluster's rows.
     others : array of int
         The training rows in random order.
+    trained : array of bool
+        Which rows are the training rows.
     """
 
     owners: RowNumbers
     sizes: RowNumbers
     start: RowNumbers
+    counts: RowNumbers
+    doses: RowNumbers
     places: RowNumbers
     others: RowNumbers
+    trained: NDArray[np.bool_]
 
     @classmethod
     def draw(cls, resampler: Resampler, task: Task) -> "Rotation":
@@ -387,13 +396,36 @@ class Rotation:
         order = _by_owner(owners, rng.random(len(owners)))
         places = np.empty(len(owners), dtype=np.int32)
         places[order] = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        levels, doses = _dose_table(sizes)
         return cls(
             owners=owners.astype(np.int32),
             sizes=sizes,
-            start=rng.integers(len(DOSES), size=len(sizes)),
+            start=rng.integers(len(DOSES), size=len(sizes)) % levels,
+            counts=levels,
+            doses=doses,
             places=places,
             others=resampler.rng(task, 3, task.replicate).permutation(fold.training),
+            trained=_row_mask(fold, fold.training),
         )
+
+    def at(self, step: int) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+        """Return each cluster's dose at a step, its level, and the rows moved in the steps before."""
+        clusters = np.arange(len(self.sizes))
+        before = np.zeros(len(clusters), dtype=np.intp)
+        for earlier in range(step):
+            before += self.doses[clusters, (self.start + earlier) % self.counts]
+        level = (self.start + step) % self.counts
+        return self.doses[clusters, level], level, before
+
+
+def _dose_table(sizes: RowNumbers) -> tuple[RowNumbers, RowNumbers]:
+    """Return the number of levels of each cluster, and its doses by level."""
+    different, kind = np.unique(sizes, return_inverse=True)
+    lists = [dose_levels(rows) for rows in different.tolist()]
+    table = np.zeros((len(lists), len(DOSES)), dtype=np.intp)
+    for row, levels in zip(table, lists, strict=True):
+        row[: len(levels)] = levels
+    return np.array([len(levels) for levels in lists])[kind], table[kind]
 
 
 def _by_owner(owners: RowNumbers, lots: NDArray[np.float64]) -> RowNumbers:
@@ -447,15 +479,14 @@ def test_parts(fold: Fold) -> int:
     return 0 if rows < 2 else min(TEST_PARTS, rows)
 
 
-def _exchange_rows(fold: Fold, injected: RowNumbers, dropped: RowNumbers) -> Draw:
-    trained = _row_mask(fold, fold.training)
+def _exchange_rows(
+    trained: NDArray[np.bool_], fold: Fold, injected: RowNumbers, dropped: RowNumbers
+) -> RowNumbers:
+    """Return the rows of a fold's mask of training rows with some of V̂ in place of some of T̂."""
+    trained = trained.copy()
     trained[dropped] = False
     trained[injected] = True
-    return Draw(
-        training=_rows_of(trained, fold.training),
-        validation=_remove_rows(fold.validation, injected),
-        held_back=np.sort(dropped),
-    )
+    return _rows_of(trained, fold.training)
 
 
 def _row_mask(fold: Fold, rows: RowNumbers) -> NDArray[np.bool_]:
@@ -556,7 +587,12 @@ class InjectedRows(Kind):
         count = self.count(resampler, task)
         injected = self._balanced(resampler, fold.validation, count, task, 2)
         dropped = self._balanced(resampler, fold.training, count, task, 3)
-        return _exchange_rows(fold, injected, dropped)
+        trained = _row_mask(fold, fold.training)
+        return Draw(
+            training=_exchange_rows(trained, fold, injected, dropped),
+            validation=_remove_rows(fold.validation, injected),
+            held_back=np.sort(dropped),
+        )
 
     def count(self, resampler: Resampler, task: Task) -> int:
         """Return how many rows of V̂ go into T', rounded at random so that the mean is exact.
@@ -643,12 +679,12 @@ class BrokenClusters(Kind):
         none = fold.validation[:0]
         injected, validation = np.concatenate([none, *moved]), np.concatenate([none, *scored])
         dropped = second.choice(fold.training, len(injected), replace=False)
-        draw = _exchange_rows(fold, injected, dropped)
         ascending = np.argsort(validation)
+        trained = _row_mask(fold, fold.training)
         return Draw(
-            training=draw.training,
+            training=_exchange_rows(trained, fold, injected, dropped),
             validation=validation[ascending],
-            held_back=draw.held_back,
+            held_back=np.sort(dropped),
             arms=np.concatenate([none, *kinds])[ascending],
         )
 
@@ -678,17 +714,19 @@ class RotatedDoses(Kind):
         fold = resampler.folds[task.fold]
         shared = resampler.rotation(task)
         sizes, owners = shared.sizes, shared.owners
-        dose, level, before = _rotate(sizes, shared.start, task.level)
+        dose, level, before = shared.at(task.level)
         too_many = np.cumsum(dose) > len(fold.training) - 1
         dose[too_many] = level[too_many] = 0
         moved = (shared.places - before[owners]) % sizes[owners] < dose[owners]
         injected = fold.validation[moved]
         first = task.level * len(shared.others) // len(DOSES)
         dropped = np.take(shared.others, np.arange(first, first + len(injected)), mode="wrap")
-        return replace(
-            _exchange_rows(fold, injected, dropped),
-            validation=fold.validation[~moved],
-            levels=level[owners][~moved],
+        scored = ~moved
+        return Draw(
+            training=_exchange_rows(shared.trained, fold, injected, dropped),
+            validation=fold.validation[scored],
+            held_back=np.sort(dropped),
+            levels=level[owners[scored]],
         )
 
     def collect(
@@ -700,24 +738,6 @@ class RotatedDoses(Kind):
     ) -> None:
         """Add to the losses by dose."""
         losses.add_doses(outcome, draw)
-
-
-def _rotate(
-    sizes: RowNumbers, start: RowNumbers, step: int
-) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
-    """Return each cluster's dose at a step of its rotation, the level, and the rows moved before."""
-    different, kind = np.unique(sizes, return_inverse=True)
-    doses = [dose_levels(rows) for rows in different.tolist()]
-    counts = np.array([len(levels) for levels in doses])
-    table = np.zeros((len(doses), len(DOSES)), dtype=np.intp)
-    for row, levels in zip(table, doses, strict=True):
-        row[: len(levels)] = levels
-    count, at = counts[kind], start % counts[kind]
-    before = np.zeros(len(sizes), dtype=np.intp)
-    for _ in range(step):
-        before += table[kind, at]
-        at = (at + 1) % count
-    return table[kind, at], at, before
 
 
 class PairedTest(Kind):

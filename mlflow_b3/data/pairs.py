@@ -70,7 +70,7 @@ class PairLoss(Loss):
         If there are no others, values for pairs of all clusters follow. With groups, the same
         follows for pairs within groups. NaN where there is no pair.
         """
-        scores = self._scores(predictor, X, len(target))
+        scores = self.scores(predictor, X, len(target))
         found = self._values(scores, target, clusters, n_validation, self.shares)
         if groups is not None:
             assert self.group_shares is not None
@@ -112,7 +112,7 @@ class PairLoss(Loss):
             found[:, side] = np.array(wrong) / chance
         return found
 
-    def _scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
+    def scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
         """Return a score for each class of the table: probabilities, or else decision values."""
         try:
             given = np.asarray(predictor.predict("probability", X), dtype=float)

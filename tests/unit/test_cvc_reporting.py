@@ -327,7 +327,8 @@ def test_what_wrong_ids_may_have_taken_is_a_what_if():
 def test_where_ids_are_taken_as_right_e0_is_the_score_by_whole_clusters():
     taken = audited(settings={"claim": (0.0, 0.0)})
     assert (
-        "ids were taken as correct, so e0 is the score by folds of whole" in (explain_pair(taken)[0])
+        "ids were taken as correct, so e0 is the score by folds of whole"
+        in (explain_pair(taken)[0])
     )
     far = audited(settings={"claim": (0.0, 0.0)}, e0=0.6, e0_interval=(0.5, 0.7))
     assert "or ids are wrong after all" in explain_pair(far)[1]

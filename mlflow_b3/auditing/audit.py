@@ -145,7 +145,8 @@ def audit(
         (`report.dose`). "auto" is the same if that can be measured, and otherwise "power", which
         extrapolates the loss over injected shares of leaked rows. Or one of the papers' estimators, as
         in `mlflow_b3.estimate`. "cvc" is "auto" and also corrects ordinary cross-validation
-        (`mlflow_b3.cvc`). It takes all cluster ids as right unless something is given about wrong ones.
+        (`mlflow_b3.cvc`), for losses, the AUC and the accuracy. It takes all cluster ids as right unless
+        something is given about wrong ones.
     method_options : mapping, optional
         Options of the method, such as {"order": 3} for "basis"; see `Method`. For "cvc": groups, new,
         coordinates, engine, working, draws and epochs, as in `mlflow_b3.cvc`; the cluster is always a

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlflow_b3.auditing.comparability import ExtensionScore
     from mlflow_b3.auditing.report import AuditReport
     from mlflow_b3.auditing.subject import Subject
+    from mlflow_b3.data.scores import Score
     from mlflow_b3.measurement.campaign import Campaign
     from mlflow_b3.measurement.journal import Journal
     from mlflow_b3.measurement.refits import FitCounts
@@ -52,6 +53,9 @@ class Extension(Protocol):
 
     def read(self, frame: "pd.DataFrame", cluster: str) -> "ExtraColumns":
         """Read the columns of the audited table that it needs."""
+
+    def supports(self, score: "Score") -> bool:
+        """Whether it can be used with a score in place of a loss."""
 
     def rest(self, subject: "Subject", budget: Budget) -> Budget:
         """Return what it leaves of the budget; refuse a subject that it is not for."""
@@ -121,7 +125,7 @@ class NamedCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitedScore:
-    """A loss that must stay below the limit of e0 at a gate.
+    """A loss, or score, that a gate compares with the limit of e0.
 
     Attributes
     ----------
@@ -135,6 +139,8 @@ class LimitedScore:
         Why it may be withheld, in a sentence.
     approximate : str
         Why it may be too small; "" if it is not.
+    greater : bool
+        Whether more is better.
     """
 
     name: str
@@ -143,6 +149,7 @@ class LimitedScore:
     interval: tuple[float, float] | None
     withheld: str
     approximate: str
+    greater: bool = False
 
 
 class ExtensionReport(Protocol):
@@ -265,6 +272,10 @@ class PlainMethod:
     def read(self, frame: "pd.DataFrame", cluster: str) -> ExtraColumns:  # noqa: ARG002
         """Read no columns."""
         return ExtraColumns(frame=frame)
+
+    def supports(self, score: "Score") -> bool:  # noqa: ARG002
+        """Whether e0 comes from the losses by dose."""
+        return self.method == "auto"
 
     def rest(self, subject: "Subject", budget: Budget) -> Budget:  # noqa: ARG002
         """Leave all of the budget."""

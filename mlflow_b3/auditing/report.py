@@ -526,6 +526,7 @@ class AuditReport(Result):
             measured=turn_measured(self.measured),
             conclusion=turn_conclusion(self.conclusion),
             influence=None if self.influence is None else turn_influence(self.influence),
+            cvc=None if self.cvc is None else self.cvc.turned(),
         )
 
     @cached_property
@@ -752,7 +753,8 @@ def _turn_dose(found: DoseSolution) -> DoseSolution:
 
 def turn_influence(influence: Influence) -> Influence:
     """Return the influence of clusters on 1 - score."""
-    return replace(influence, loco=-influence.loco, e0=-influence.e0)
+    cv = None if influence.cv is None else -influence.cv
+    return replace(influence, loco=-influence.loco, e0=-influence.e0, cv=cv)
 
 
 # --- Format 1, in which all parts were flat: its fields, and where they are now

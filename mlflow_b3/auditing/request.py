@@ -251,7 +251,7 @@ def _read_score(options: Mapping[str, Any], extension: Extension) -> tuple[Any, 
     found = resolve_scoring(scoring)
     if isinstance(found, str):
         return found, None
-    if extension.e0_method != "auto" or extension.takes_ids_as_right:
+    if extension.e0_method != "auto" or not extension.supports(found):
         method = options["method"]
         raise InputError(
             f"scoring={found.name!r} needs method='dose', not {method!r}, which is for mean losses. Leave "

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from mlflow_b3.auditing.extension import ExtraColumns
 from mlflow_b3.auditing.subject import Subject
 from mlflow_b3.correlated.engines import Engine, find_engine, is_linear_in_few, unused_groups
 from mlflow_b3.correlated.field import regional_field
-from mlflow_b3.correlated.formulas import Bias, BiasSums
+from mlflow_b3.correlated.formulas import Bias, BiasSums, PairSums
 from mlflow_b3.correlated.report import (
     WITHHELD,
     CvcReport,
@@ -47,6 +48,7 @@ from mlflow_b3.correlated.working import (
     structure_problems,
 )
 from mlflow_b3.data.folds import Fold, digest_folds, make_folds
+from mlflow_b3.data.pairs import PairLoss
 from mlflow_b3.data.table import AuditData, label_clusters
 from mlflow_b3.errors import FitError, InputError, ModelError, PredictionError
 from mlflow_b3.measurement.design import exposures
@@ -152,12 +154,13 @@ class CvcRefitter(Refitter):
     Refits for the purpose "cv" return losses. Those for "grouped" return losses, and scores in place
     of held-back losses. Those for "simulated" are trained on a simulated target, and return by how
     much each row's loss falls when its target goes from the lower class to the higher one, or from 0
-    to 1: L₂ = L(0, s) - L(1, s), which is all that the bias needs from a score.
+    to 1: L₂ = L(0, s) - L(1, s), which is all that the bias needs from a score. For more than two
+    classes, they return -L(c, s) for each class c of each row; for the AUC, the scores.
 
     Attributes
     ----------
     classes : array or None
-        The two classes, the higher one last; None for numbers.
+        The classes, sorted; None for numbers.
     draws : Draws or None
         The simulated targets; a replicate's number selects its target.
     """
@@ -171,30 +174,50 @@ class CvcRefitter(Refitter):
             assert self.draws is not None
             target = self.draws.draw(task.replicate).target[draw.training]
             rows = replace(rows, target=self._labelled(target))
-        one_class = self.classes is not None and bool((rows.target == rows.target[0]).all())
+        seen = 2 if self.classes is None else int(np.isin(self.classes, rows.target).sum())
         predictor = (
             _Shares(rows, self.classes)
-            if one_class and self.classes is not None
+            if seen == 1 and self.classes is not None
             else self.learner.fit(rows, self.resampler.fit_seed(task))
         )
+        # models treat a class that they have never seen in many ways
+        one_class = self.classes is not None and seen < len(self.classes)
         predictor_cache = _CachedPredictor(predictor)
         del rows, predictor  # free the memory of the training rows before scoring
         X = self.data.take(draw.validation)
         scores = np.zeros(0)
         if task.purpose == "simulated":
             losses = self._loss_decrease(predictor_cache, X, len(draw.validation))
+        elif isinstance(self.loss, PairLoss):
+            losses = self._pairs(self.loss, predictor_cache, X, draw)
         else:
             losses = self.loss.evaluate(predictor_cache, X, self.data.target[draw.validation])
         if task.purpose == "grouped":
-            scores = score_of(predictor_cache, X, self.classes)
+            scores = score_of(predictor_cache, X, self.classes).reshape(-1)
         return {"validation": losses, "held_back": scores, "one_class": one_class}
 
     def _labelled(self, target: Array) -> NDArray[Any]:
         return target if self.classes is None else self.classes[target.astype(np.intp)]
 
+    def _pairs(self, loss: PairLoss, predictor: Any, X: Any, draw: Draw) -> Array:
+        """Return the share of wrongly ranked pairs of each row, in units of its class."""
+        target, clusters = self.data.target, self.data.clusters
+        rows = draw.validation
+        found = loss.evaluate_pairs(predictor, X, target[rows], clusters[rows], len(rows))
+        return np.asarray(found[len(rows) :])  # of rows of all clusters
+
     def _loss_decrease(self, predictor: Any, X: Any, count: int) -> Array:
-        low, high = (0.0, 1.0) if self.classes is None else self.classes
+        if isinstance(self.loss, PairLoss):
+            scores = self.loss.scores(predictor, X, count)
+            return np.asarray(scores[:, self.loss.weights > 0]).reshape(-1)
         kind = self.data.target.dtype if self.classes is not None else np.dtype(float)
+        if self.classes is not None and len(self.classes) > 2:
+            by_class = [
+                self.loss.evaluate(predictor, X, np.full(count, label, dtype=kind))
+                for label in self.classes
+            ]
+            return np.asarray(-np.column_stack(by_class).reshape(-1))
+        low, high = (0.0, 1.0) if self.classes is None else self.classes
         first = self.loss.evaluate(predictor, X, np.full(count, low, dtype=kind))
         return first - self.loss.evaluate(predictor, X, np.full(count, high, dtype=kind))
 
@@ -203,10 +226,13 @@ def score_of(predictor: Any, X: Any, classes: NDArray[Any] | None) -> Array:
     """Return one number per row that grows with the target that the model expects.
 
     For a regressor, this is the prediction. For a classifier, it is the log odds of the higher class,
-    or else the decision value, or else the label as -1 or 1. The caller recalibrates it.
+    or else the decision value, or else the label as -1 or 1. The caller recalibrates it. For more than
+    two classes, there is one number for each class.
     """
     if classes is None:
         return np.asarray(predictor.predict("value", X), dtype=float).reshape(-1)
+    if len(classes) > 2:
+        return _class_scores(predictor, X, classes)
     try:
         probability = np.asarray(predictor.predict("probability", X), dtype=float)
         column = np.flatnonzero(np.asarray(predictor.classes) == classes[1])
@@ -222,6 +248,34 @@ def score_of(predictor: Any, X: Any, classes: NDArray[Any] | None) -> Array:
     except PredictionError:
         label = np.asarray(predictor.predict("label", X)).reshape(-1)
         return np.where(label == classes[1], 1.0, -1.0)
+
+
+def _class_scores(predictor: Any, X: Any, classes: NDArray[Any]) -> Array:
+    """Return log probabilities, decision values, or labels as 0 and 1, for each class.
+
+    No class is more than `LARGEST_SCORE` below the most likely one by its probability, which for two
+    classes is the limit of the log odds.
+    """
+    try:
+        with np.errstate(divide="ignore"):
+            given = np.log(np.asarray(predictor.predict("probability", X), dtype=float))
+        limit = LARGEST_SCORE
+    except PredictionError:
+        try:
+            given = np.asarray(predictor.predict("decision", X), dtype=float)
+            limit = np.inf
+        except PredictionError:
+            label = np.asarray(predictor.predict("label", X)).reshape(-1)
+            return np.asarray(np.equal.outer(label, classes), dtype=float)
+    if given.ndim == 1:
+        given = np.column_stack([-given, given])
+    least = given.min(axis=1)
+    scores = np.repeat(least[:, None], len(classes), axis=1)  # those that it has never seen
+    known = np.asarray(predictor.classes)
+    for column, label in zip(given.T, known, strict=True):
+        scores[:, classes == label] = column[:, None]
+    scores = np.maximum(scores, scores.max(axis=1, keepdims=True) - limit)
+    return _finite(scores - scores.mean(axis=1, keepdims=True))
 
 
 def _finite(scores: Array) -> Array:
@@ -246,20 +300,24 @@ class _CachedPredictor:
 
 
 class _Shares:
-    """A predictor for training rows of one class: constant odds of (n₁ + ½) to (n₀ + ½)."""
+    """A predictor for training rows of one class: constant chances in proportion to n_c + ½."""
 
     def __init__(self, rows: Rows, classes: NDArray[Any]) -> None:
         self.classes = classes
-        ones = int((rows.target == classes[1]).sum())
-        self._share = (ones + 0.5) / (len(rows.target) + 1)
+        counts = np.array([(rows.target == label).sum() for label in classes])
+        self._shares = (counts + 0.5) / (len(rows.target) + len(classes) / 2)
+        if len(classes) == 2:
+            self._shares[0] = 1 - self._shares[1]
 
     def predict(self, kind: str, X: Any) -> NDArray[Any]:
         """Return the same prediction for every row."""
         if kind == "label":
-            return np.repeat(self.classes[[int(self._share > 0.5)]], len(X))
+            return np.repeat(self.classes[[int(np.argmax(self._shares))]], len(X))
         if kind == "probability":
-            return np.tile([1 - self._share, self._share], (len(X), 1))
-        return np.full(len(X), np.log(self._share / (1 - self._share)))
+            return np.tile(self._shares, (len(X), 1))
+        if len(self.classes) > 2:
+            return np.tile(np.log(self._shares), (len(X), 1))
+        return np.full(len(X), np.log(self._shares[1] / (1 - self._shares[1])))
 
 
 # --- The refits on the table's own target: cross-validation, and folds of whole groups
@@ -272,17 +330,19 @@ class RealRefits:
     Attributes
     ----------
     losses : array (n,)
-        Cross-validated loss of each row.
-    grouped : array (n,)
-        Loss of each row from a model trained without its group.
-    scores : array (n,)
-        Score of each row from a model trained without its group in the folds for scores.
+        Cross-validated loss of each row; for the AUC, 1 - AUC plus what the row adds to it.
+    grouped : array (n,) or None
+        Loss of each row from a model trained without its group; None if a fold of whole groups has no
+        AUC.
+    scores : array (n,) or (n, C)
+        Score of each row from a model trained without its group in the folds for scores; of each of more
+        than two classes.
     one_class : int
-        Refits of cross-validation whose training rows had a single class.
+        Refits of cross-validation whose training rows lacked a class.
     """
 
     losses: Array
-    grouped: Array
+    grouped: Array | None
     scores: Array
     one_class: int
 
@@ -305,7 +365,10 @@ def run_real_refits(
     needed = sorted({*range(grouped_folds), *score_folds})
     tasks = [Task("cv", fold, 0, 0) for fold in range(len(resampler.iid_folds))]
     tasks += [Task("grouped", fold, 0, 0) for fold in needed]
-    losses, grouped, scores = (np.full(n_rows, np.nan) for _ in range(3))
+    losses, grouped = (np.full(n_rows, np.nan) for _ in range(2))
+    classes = refitter.classes
+    count = 0 if classes is None else len(classes)
+    scores = np.full((n_rows, count) if count > 2 else n_rows, np.nan)
     single = []
 
     def collect(outcome: Outcome) -> None:
@@ -320,12 +383,46 @@ def run_real_refits(
             grouped[rows] = outcome.validation
         if task.fold in score_folds:
             assert outcome.held_back is not None
-            scores[rows] = outcome.held_back
+            scores[rows] = outcome.held_back.reshape(scores[rows].shape)
 
     session.run(tasks, collect, doing="Cross-validation")
+    failed = session.counts.first_error
+    if isinstance(refitter.loss, PairLoss) and not failed and np.isfinite(scores).all():
+        target = refitter.data.target
+        own, whole = pair_losses(losses, target), pair_losses(grouped, target)
+        if own is None:
+            raise InputError(
+                "folds: a fold of the cross-validation has rows of one class only, so it has no AUC. Use "
+                "fewer folds, such as folds=5, or folds with both classes in each."
+            )
+        return RealRefits(losses=own, grouped=whole, scores=scores, one_class=sum(single))
     if not (np.isfinite(losses).all() and np.isfinite(grouped).all() and np.isfinite(scores).all()):
-        raise FitError(f"a refit on a whole fold failed:\n{session.counts.first_error}")
+        raise FitError(f"a refit on a whole fold failed:\n{failed}")
     return RealRefits(losses=losses, grouped=grouped, scores=scores, one_class=sum(single))
+
+
+def pair_losses(values: Array, target: NDArray[Any]) -> Array | None:
+    """Return 1 - AUC plus what each row adds to it, from its share of wrongly ranked pairs.
+
+    None if a fold has no pairs. 1 - AUC is the mean over folds, weighted by the mean of a fold's shares
+    in the rows of a class and in all others.
+    """
+    if not np.isfinite(values).all():
+        return None
+    codes = np.unique(target, return_inverse=True)[1]
+    means = np.bincount(codes, values) / np.bincount(codes)
+    level = float(values.mean()) / 2  # every pair is there twice
+    return np.asarray(level + values - means[codes])
+
+
+def pair_weights(loss: PairLoss, target: NDArray[Any], folds: Sequence[Fold]) -> Array:
+    """Return the weight (classes, folds) of the curve of each class in each fold in the mean AUC."""
+    weights = np.zeros((len(loss.labels), len(folds)))
+    for place, label in enumerate(loss.labels):
+        ones = np.array([(target[fold.validation] == label).sum() for fold in folds])
+        rest = np.array([len(fold.validation) for fold in folds]) - ones
+        weights[place] = loss.weights[place] * (ones / ones.sum() + rest / rest.sum()) / 2
+    return weights[loss.weights > 0]
 
 
 # --- Folds that score rows by models trained without their groups
@@ -464,20 +561,31 @@ def run_simulation(
     folds = refitter.resampler.iid_folds
     n_folds = len(folds)
     block = n_folds * max(2, draws // n_folds)  # equally many in each fold, at most `draws`
-    sums, single = BiasSums(n_folds), []
     assert refitter.draws is not None
-    made = refitter.draws
+    made, single = refitter.draws, []
+    sums: BiasSums | PairSums = BiasSums(n_folds)
+    if isinstance(refitter.loss, PairLoss):
+        weights = pair_weights(refitter.loss, refitter.data.target, folds)
+        curves = np.flatnonzero(refitter.loss.weights > 0).tolist()
+        sums = PairSums(made, [fold.validation for fold in folds], curves, weights)
 
     def collect(outcome: Outcome) -> None:
         assert outcome.validation is not None
         task = outcome.task
-        rows, drawn = folds[task.fold].validation, made.draw(task.replicate)
-        sums.add(task.fold, outcome.validation, drawn.expected[rows], drawn.deployed[rows])
+        if isinstance(sums, PairSums):
+            rows = folds[task.fold].validation
+            sums.add(task.fold, outcome.validation.reshape(len(rows), -1), task.replicate)
+        else:
+            rows, drawn = folds[task.fold].validation, made.draw(task.replicate)
+            expected, deployed = drawn.expected[rows], drawn.deployed[rows]
+            sums.add(task.fold, outcome.validation.reshape(expected.shape), expected, deployed)
         single.append(outcome.one_class)
         session.counts.one_class -= outcome.one_class  # count only the table's own target
 
     def look() -> str | None:
-        return f"bias {number(sums.bias().value)}" if sums.ready else None
+        if isinstance(sums, PairSums) or not sums.ready:  # pairs take too long for a preview
+            return None
+        return f"bias {number(sums.bias().value)}"
 
     try:
         for start in range(0, (MOST_BLOCKS if extend else 1) * block, block):
@@ -533,12 +641,13 @@ def summarize(
     counts: FitCounts,
 ) -> CvcReport:
     """Return the report; the correction is withheld if a finding in `WITHHELD` applies."""
-    messages = [*problems, *_one_class(real, len(folds), simulated)]
+    several = subject.task == "classification" and len(np.unique(subject.table.target)) > 2
+    messages = [*problems, *_one_class(real, len(folds), simulated, several=several)]
     if model is not None:
         messages += [*model.problems, *model.warnings]
     floor = subject.loss.floor
     cv = float(np.mean(real.losses))
-    if grouped is None:
+    if grouped is None and real.grouped is not None:
         whole, beside = float(np.mean(real.grouped)), group_reach(real.grouped, (grouped_by,))
         grouped = whole, _around(whole, beside, beside, floor)
     lower = engine in LOWER_QUALITY or subject.learner.strength != "full"
@@ -550,13 +659,14 @@ def summarize(
         bias_interval=None,
         bias_error=None,
         interval=None,
-        grouped=grouped[0],
-        grouped_interval=grouped[1],
+        grouped=None if grouped is None else grouped[0],
+        grouped_interval=None if grouped is None else grouped[1],
         grouped_by=grouped_by.name,
         groups=_groups(structure, model, grouped_by),
         field=_field(subject, structure, model),
-        loss=subject.loss.name,
+        loss=_loss_name(subject),
         task=subject.task,
+        classes=len(np.unique(subject.table.target)) if several else 2,
         engine=engine,
         lower_quality=lower,
         working=correlation_of(subject).options.working if model is None else model.source,
@@ -582,7 +692,15 @@ def summarize(
         messages += _remarks(report, simulated, reach, structure, model)
         messages += _unseen_slopes(report, reach)
     findings = tuple(Finding(code=code, message=message) for code, message in messages)
-    return replace(report, findings=findings)
+    return replace(report, findings=findings).as_shown
+
+
+def _loss_name(subject: Subject) -> str:
+    """Return the name of the loss; 1 - score for a score of which more is better."""
+    score = subject.score
+    if score is None:
+        return subject.loss.name
+    return f"1 - {score.name}" if score.greater else score.name
 
 
 def _corrected(
@@ -651,9 +769,11 @@ def _field(
 
 
 def _slope(model: WorkingModel | None) -> float | None:
-    if model is None or model.source != "score" or len(model.coefficients) != 2:
+    if model is None or model.source != "score":
         return None
-    return model.coefficients[1]
+    # the intercepts come first: one for two classes and numbers, or one for each class
+    expected = 1 + (model.n_classes if model.n_classes > 2 else 1)
+    return model.coefficients[-1] if len(model.coefficients) == expected else None
 
 
 def _settings(
@@ -683,19 +803,21 @@ def digest_working_model(model: WorkingModel | None) -> str | None:
 
 
 def _one_class(
-    real: RealRefits, n_folds: int, simulated: Simulated | None
+    real: RealRefits, n_folds: int, simulated: Simulated | None, *, several: bool
 ) -> list[tuple[str, str]]:
+    what = "lack a class" if several else "have the same class"
     if real.one_class:
         message = (
-            f"in {real.one_class} of {n_folds} folds of the cross-validation, all training rows have "
-            "the same class; their loss means little, and no correction is given. Use fewer or "
-            "stratified folds."
+            f"in {real.one_class} of {n_folds} folds of the cross-validation, "
+            f"{'' if several else 'all '}training rows {what}; their loss means little, and no correction "
+            "is given. Use fewer or stratified folds."
         )
         return [("B334", message)]
     if simulated is not None and simulated.one_class > TOLERATED_FAILURES:
         message = (
-            f"{percent(simulated.one_class)} of the simulated training sets have a single class: the "
-            "rows are too few or one class is too rare. No correction is given."
+            f"{percent(simulated.one_class)} of the simulated training sets "
+            f"{what if several else 'have a single class'}: the rows are too few or one class is too rare. "
+            "No correction is given."
         )
         return [("B334", message)]
     return []
@@ -710,27 +832,28 @@ def _remarks(
 ) -> list[tuple[str, str]]:
     """Return what the reader must know about a corrected loss."""
     assert report.cvc is not None
-    assert report.grouped is not None
     assert report.bias is not None
-    assert report.grouped_interval is not None
+    shown = report.as_shown
     messages = []
     if not is_small(simulated.as_simulated, reach):
         error = number(simulated.as_simulated.error)
         message = (
-            f"the correction, {number(report.bias)}, has an error of up to {error}, because it rests on "
+            f"the correction, {number(shown.bias)}, has an error of up to {error}, because it rests on "
             f"{simulated.bias.draws} simulated samples; give more draws or a larger budget."
         )
         messages.append(("B339", message))
     if report.lower_quality:
         messages.append(("B337", _approximation(report)))
-    apart = report.grouped - report.cvc
-    if apart > report.grouped_interval[1] - report.grouped:
-        message = (
-            f"leaving out whole groups of {report.grouped_by!r} gives {number(report.grouped)}, "
-            f"{number(apart)} more than corrected cross-validation. The features themselves may differ "
-            "between groups, which the correction does not see: trust the larger number."
-        )
-        messages.append(("B338", message))
+    if report.grouped is not None and report.grouped_interval is not None:
+        apart = report.grouped - report.cvc
+        more, worse = ("less", "smaller") if shown.greater_is_better else ("more", "larger")
+        if apart > report.grouped_interval[1] - report.grouped:
+            message = (
+                f"leaving out whole groups of {report.grouped_by!r} gives {number(shown.grouped)}, "
+                f"{number(apart)} {more} than corrected cross-validation. The features themselves may "
+                f"differ between groups, which the correction does not see: trust the {worse} number."
+            )
+            messages.append(("B338", message))
     if structure.field is not None and model.reach is not None:
         clipped = regional_field(structure.field, model.sd[0], model.reach, model.kernel).clipped
         if clipped > CLIPPED:
@@ -746,6 +869,7 @@ def _unseen_slopes(report: CvcReport, reach: float) -> list[tuple[str, str]]:
     """Return, for each level, the slopes that matter and could remain undetected."""
     assert report.bias is not None
     assert report.bias_error is not None
+    shown = report.as_shown
     messages = []
     for level in dict.fromkeys(limit.level for limit in report.slopes):
         limits = [limit for limit in report.slopes if limit.level == level]
@@ -764,12 +888,11 @@ def _unseen_slopes(report: CvcReport, reach: float) -> list[tuple[str, str]]:
                 f"slopes of {worst.feature!r} that differ between groups of {level!r} are found in 80% of "
                 f"such tables only from a standard deviation of {worst.sd:.2g} on ({unit} for each "
                 f"standard deviation of the feature within groups). With such slopes the correction, "
-                f"{number(report.bias)}, would be too small by about {number(worst.bias)}."
+                f"{number(shown.bias)}, would be too small by about {number(worst.bias)}."
             )
-        message = (
-            f"{seen} That none were found is no evidence of equal slopes. Compare with the score by "
-            f"whole groups left out, {number(report.grouped)}."
-        )
+        message = f"{seen} That none were found is no evidence of equal slopes."
+        if shown.grouped is not None:
+            message += f" Compare with the score by whole groups left out, {number(shown.grouped)}."
         messages.append(("B354", message))
     return messages
 
@@ -858,7 +981,8 @@ class Correction:
         counts : FitCounts, optional
             Counts of earlier refits.
         grouped : (float, (float, float)), optional
-            The loss by folds of whole groups with its interval, if it is already known.
+            The loss by folds of whole groups with its interval, if it is already known; 1 - score if
+            more is better.
 
         Raises
         ------
@@ -931,11 +1055,26 @@ class Correction:
         features, structure = self.subject.table.features, self._structure
         if structure.field is not None or not isinstance(features, pd.DataFrame):
             return []
-        found = [
-            examine_slopes(self._target, features, real.scores, level, self.seed)
-            for level in structure.new
-        ]
+        found = [self._slope_test(real, features, level) for level in structure.new]
         return [test for test in found if test is not None]
+
+    def _slope_test(
+        self, real: RealRefits, features: pd.DataFrame, level: Level
+    ) -> SlopeTest | None:
+        """Test one level; each of more than two classes against the others, by Bonferroni."""
+        if real.scores.ndim == 1:
+            return examine_slopes(self._target, features, real.scores, level, self.seed)
+        found = []
+        for place in range(real.scores.shape[1]):
+            others = logsumexp(np.delete(real.scores, place, axis=1), axis=1)
+            target = (self._target == place).astype(float)
+            score = real.scores[:, place] - others
+            found.append(examine_slopes(target, features, score, level, self.seed, power=False))
+        tests = [test for test in found if test is not None]
+        if not tests:
+            return None
+        worst = min(tests, key=lambda test: test.pvalue)
+        return replace(worst, pvalue=min(1.0, len(found) * worst.pvalue))
 
     def _slope_limits(
         self, tests: Sequence[SlopeTest], scaling: Scaling, model: WorkingModel, bias_at: BiasAt
@@ -943,6 +1082,8 @@ class Correction:
         """Return which slopes the tests would have found, and what they would add to the bias."""
         features, structure = self.subject.table.features, self._structure
         if structure.field is not None or not isinstance(features, pd.DataFrame):
+            return ()
+        if model.n_classes > 2:
             return ()
         found, limits = bias_at(model).value, []
         sds = {test.level: dict(test.detectable) for test in tests}
@@ -989,7 +1130,7 @@ class Correction:
 
     @property
     def classes(self) -> Any:
-        """The two classes, or None for numbers."""
+        """The classes, or None for numbers."""
         if self.subject.task != "classification":
             return None
         return np.unique(self.subject.table.target)
@@ -997,6 +1138,8 @@ class Correction:
     @property
     def _target(self) -> Array:
         target, classes = self.subject.table.target, self.classes
+        if classes is not None and len(classes) > 2:
+            return np.searchsorted(classes, target).astype(float)
         return np.asarray(target if classes is None else target == classes[1], dtype=float)
 
     @property

@@ -15,10 +15,13 @@ from mlflow_b3.correlated.correction import (
     digest_working_model,
     read_correlation,
 )
+from mlflow_b3.correlated.formulas import MOST_COMPARED
 from mlflow_b3.correlated.report import CvcReport
 from mlflow_b3.correlated.structure import DRAWS, CvcOptions, WorkingModel
 from mlflow_b3.data.folds import Fold, RowParts, cross_validates, digest_folds, make_folds
-from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION
+from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Loss
+from mlflow_b3.data.pairs import PairLoss
+from mlflow_b3.data.scores import Score, resolve_scoring
 from mlflow_b3.errors import B3Error, InputError, check_seed
 from mlflow_b3.measurement.design import parse_budget, parse_seconds
 from mlflow_b3.measurement.journal import open_journal
@@ -29,6 +32,10 @@ from mlflow_b3.refit.loading import load_model, without_autologging
 DEFAULT_FOLDS = 10
 #: More folds of rows than this take longer and change little else.
 MOST_FOLDS = 100
+#: Most classes of a target.
+MOST_CLASSES = 20
+#: Scores that are corrected, apart from those that are the negative of a loss.
+CORRECTED_SCORES = ("roc_auc", "roc_auc_ovr", "roc_auc_ovr_weighted", "accuracy")
 ROUTES = {"hot": "hot-start", "last_layer": "last-layer"}
 
 
@@ -40,6 +47,7 @@ def cvc(
     groups: Sequence[str] | str,
     new: Sequence[str] | str | None = None,
     loss: Any = None,
+    scoring: Any = None,
     coordinates: Sequence[str] | None = None,
     kernel: str = "exponential",
     folds: Any = None,
@@ -66,13 +74,14 @@ def cvc(
     CV_c = CV + w, with w = (1/n) Σ_i E[L₂(s_i) (μ_i - m_i)] in a simulated world: s_i is the score of
     row i by the learner trained without its fold, L₂(s) = L(0, s) - L(1, s), μ_i the mean of its
     target given all random effects, and m_i that given only what rows in use will share with
-    training rows (Yuval and Rosset, AISTATS 2025).
+    training rows (Yuval and Rosset, AISTATS 2025). For more than two classes, w is the mean of
+    Σ_c L(c, s_i) (m_ic - μ_ic), with the chances of each class c.
 
     Parameters
     ----------
     model, data, target, trainer, refit, refit_options, sample_weight, row_id, seed, n_jobs, backend, \
             address, fit_timeout, journal, progress
-        As in `mlflow_b3.audit`. The target has two classes, or is a number.
+        As in `mlflow_b3.audit`. The target has up to 20 classes, or is a number.
     groups : list of str
         Columns whose groups correlate the rows, such as ["patient", "day"]; they are features only if
         the model names them.
@@ -81,7 +90,11 @@ def cvc(
         values of the others again.
     loss : str or callable, optional
         "zero_one" (classifiers' default), "log", "brier", "hinge" or `(target, prediction) → losses`
-        for two classes; "squared" for numbers.
+        for classes; "squared" for numbers.
+    scoring : str or scorer, optional
+        In place of a loss, "roc_auc" for two classes (the mean over folds), "roc_auc_ovr" or
+        "roc_auc_ovr_weighted" for more, "accuracy", or the negative of a loss such as "neg_log_loss". The
+        report is then in the units of the score: of an AUC, more is better, and the bias is negative.
     coordinates : list of str, optional
         Columns with the locations of rows. Then `groups` names the region, rows are correlated by a
         random field, and the model will be used in new regions.
@@ -92,7 +105,8 @@ def cvc(
         The folds of the cross-validation to be corrected; by default ten folds of random rows.
     engine : {"auto", "fast", "joint", "full", "hot", "last_layer"}
         How the learner's part in the simulated world is computed. "fast": formulas, for linear and
-        logistic regression. "joint": for `MixedLogistic`. "full": refits, for everything else. "hot"
+        logistic regression. "joint": for `MixedLogistic`. "full": refits, for everything else, for more
+        than two classes and for the AUC. "hot"
         and "last_layer" train neural networks only briefly, or only in part; they are of lower
         quality and never chosen by "auto".
     working : {"auto", "score", "glmm"}, WorkingModel or CvcReport
@@ -126,6 +140,12 @@ def cvc(
     are observed again. Here m_i is computed, which needs one loop and has less noise. Each sample
     refits one fold instead of all, which has 2 to 6 times less variance for the same number of refits.
 
+    The paper covers losses of two classes, and mentions the AUC as preliminary. For more classes, effects
+    of groups are added to the log odds of each class, with one standard deviation for the log odds of any
+    two classes. The AUC is linear in the order of pairs of rows of one fold, so w is the difference of
+    its means over targets in use, and over those given all effects of the sample. docs/cvc.md has the
+    measured quality of both.
+
     Examples
     --------
     >>> import mlflow_b3 as b3
@@ -149,6 +169,7 @@ def cvc(
         **({} if given is not None else {"working": working}),
     }
     checked: CvcOptions = CvcOptions.from_mapping(options)
+    loss, score = read_scoring(loss, scoring)
     means = Means(
         workers=WorkerSettings(n_jobs=n_jobs, backend=backend, address=address),
         fit_timeout=parse_seconds("fit_timeout", fit_timeout),
@@ -161,6 +182,7 @@ def cvc(
         target=target,
         cluster=checked.new[0],
         loss=loss,
+        score=score,
         trainer=trainer,
         refit=refit,
         refit_options=refit_options,
@@ -170,6 +192,7 @@ def cvc(
     )
     require_correctable(subject, given)
     splits = cv_folds(subject, folds, int(seed))
+    require_comparable(splits, subject.loss)
     correction = Correction(
         subject=subject,
         folds=splits,
@@ -206,6 +229,30 @@ def given_world(working: Any) -> WorkingModel:
     return working.model
 
 
+def read_scoring(loss: Any, scoring: Any) -> tuple[Any, Score | None]:
+    """Return the loss, and the score in its place; refuse scores without a correction."""
+    if scoring is None:
+        return loss, None
+    if loss is not None:
+        raise InputError(
+            f"scoring={scoring!r} and loss={loss!r} both say how the model is scored; give one of them."
+        )
+    found = resolve_scoring(scoring)
+    if isinstance(found, str):
+        return found, None
+    if not is_corrected(found):
+        raise InputError(
+            f"scoring={found.name!r} has no correction. Use "
+            f"{', '.join(map(repr, CORRECTED_SCORES))} or a loss."
+        )
+    return None, found
+
+
+def is_corrected(score: Score) -> bool:
+    """Whether there is a correction of a score."""
+    return score.name in CORRECTED_SCORES
+
+
 def require_correctable(subject: Subject, given: WorkingModel | None = None) -> None:
     """Refuse targets and losses for which there is no correction."""
     problems = []
@@ -214,14 +261,15 @@ def require_correctable(subject: Subject, given: WorkingModel | None = None) -> 
         problems.append(f"target {subject.table.target_name!r} is among groups or coordinates too.")
     if subject.task == "classification":
         classes = np.unique(subject.table.target)
-        if len(classes) != 2:
+        problems += _class_problems(subject, options, len(classes))
+        if given is not None and given.task == subject.task and given.n_classes != len(classes):
             problems.append(
-                f"target {subject.table.target_name!r} has {len(classes)} classes; corrected "
-                "cross-validation is for two, or for numbers."
+                f"working is for {given.n_classes} classes, and target "
+                f"{subject.table.target_name!r} has {len(classes)}."
             )
     elif subject.loss is not REGRESSION["squared"]:
         problems.append(
-            f"loss={subject.loss.name!r} has no correction for numbers; use loss='squared'. For two "
+            f"loss={subject.loss.name!r} has no correction for numbers; use loss='squared'. For "
             f"classes there are {', '.join(CLASSIFICATION)}."
         )
     if given is not None and len(given.mean) != subject.table.n_rows:
@@ -233,6 +281,46 @@ def require_correctable(subject: Subject, given: WorkingModel | None = None) -> 
         problems.append(f"working is for {given.task}, but this model is for {subject.task}.")
     if problems:
         raise InputError.from_problems("cvc", problems)
+
+
+def _class_problems(subject: Subject, options: CvcOptions, count: int) -> list[str]:
+    """Return what has no correction for this number of classes, or for pairs of rows."""
+    name, found = subject.table.target_name, []
+    if not 2 <= count <= MOST_CLASSES:
+        found.append(
+            f"target {name!r} has {count} classes; corrected cross-validation is for 2 to "
+            f"{MOST_CLASSES}, or for numbers. Merge rare classes."
+        )
+    pairs = isinstance(subject.loss, PairLoss)
+    what = f"the {count} classes of target {name!r}"
+    if pairs and subject.score is not None:
+        what = f"scoring={subject.score.name!r}"
+    if (count > 2 or pairs) and options.engine in ("fast", "joint"):
+        found.append(
+            f"engine={options.engine!r} has no formula for {what}; leave it out, or use engine='full'."
+        )
+    if count > 2 and options.coordinates:
+        found.append(
+            f"coordinates={list(options.coordinates)} are for two classes or numbers, and target {name!r} "
+            f"has {count} classes. Correct one class against the others, or leave the coordinates out to "
+            "treat rows of a region as equally correlated."
+        )
+    if count > 2 and options.working == "glmm":
+        found.append(
+            f"working='glmm' is for two classes or numbers, and target {name!r} has {count} classes; use "
+            "working='score'."
+        )
+    return found
+
+
+def require_comparable(folds: Sequence[Fold], loss: Loss) -> None:
+    """Refuse folds that are too large for a score of pairs of rows."""
+    largest = max((len(fold.validation) for fold in folds), default=0)
+    if isinstance(loss, PairLoss) and largest > MOST_COMPARED:
+        raise InputError(
+            f"folds: a fold has {largest} rows, and the correction of the AUC compares all pairs of up to "
+            f"{MOST_COMPARED}. Use more folds, or a loss such as 'brier'."
+        )
 
 
 def cv_folds(subject: Subject, folds: Any, seed: int) -> Sequence[Fold]:

@@ -23,11 +23,14 @@ from mlflow_b3.correlated.cvc import (
     describe_correction,
     find_shortcut,
     given_world,
+    is_corrected,
+    require_comparable,
     require_correctable,
 )
 from mlflow_b3.correlated.engines import find_engine
 from mlflow_b3.correlated.report import CvcReport, group_influence
 from mlflow_b3.correlated.structure import CvcOptions, WorkingModel
+from mlflow_b3.data.scores import Score
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.estimate import Method, as_method
 from mlflow_b3.estimation.influence import Influence
@@ -94,6 +97,10 @@ class CvcMethod:
         """Read groups and coordinates; the cluster is one of the groups."""
         return read_correlation(self._options, frame, cluster)
 
+    def supports(self, score: Score) -> bool:
+        """Whether cross-validation of this score can be corrected, and e0 comes from doses."""
+        return is_corrected(score) and self.e0_method in ("auto", DOSE)
+
     def rest(self, subject: Subject, budget: Budget) -> Budget:
         """Return what is left of the budget for the audit's own measurement."""
         require_correctable(subject, self._world)
@@ -110,9 +117,11 @@ class CvcMethod:
     ) -> "PlannedCorrection":
         """Plan the correction of the score that ignores clusters, on the same folds."""
         fits, seconds = parse_budget(budget)
+        folds = campaign.resampler().iid_folds
+        require_comparable(folds, subject.loss)
         correction = Correction(
             subject=subject,
-            folds=campaign.resampler().iid_folds,
+            folds=folds,
             seed=campaign.seed,
             means=campaign.means,
             refits=fits,
@@ -207,7 +216,8 @@ class PlannedCorrection:
         """Return the report with the correction, or without one if the user stops it."""
         if counts.interrupted:
             return report
-        grouped = report.loco, report.loco_interval
+        losses = report.as_losses
+        grouped = losses.loco, losses.loco_interval
         try:
             found = self.correction.run(journal, counts=counts, grouped=grouped)
         except KeyboardInterrupt:  # during refits, or between them
@@ -219,9 +229,10 @@ class PlannedCorrection:
         """Add the contribution of each cluster, or row, to the error of cross-validation."""
         if influence is None:
             return None
-        losses = found.row_losses
+        losses = found.row_losses  # 1 - score if more is better
         if influence.unit == "rows":
             column = (losses - losses.mean()) / len(losses)
         else:
             column = group_influence(losses, self.correction.subject.table.clusters)
-        return replace(influence, cv=column[influence.ids])
+        sign = -1 if found.greater_is_better else 1
+        return replace(influence, cv=sign * column[influence.ids])

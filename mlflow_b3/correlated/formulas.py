@@ -62,6 +62,9 @@ class BiasSums:
     where L₂(s) = L(0, s) - L(1, s). Folds are weighted by their rows. With the same number of refits
     this has a smaller error than refitting all folds in fewer draws, because the folds of one draw are
     correlated.
+
+    For more than two classes, the loss is Σ_c 1{y = c} L_c(s): L₂ is replaced by -L_c(s), μ and m by the
+    chances of class c, and the product is summed over c. For two classes this is the same.
     """
 
     def __init__(self, n_folds: int) -> None:
@@ -69,7 +72,7 @@ class BiasSums:
         self._excess: list[list[Array]] = [[] for _ in range(n_folds)]
 
     def add(self, fold: int, slope: Array, expected: Array, deployed: Array) -> None:
-        """Add the validation rows of one fold in one draw: L₂(s), μ and m."""
+        """Add the validation rows of one fold in one draw: L₂(s), μ and m, by class for several."""
         self._slopes[fold].append(np.asarray(slope, dtype=float))
         self._excess[fold].append(np.asarray(expected - deployed, dtype=float))
 
@@ -124,8 +127,119 @@ def bias_of(slopes: Array, expected: Array, deployed: Array) -> Bias:
 def _mean_and_error(slopes: Array, excess: Array) -> tuple[float, float]:
     """Return B/(B - 1) mean(z_b) and its standard error."""
     count = len(slopes)
-    per_draw = ((slopes - slopes.mean(axis=0)) * excess).mean(axis=1) * count / (count - 1)
+    products = (slopes - slopes.mean(axis=0)) * excess
+    if products.ndim == 3:  # classes
+        products = products.sum(axis=2)
+    return _centred_mean(products.mean(axis=1), count)
+
+
+def _centred_mean(per_draw: Array, count: int) -> tuple[float, float]:
+    """Return the mean over draws and its error if the values were centred by the mean of all draws."""
+    per_draw = per_draw * count / (count - 1)
     return float(per_draw.mean()), float(per_draw.std(ddof=1) / np.sqrt(count))
+
+
+# --- The bias of the area under the ROC curve: pairs of rows of one fold
+
+#: Targets that are drawn for the rows of a fold in each sample.
+TARGETS = 64
+#: Most rows of a fold, because its pairs are compared.
+MOST_COMPARED = 2000
+
+
+class PairSums:
+    """The bias of 1 - AUC from draws that refit one fold each.
+
+    Parameters
+    ----------
+    draws : Draws
+        Simulated samples.
+    folds : sequence of array of int
+        The validation rows of each fold.
+    classes : sequence of int
+        The classes that have a curve against all others: 1 alone for two classes.
+    weights : array (classes, folds)
+        The weight of each curve in the mean.
+
+    Notes
+    -----
+    With targets y of the rows of a fold, 1 for n₁ rows of a class and 0 for n₀ others,
+
+        1 - AUC = Σ_ij K_ij y_i (1 - y_j) / (n₁ n₀),  K_ij = 1{s_i < s_j} + 1{s_i = s_j}/2.
+
+    This is linear in K, so as for a loss
+
+        z_b = Σ_ij (K_bij - mean_b K_ij) (T_bij - G_bij),  w_k = B_k/(B_k - 1) mean(z_b) / q_k,
+
+    where G and T are means of y_i (1 - y_j)/(n₁ n₀) over targets given all effects of the sample, and
+    over those in use, with new effects that rows of a group share. Each is the mean over 64 targets. If
+    these have one class only they count as 0, and q_k is the share of those that have two.
+    """
+
+    def __init__(
+        self, draws: Draws, folds: Sequence[Codes], classes: Sequence[int], weights: Array
+    ) -> None:
+        self._made, self._folds = draws, folds
+        self._classes, self._weights = classes, weights
+        self._scores: list[list[Array]] = [[] for _ in folds]
+        self._numbers: list[list[int]] = [[] for _ in folds]
+
+    def add(self, fold: int, scores: Array, number: int) -> None:
+        """Add the scores (rows, classes) of the validation rows of one fold in one draw."""
+        self._scores[fold].append(np.asarray(scores, dtype=float))
+        self._numbers[fold].append(number)
+
+    @property
+    def draws(self) -> int:
+        """Number of draws so far."""
+        return sum(map(len, self._scores))
+
+    @property
+    def ready(self) -> bool:
+        """Whether every fold has the two draws that it needs."""
+        return all(len(draws) > 1 for draws in self._scores)
+
+    def bias(self) -> Bias:
+        """Return the bias and its error."""
+        values, errors = np.array([self._fold(k) for k in range(len(self._folds))]).T
+        error = float(np.hypot.reduce(errors))
+        return Bias(value=float(values.sum()), error=error, draws=self.draws)
+
+    def _fold(self, fold: int) -> tuple[float, float]:
+        """Return what a fold adds to the bias, and its error."""
+        rows, scores = self._folds[fold], self._scores[fold]
+        means = [
+            sum(_wrong_order(score[:, at]) for score in scores) / len(scores)
+            for at in range(len(self._classes))
+        ]
+        per_draw = np.empty((len(scores), len(self._classes)))
+        defined = np.empty_like(per_draw)
+        for place, (score, number) in enumerate(zip(scores, self._numbers[fold], strict=True)):
+            given, deployed = self._made.more_targets(number, TARGETS, rows)
+            for at, label in enumerate(self._classes):
+                wrong = _wrong_order(score[:, at]) - means[at]
+                inside, some = _pair_mean(wrong, given == label)
+                in_use, others = _pair_mean(wrong, deployed == label)
+                per_draw[place, at], defined[place, at] = in_use - inside, (some + others) / 2
+        shares = defined.mean(axis=0)
+        if not shares.all():
+            return 0.0, np.inf
+        return _centred_mean(per_draw @ (self._weights[:, fold] / shares), len(per_draw))
+
+
+def _wrong_order(score: Array) -> Array:
+    """Return 1 where the row has a smaller score than the column, and one half for ties."""
+    return np.less.outer(score, score) + 0.5 * np.equal.outer(score, score)
+
+
+def _pair_mean(wrong: Array, targets: Array) -> tuple[float, float]:
+    """Return the mean over targets of Σ_ij K_ij y_i (1 - y_j)/(n₁ n₀), and the share with two classes."""
+    targets = targets.astype(float)
+    ones = targets.sum(axis=1)
+    pairs = ones * (targets.shape[1] - ones)
+    sums = np.einsum("ri,ri->r", targets @ wrong, 1 - targets)
+    usable = pairs > 0
+    return float((sums[usable] / pairs[usable]).sum() / len(targets)), float(usable.mean())
 
 
 # --- Means, slopes and covariances of 0/1 targets with random effects, by quadrature

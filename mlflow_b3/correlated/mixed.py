@@ -386,7 +386,7 @@ def fit_mixed_logistic(
     converged = peak.converged and problem.converged
     low = high = sd
     if intervals:
-        low, high = _logistic_intervals(objective, peak, information)
+        low, high = sd_intervals(objective, peak, information)
     return MixedFit(
         coefficients=back @ beta,
         effects=levels.as_given(effects, sd),
@@ -403,19 +403,19 @@ def _maximise_logistic(problem: _LogisticProblem, method: str) -> tuple[Objectiv
     """Return the likelihood of a method, its maximum, and the information on coefficients there."""
     none = np.empty((0, 0))
     sd = np.full(len(problem.levels.sizes), FIRST_SD)
-    peak = _search(problem.at_mode, np.zeros(0), sd, none)
+    peak = search_sds(problem.at_mode, np.zeros(0), sd, none)
     problem.at_mode(peak.coefficients, peak.spread)
     information = problem.information(peak.spread)
     if method == "laplace0" or problem.mode is None:
         return problem.at_mode, peak, information
     objective = problem.nodes if method == "aghq" else problem.outer
     begin = np.maximum(peak.spread, LEAST_AGAIN)
-    peak = _search(objective, problem.mode[0], begin, information)
+    peak = search_sds(objective, problem.mode[0], begin, information)
     objective(peak.coefficients, peak.spread)
     return objective, peak, problem.information(peak.spread)
 
 
-def _search(objective: Objective, beta: Array, sd: Array, information: Array) -> Peak:
+def search_sds(objective: Objective, beta: Array, sd: Array, information: Array) -> Peak:
     """Maximise, and restart if a positive sd is better for a level that ended at 0."""
     bounds = np.full(len(sd), LEAST_SD), np.full(len(sd), MOST_SD)
     scale = np.full(len(sd), FIRST_SD / 2)
@@ -435,9 +435,7 @@ def _search(objective: Objective, beta: Array, sd: Array, information: Array) ->
     return peak
 
 
-def _logistic_intervals(
-    objective: Objective, peak: Peak, information: Array
-) -> tuple[Array, Array]:
+def sd_intervals(objective: Objective, peak: Peak, information: Array) -> tuple[Array, Array]:
     """Return the profile likelihood interval of each sd, with the other sd at their estimates."""
     ends = np.empty((2, len(peak.spread)))
     for level, estimate in enumerate(peak.spread):

@@ -9,6 +9,7 @@ from scipy import stats
 
 from mlflow_b3.auditing.extension import LimitedScore, NamedCurve
 from mlflow_b3.correlated.structure import Array, Codes, Level, WorkingModel
+from mlflow_b3.data.scores import is_greater_better
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.measurement.collecting import by_unit, robust_covariance
 from mlflow_b3.measurement.refits import Refits
@@ -17,6 +18,8 @@ from mlflow_b3.results import KEPT_APART, Finding, Result
 # --- `CvcReport`: cross-validation, its bias under correlation, and the corrected loss
 
 Interval = tuple[float, float]
+#: How the names of losses begin that are 1 - score.
+_LESS = "1 - "
 #: Findings with which no correction is given.
 WITHHELD = ("B331", "B332", "B333", "B334", "B342", "B350")
 #: The variance between fewer groups than this is estimated badly.
@@ -110,16 +113,20 @@ class CvcReport(Result):
     will in use, less its cross-validated loss, both in a simulated world (Yuval and Rosset, AISTATS
     2025).
 
+    For a score of which more is better, such as the AUC, all of it is in that score's units: w is then
+    usually negative.
+
     Attributes
     ----------
     cv : float
-        Mean loss of all rows, each from a model that was trained without its fold.
+        Mean loss of all rows, each from a model that was trained without its fold; for the AUC, the mean
+        over folds.
     cv_interval : tuple of float
         95% interval, over groups, of the loss that cross-validation estimates, bias included.
     cvc : float or None
         CV + w; None if it is withheld, for a reason that the findings name.
     bias : float or None
-        w: by how much the cross-validated loss is too small.
+        w: by how much the cross-validated loss is too small, or the score too large if w is negative.
     bias_interval : tuple of float or None
         95% interval of w over the variance components and the simulation.
     bias_error : float or None
@@ -127,7 +134,7 @@ class CvcReport(Result):
     interval : tuple of float or None
         95% interval of CV_c.
     grouped : float or None
-        Loss by folds of whole groups of the first of the new levels.
+        Loss by folds of whole groups of the first of the new levels; None if one of them has no AUC.
     grouped_interval : tuple of float or None
         95% interval over groups.
     grouped_by : str or None
@@ -135,6 +142,7 @@ class CvcReport(Result):
     groups : tuple of GroupLevel
     field : SpatialField or None
     loss, task : str
+        The loss, or the score.
     engine : {"fast", "joint", "full", "hot", "last_layer"}
         How the learner's part in the simulated world was computed.
     lower_quality : bool
@@ -143,6 +151,8 @@ class CvcReport(Result):
         Where the fixed part of the simulated world comes from.
     slope : float or None
         Slope of the recalibrated score in it; 1 for a well-calibrated score.
+    classes : int
+        Number of classes, if there are more than two.
     folds : int
         Number of folds of the cross-validation.
     draws : int
@@ -196,6 +206,7 @@ class CvcReport(Result):
     field: SpatialField | None = None
     lower_quality: bool = False
     slope: float | None = None
+    classes: int = 2
     multipliers: tuple[float, ...] = ()
     sensitivity: tuple[float, ...] = ()
     slopes: tuple[SlopeLimit, ...] = ()
@@ -210,11 +221,45 @@ class CvcReport(Result):
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values; without `slopes` if it is empty, as in old records."""
+        """Return the report as plain values; without `slopes` and `classes` if they say nothing."""
         values = super().to_dict()
         if not self.slopes:
             del values["slopes"]
+        if self.classes == 2:
+            del values["classes"]
         return values
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether more is better."""
+        return is_greater_better(self.loss)
+
+    @property
+    def as_losses(self) -> "CvcReport":
+        """The report with 1 - score in place of a score of which more is better; else itself."""
+        return self.turned() if self.greater_is_better else self
+
+    @property
+    def as_shown(self) -> "CvcReport":
+        """The report with the score in place of 1 - score; else itself."""
+        return self.turned() if self.loss.startswith(_LESS) else self
+
+    def turned(self) -> "CvcReport":
+        """Return the report with 1 - score in place of the score, or the other way round."""
+        name = self.loss
+        return dataclasses.replace(
+            self,
+            loss=name.removeprefix(_LESS) if name.startswith(_LESS) else _LESS + name,
+            cv=1 - self.cv,
+            cv_interval=_turned_ends(self.cv_interval),
+            cvc=None if self.cvc is None else 1 - self.cvc,
+            bias=None if self.bias is None else -self.bias,
+            bias_interval=self.bias_interval and (-self.bias_interval[1], -self.bias_interval[0]),
+            interval=self.interval and _turned_ends(self.interval),
+            grouped=None if self.grouped is None else 1 - self.grouped,
+            grouped_interval=self.grouped_interval and _turned_ends(self.grouped_interval),
+            sensitivity=tuple(1 - value for value in self.sensitivity),
+        )
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -277,11 +322,12 @@ class CvcReport(Result):
         )
         return LimitedScore(
             name="CV_c",
-            checks=("cvc_high", "cvc_constant"),
+            checks=("cvc_low" if self.greater_is_better else "cvc_high", "cvc_constant"),
             value=self.cvc,
             interval=self.interval,
             withheld=f"CV_c, or its interval, is withheld{why}",
             approximate=approximate if self.is_approximate(strength) else "",
+            greater=self.greater_is_better,
         )
 
     def sums(self) -> dict[str, tuple[float | None, float | None]]:
@@ -291,6 +337,10 @@ class CvcReport(Result):
     def options_to_share(self, report: Any) -> dict[str, Any]:
         """Return the option that lets another audit share the simulated world of this one."""
         return {} if self.cvc is None else {"working": report}
+
+
+def _turned_ends(ends: Interval) -> Interval:
+    return 1 - ends[1], 1 - ends[0]
 
 
 # --- The uncertainty of a mean loss if rows of one group are correlated

@@ -78,7 +78,13 @@ class SlopeTest:
 
 
 def examine_slopes(
-    target: Array, features: pd.DataFrame, scores: Array, level: Level, seed: int
+    target: Array,
+    features: pd.DataFrame,
+    scores: Array,
+    level: Level,
+    seed: int,
+    *,
+    power: bool = True,
 ) -> SlopeTest | None:
     """Test whether features have the same slopes in all groups of a level.
 
@@ -92,6 +98,8 @@ def examine_slopes(
         Scores of the model from folds of whole groups.
     level : Level
     seed : int
+    power : bool, default True
+        Whether to compute which slopes are found.
 
     Returns
     -------
@@ -129,7 +137,7 @@ def examine_slopes(
     reached = max(float(own.max()), float(own.sum()) / null.unit)
     pvalue = float((1 + np.sum(null.largest >= reached)) / (ARRANGEMENTS + 1))
     test = SlopeTest(level=level.name, feature=rows.names[int(own.argmax())], pvalue=pvalue)
-    if test.rejected:
+    if test.rejected or not power:
         return test
     sds = [_detectable_sd(rows, null, place, rng) for place in range(len(rows.names))]
     return replace(test, detectable=tuple(zip(rows.names, sds, strict=True)))

@@ -96,15 +96,18 @@ class Structure:
 class WorkingModel:
     """The model that simulates correlated rows.
 
-    y_i | δ ~ Bernoulli(g(f_i + δ_i)) with the logistic g for classification, or f_i + δ_i + ε_i for
+    y_i | δ ~ Bernoulli(g(f_i + δ_i)) with the logistic g for two classes, or f_i + δ_i + ε_i for
     regression. δ is the sum of independent normal intercepts of the levels, or a field with the
-    exponential kernel σ² exp(-d/r) or the Gaussian σ² exp(-(d/r)²).
+    exponential kernel σ² exp(-d/r) or the Gaussian σ² exp(-(d/r)²). For more than two classes, chances
+    are softmax(f_i + δ_i), and the intercepts of a group are independent with variance σ²/2 for each
+    class, so the log odds of any two classes have the standard deviation σ.
 
     Attributes
     ----------
     task : {"classification", "regression"}
     mean : array (n,)
-        f; on the log odds scale for classification.
+        f; on the log odds scale for classification. (n, C) for more than two classes, in their sorted
+        order.
     sd : tuple of float
         Standard deviations of the intercepts, one for each level; σ alone for a field.
     sd_low, sd_high : tuple of float
@@ -143,6 +146,13 @@ class WorkingModel:
     rows: str = ""
     problems: tuple[tuple[str, str], ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        if self.task != "classification":
+            return 0
+        return 2 if np.ndim(self.mean) == 1 else int(np.shape(self.mean)[1])
 
 
 def is_within(level: Level, other: Level) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mlflow_b3.correlated.classes import fit_mixed_softmax
 from mlflow_b3.correlated.field import fit_field
 from mlflow_b3.correlated.formulas import Folds, covariance_parts
 from mlflow_b3.correlated.mixed import fit_mixed_linear, fit_mixed_logistic
@@ -32,6 +33,8 @@ from mlflow_b3.errors import InputError
 _GRID = 1001
 #: Number of samples of a field.
 _FIELD_DRAWS = 400
+#: Number of samples of more than two classes, the fewest, and the most values in them.
+_CLASS_DRAWS, _LEAST_DRAWS, _MOST_NUMBERS = 200, 20, 10_000_000
 #: Directions with a relative size below this are left out.
 _SMALLEST = 1e-6
 #: A mean covariance below this is rounding error.
@@ -89,6 +92,8 @@ class Scaling:
     def excess(self, model: WorkingModel) -> float:
         """Return the sum of C over pairs in different folds, divided by the number of all pairs."""
         structure, fold_of = self._structure, self._fold_of
+        if model.n_classes > 2:
+            return self._excess_of_classes(model)
         if structure.field is not None:
             draws = Draws(model, structure, 0).batch(_FIELD_DRAWS)
             excess = (draws.expected - draws.deployed).T / np.sqrt(_FIELD_DRAWS)
@@ -96,6 +101,24 @@ class Scaling:
         else:
             total = _sum_covariance(model, structure, fold_of, again_only=False)
             total -= _sum_covariance(model, structure, fold_of, again_only=True)
+        return total / structure.n_rows**2
+
+    def _excess_of_classes(self, model: WorkingModel) -> float:
+        """Return the same, summed over classes, from samples that share random numbers.
+
+        The mean of (μ_i - m_i)(μ_j - m_j) is 0 for rows that share no group of a new level. Only the
+        others are summed, by inclusion and exclusion.
+        """
+        structure = self._structure
+        count = int(np.clip(_MOST_NUMBERS // model.mean.size, _LEAST_DRAWS, _CLASS_DRAWS))
+        draws = Draws(model, structure, 0).batch(count)
+        parts = np.moveaxis(draws.expected - draws.deployed, 1, 0) / np.sqrt(count)
+        parts = parts.reshape(structure.n_rows, -1)
+        codes = [level.codes for level in structure.new]
+        total = 0.0
+        for shared in _subsets(range(len(codes))):
+            both = _combine_codes([codes[at] for at in shared])
+            total -= (-1) ** len(shared) * _across_folds(parts, both, self._fold_of)
         return total / structure.n_rows**2
 
     def slope_shares(self, features: Array, model: WorkingModel, level: Level) -> Array:
@@ -274,7 +297,11 @@ def fit_score_model(task: str, target: Array, scores: Array, structure: Structur
     then absorb their variance; in the paper's own design that recovers 41 to 69% of the bias. Two
     coefficients cannot absorb it, and 85 to 101% are recovered. Weak scores leave some fixed signal
     to the groups, so the bias is overestimated by up to a third.
+
+    For more than two classes, f_c = a_c + b z_c with one slope for all.
     """
+    if scores.ndim == 2:
+        return _fit_class_model(target, scores, structure)
     spread = float(np.std(scores))
     if spread == 0:
         design, scale = np.ones((len(scores), 1)), 1.0
@@ -362,6 +389,33 @@ def _fit_working_model(
     )
 
 
+def _fit_class_model(target: Array, scores: Array, structure: Structure) -> WorkingModel:
+    """Fit the working model of more than two classes, from scores of each."""
+    count = scores.shape[1]
+    codes = [level.codes for level in structure.levels]
+    fit = fit_mixed_softmax(target.astype(np.intp), count, scores, codes)
+    mean = np.broadcast_to(fit.coefficients[:count], scores.shape)
+    if len(fit.coefficients) > count:
+        mean = mean + fit.coefficients[count] * scores
+    names = [level.name for level in structure.levels]
+    return WorkingModel(
+        task="classification",
+        mean=np.array(mean),
+        sd=fit.sd,
+        sd_low=fit.sd_low,
+        sd_high=fit.sd_high,
+        source="score",
+        coefficients=tuple(map(float, fit.coefficients)),
+        levels=tuple(names),
+        rows=digest_rows(target, structure),
+        problems=_problems(fit),
+        warnings=(
+            *_small_groups(structure, several=True),
+            *_missing_variance("classification", fit, fit.sd, names),
+        ),
+    )
+
+
 def _problems(fit: Any) -> CodedMessages:
     if fit.separated:
         return (
@@ -383,8 +437,9 @@ def _problems(fit: Any) -> CodedMessages:
     return ()
 
 
-def _small_groups(structure: Structure) -> CodedMessages:
+def _small_groups(structure: Structure, *, several: bool = False) -> CodedMessages:
     messages = []
+    what = "several levels at once" if len(structure.levels) > 1 else "log odds of several classes"
     for level in structure.grouping:
         sizes = np.bincount(level.codes)
         if level.n_groups < FEW_GROUPS:
@@ -393,10 +448,10 @@ def _small_groups(structure: Structure) -> CodedMessages:
                 "uncertain for any one table; mind the interval."
             )
             messages.append(("B335", message))
-        if np.median(sizes) < SMALL_GROUPS and len(structure.levels) > 1:
+        if np.median(sizes) < SMALL_GROUPS and (several or len(structure.levels) > 1):
             message = (
                 f"half of the groups of {level.name!r} have {int(np.median(sizes))} rows or fewer; the "
-                "variance of several levels at once is then estimated too small."
+                f"variance of {what} is then estimated too small."
             )
             messages.append(("B341", message))
     return tuple(messages)
@@ -421,6 +476,11 @@ def _missing_variance(
 
 def fit_null_model(task: str, target: Array, structure: Structure) -> tuple[float, ...]:
     """Return the standard deviations of all levels in a model without fixed effects."""
+    if task == "classification" and len(np.unique(target)) > 2:
+        classes = target.astype(np.intp)
+        codes = [level.codes for level in structure.levels]
+        count = int(classes.max()) + 1
+        return fit_mixed_softmax(classes, count, None, codes, intervals=False).sd
     fitter = fit_mixed_logistic if task == "classification" else fit_mixed_linear
     design = np.ones((len(target), 1))
     fit = fitter(target, design, [level.codes for level in structure.levels], intervals=False)

@@ -76,7 +76,7 @@ class PairLoss(Loss):
         If there are no others, values for pairs of all clusters follow. With groups, the same
         follows for pairs within groups. NaN where there is no pair.
         """
-        scores = self._scores(predictor, X, len(target))
+        scores = self.scores(predictor, X, len(target))
         found = self._values(scores, target, clusters, n_validation, self.shares)
         if groups is not None:
             assert self.group_shares is not None
@@ -136,7 +136,7 @@ class PairLoss(Loss):
             + " ".join(reasons)
         )
 
-    def _scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
+    def scores(self, predictor: Predictor, X: Any, count: int) -> Floats:
         """Return a score for each class of the table: probabilities or decision values."""
         kind, given = self._predict(predictor, X)
         classes = predictor.classes

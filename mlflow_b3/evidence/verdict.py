@@ -75,6 +75,8 @@ def _judge_score(check: str, score: LimitedScore, limit: float, words: str) -> R
         return Reason(check=check, outcome=INCONCLUSIVE, text=score.withheld)
     if score.approximate:
         return Reason(check=check, outcome=INCONCLUSIVE, text=score.approximate)
+    if score.greater:
+        return _judge_score_interval(check, score.name, *score.interval, limit, words)
     return _judge_interval(check, score.name, score.interval, limit, words)
 
 
@@ -508,24 +510,26 @@ def _judge_e0(check: str, report: AuditReport, limit: float | None, words: str) 
         text = "e0 or an end of its interval is not a number"
         return Reason(check=check, outcome=FAIL, text=text)
     if report.subject.greater_is_better:
-        return _judge_score_interval(check, low, high, limit, words)
+        return _judge_score_interval(check, "e0", low, high, limit, words)
     return _judge_interval(check, "e0", report.e0_interval, limit, words)
 
 
 def _judge_score_interval(
-    check: str, low: float, high: float | None, limit: float, words: str
+    check: str, name: str, low: float, high: float | None, limit: float, words: str
 ) -> Reason:
     """Compare the interval of a score of which more is better with the least that is allowed."""
     if high is None or high < low:
-        text = f"the interval of e0 ends at {number(high)}, below its start at {number(low)}"
+        text = f"the interval of {name} ends at {number(high)}, below its start at {number(low)}"
         return Reason(check=check, outcome=FAIL, text=text)
     if high < limit:
-        text = f"e0 is at most {number(high)}, below the limit, {words}"
+        text = f"{name} is at most {number(high)}, below the limit, {words}"
         return Reason(check=check, outcome=FAIL, text=text)
     if low < limit:
-        text = f"e0 is between {number(low)} and {number(high)}; the limit, {words}, is in between"
+        text = (
+            f"{name} is between {number(low)} and {number(high)}; the limit, {words}, is in between"
+        )
         return Reason(check=check, outcome=INCONCLUSIVE, text=text, waivable=True)
-    text = f"e0 is at least {number(low)}; the limit is {words}"
+    text = f"{name} is at least {number(low)}; the limit is {words}"
     return Reason(check=check, outcome=PASS, text=text)
 
 
@@ -540,7 +544,10 @@ def _check_extensions(results: Results) -> Iterator[Reason]:
         score = part.limited(report.refit.strength)
         for is_constant, limit, words in limits_of(policy, report):
             check = score.checks[is_constant]
-            if limit is None or not is_known(limit):
+            if score.greater != report.subject.greater_is_better:
+                text = f"{score.name} is not of {report.subject.loss}, which the audit is of"
+                yield Reason(check=check, outcome=FAIL, text=text)
+            elif limit is None or not is_known(limit):
                 yield Reason(check=check, outcome=INCONCLUSIVE, text=unknown_limit(report))
             else:
                 yield _judge_score(check, score, limit, words)

@@ -398,7 +398,7 @@ OTHER_SCORE = (
 )
 CVC_HIGH = {
     FAIL: "The model is not good enough on new groups: train a better one.",
-    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model lowers it. If it is withheld or "
+    INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model moves it away from the limit. If it is withheld or "
     "an approximation, the report's findings say what to do, such as --method-option engine=full. "
     "Every further audit is counted.",
 }
@@ -448,7 +448,7 @@ def _remedies(reasons: Iterable[Reason]) -> Iterator[str]:
             yield OTHER_SCORE
         elif reason.check in ("e0_high", "score_low", "constant"):
             yield E0_HIGH[reason.outcome]
-        elif reason.check in ("cvc_high", "cvc_constant"):
+        elif reason.check in ("cvc_high", "cvc_low", "cvc_constant"):
             yield CVC_HIGH[reason.outcome]
         elif reason.check == "champion":
             yield _matching_remedy(OF_CHAMPION, reason.text)

@@ -9,6 +9,7 @@ from mlflow_b3.reporting.charts import cvc_figure, e0_score, multiples_figure
 from mlflow_b3.reporting.cvc_sentences import (
     TITLE,
     answer_cvc,
+    better_words,
     describe_cvc,
     explain_cvc,
     explain_pair,
@@ -56,7 +57,7 @@ def cvc_document(report: CvcReport) -> Document:
         title=TITLE,
         answer=Answer(
             sentence=answer_cvc(report),
-            unit=f"{loss_words(report.loss).capitalize()}; smaller is better",
+            unit=f"{sentence_start(loss_words(report.loss))}; {better_words(report)} is better",
             tiles=_tiles(report),
             findings=report.findings,
         ),
@@ -86,13 +87,18 @@ def _tiles(report: CvcReport) -> tuple[Tile, ...]:
     colours = ("orange", "blue", "green")
     return tuple(
         Tile(
-            label=name[0].upper() + name[1:],
+            label=sentence_start(name),
             value=score_value((name, value, ends, note)),
             note=f"{interval_words(ends)}, 95% interval" if ends else "",
             colour=colour,
         )
         for (name, value, ends, note), colour in zip(cvc_scores(report), colours, strict=False)
     )
+
+
+def sentence_start(words: str) -> str:
+    """Return words with a capital letter."""
+    return words[0].upper() + words[1:]
 
 
 def cvc_section(report: AuditReport) -> list[Section]:

@@ -34,6 +34,11 @@ WORKING = {
 }
 
 
+def better_words(report: CvcReport) -> str:
+    """Return whether a larger or a smaller number is better."""
+    return "larger" if report.greater_is_better else "smaller"
+
+
 def scope_words(report: CvcReport) -> str:
     """Return which groups the corrected loss is for."""
     new = [repr(group.name) for group in report.groups if group.new]
@@ -96,16 +101,17 @@ def _bias(report: CvcReport) -> list[str]:
         value_words(report.bias, report.bias_interval),
         "rows of the same groups in training",
     )
-    low, high = report.bias_interval or (report.bias, report.bias)
+    losses = report.as_losses
+    low, high = losses.bias_interval or (losses.bias or 0.0, losses.bias or 0.0)
     text = f"The difference, {value}, is what cross-validation gains from {gain}."
     if low <= 0:
         text = f"The difference is {value}, which does not show that cross-validation gains from {gain}."
     if report.bias_error:
         text += f" The number of simulated samples adds a standard error of {number(report.bias_error)}."
-    noise = report.cv_interval[1] - report.cv
+    noise = losses.cv_interval[1] - losses.cv
     if high <= NEGLIGIBLE * noise:
         text += (
-            f" Even its upper end is less than a quarter of the noise of cross-validation itself "
+            f" Even its {'lower' if report.greater_is_better else 'upper'} end is less than a quarter of the noise of cross-validation itself "
             f"({number(noise)}), so plain cross-validation is good enough here."
         )
     return [text]
@@ -121,7 +127,8 @@ def _groups(report: CvcReport) -> list[str]:
     most = f"Groups differ most by {largest.name!r}. " if len(known) > 1 else ""
     return [
         f"{most}A standard deviation of {number(largest.sd)} on the "
-        "log-odds scale means that about one group in three has odds more than "
+        "log-odds scale means that about one group in three has odds "
+        f"{'of one class against another ' if report.classes > 2 else ''}more than "
         f"{math.exp(_sd(largest)):.2g} times above or below those of an average group."
     ]
 
@@ -149,6 +156,8 @@ def _made(report: CvcReport) -> list[str]:
     what, noise = (
         ("log odds are", "") if report.task == "classification" else ("targets are", ", noise")
     )
+    if report.classes > 2:
+        what = f"log odds of each of {report.classes} classes are"
     effect = "a normal effect of each group" if report.field is None else "a random field"
     draws = (
         f"{report.draws} samples were simulated."
@@ -211,7 +220,8 @@ def _beside_grouped(report: CvcReport) -> list[str]:
             "validation; CV_c corrects for these too."
         )
     codes = {finding.code for finding in report.findings}
-    side = apart(report.grouped, report.grouped_interval, report.cvc, report.interval)
+    losses = report.as_losses
+    side = apart(losses.grouped or 0.0, losses.grouped_interval, losses.cvc or 0.0, losses.interval)
     if SIGNATURE in codes or side > 0:
         return [
             f"Folds of whole groups of {name} score worse than CV_c. Features seem to identify "
@@ -299,14 +309,18 @@ def explain_pair(report: AuditReport) -> list[str]:
 def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> str:
     cluster = report.subject.cluster
     side = apart(e0, report.e0_interval, value, cvc.interval)
+    better, worse = ("above", "smaller") if cvc.greater_is_better else ("below", "larger")
+    above = "below" if cvc.greater_is_better else "above"
+    if cvc.greater_is_better:
+        side = -side
     if side > 0:
         wrong = "so many ids are wrong that the groups look more alike than they are"
         if report.claim.range == (0.0, 0.0):
             wrong = "ids are wrong after all"
         return (
-            f"e0 ({number(e0)}) is well above CV_c ({number(value)}): either features carry a "
+            f"e0 ({number(e0)}) is well {above} CV_c ({number(value)}): either features carry a "
             f"signature of their cluster, which CV_c does not see, or {wrong}. Use e0, the "
-            f"larger.{_without_wrong_ids(report, cvc)}"
+            f"{worse}.{_without_wrong_ids(report, cvc)}"
         )
     if side < 0:
         others = [repr(name) for name in cvc.new if name != cluster]
@@ -316,13 +330,14 @@ def _reading(report: AuditReport, cvc: CvcReport, e0: float, value: float) -> st
             else "in another way"
         )
         return (
-            f"e0 ({number(e0)}) is well below CV_c ({number(value)}): rows depend on each other "
+            f"e0 ({number(e0)}) is well {better} CV_c ({number(value)}): rows depend on each other "
             f"{level}, or the extrapolation to e0 is unstable (look at the residual of the loss "
-            "curve). Until you know which, use CV_c, the larger."
+            f"curve). Until you know which, use CV_c, the {worse}."
         )
+    worst = min(e0, value) if cvc.greater_is_better else max(e0, value)
     return (
         f"e0 ({number(e0)}) and CV_c ({number(value)}) differ by no more than their noise. If one "
-        f"number is needed, use the larger, {number(max(e0, value))}."
+        f"number is needed, use the {worse}, {number(worst)}."
     )
 
 
@@ -344,7 +359,7 @@ def _without_wrong_ids(report: AuditReport, cvc: CvcReport) -> str:
 def scores_caption(report: CvcReport) -> str:
     """Return how to read the chart of the scores."""
     return (
-        f"The {loss_words(report.loss)} of the same learner; smaller is better. CV puts rows of one "
+        f"The {loss_words(report.loss)} of the same learner; {better_words(report)} is better. CV puts rows of one "
         "group into both training and validation, CV_c adds what CV gains from that, grouped CV keeps "
         "groups whole, and e0 is the audit's answer if ids may be wrong. Bars are 95% intervals unless "
         "stated otherwise."

@@ -279,6 +279,8 @@ def _corrected(report: AuditReport) -> list[str]:
         return []
     names = joined([repr(group.name) for group in cvc.groups])
     model = "logistic" if cvc.task == "classification" else "linear"
+    if cvc.classes > 2:
+        model = "multinomial logistic"
     effects = "normal random intercepts" if cvc.field is None else "a Gaussian random field"
     start = (
         f"By cross-validation on {cvc.folds} folds of rows, the {loss_words(cvc.loss)} was "

@@ -140,9 +140,40 @@ def test_options_that_cannot_work_are_refused(table, options, told):
         audit(GaussianNB(), table, **WARD, method_options=options)
 
 
-def test_a_target_of_three_classes_is_refused_before_the_first_refit(table):
-    with pytest.raises(InputError, match="3 classes; corrected cross-validation is for two"):
-        audit(GaussianNB(), table.assign(outcome=np.arange(len(table)) % 3), **WARD)
+def test_a_target_of_too_many_classes_is_refused_before_the_first_refit(table):
+    with pytest.raises(InputError, match="24 classes; corrected cross-validation is for 2 to 20"):
+        audit(GaussianNB(), table.assign(outcome=np.arange(len(table)) % 24), **WARD, loss="log")
+
+
+def test_three_classes_are_corrected(table):
+    three = table.assign(outcome=np.array(["a", "b", "c"])[np.arange(len(table)) % 3])
+    report = audit(GaussianNB(), three, **WARD, loss="log", budget=300)
+    assert report.cvc.cv == report.iid
+    assert report.cvc.classes == 3
+    assert AuditReport.from_dict(json.loads(report.to_json())) == report
+
+
+def test_the_auc_is_corrected_in_its_own_units(table):
+    report = audit(GaussianNB(), table, **WARD, scoring="roc_auc", folds=4, budget=300)
+    found = report.cvc
+    assert report.subject.loss == found.loss == "roc_auc"
+    assert (found.grouped, found.grouped_interval) == (report.loco, report.loco_interval)
+    assert found.cv == pytest.approx(report.iid, abs=0.02)  # with pairs of rows of one cluster
+    assert found.cvc == pytest.approx(found.cv + found.bias)
+    assert found.bias < 0
+    assert AuditReport.from_dict(json.loads(report.to_json())) == report
+    losses = report.as_losses
+    assert losses.cvc.cvc == pytest.approx(1 - found.cvc)
+    assert losses.influence.cv == pytest.approx(-report.influence.cv)
+    text = report.to_text()
+    assert "AUC" in text
+    assert "larger" not in text.partition("When to trust which")[2].partition("In words")[0]
+    assert found.limited("full").checks == ("cvc_low", "cvc_constant")
+
+
+def test_scores_without_a_correction_are_refused(table):
+    with pytest.raises(InputError, match="scoring='f1' needs method='dose', not 'cvc'"):
+        audit(GaussianNB(), table, **WARD, scoring="f1")
 
 
 def test_a_budget_that_is_too_small_says_where_the_rest_of_it_goes(table):

@@ -140,6 +140,26 @@ def test_with_a_numeric_limit_cvc_must_beat_the_constant_too(interval, expected)
     assert seen.outcome == expected
 
 
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [((0.76, 0.9), "PASS"), ((0.6, 0.9), "INCONCLUSIVE"), ((0.55, 0.7), "FAIL")],
+)
+def test_a_corrected_score_must_reach_the_least_that_is_allowed(interval, expected):
+    turned = report(interval=interval, loss="roc_auc")
+    scored = changed(turned, loss="roc_auc", e0=0.85, e0_interval=(0.8, 0.9))
+    reasons = judge_results(Results(policy=policy(score_low=0.75), report=scored, model="clinic"))
+    (seen,) = [each for each in reasons if each.check == "cvc_low"]
+    assert seen.outcome == expected
+    assert remedies([seen], "models:/clinic/3") == (
+        () if expected == "PASS" else (CVC_HIGH[expected],)
+    )
+
+
+def test_a_corrected_score_of_another_kind_does_not_pass():
+    seen = judge_results(Results(policy=policy(), report=report(loss="roc_auc"), model="clinic"))
+    assert [each.outcome for each in seen if each.check.startswith("cvc")] == ["FAIL"]
+
+
 @pytest.mark.parametrize("interval", [(0.19, 0.5), (0.46, 0.5)])
 def test_every_refusal_comes_with_what_to_do(interval):
     seen = found(policy(), report(interval=interval))

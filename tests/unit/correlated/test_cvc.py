@@ -297,12 +297,6 @@ def test_no_variance_between_groups_is_told():
     assert report.bias_interval[1] > report.bias
 
 
-def test_a_target_of_three_classes_is_refused(table):
-    three = table.assign(outcome=np.arange(len(table)) % 3)
-    with pytest.raises(InputError, match="has 3 classes; corrected cross-validation is for two"):
-        cvc(GaussianNB(), three, **WARDS)
-
-
 def test_losses_that_are_not_affine_in_numbers_are_refused():
     with pytest.raises(InputError, match="loss='absolute' has no correction"):
         cvc(LinearRegression(), make_wards(numbers=True), **WARDS, loss="absolute")

@@ -312,9 +312,10 @@ def test_the_default_policy_in_words():
         "prediction. The same limit applies to CV_c if the audit has it.",
         "The table must have at least 10 clusters and at least 10 clusters with at least two rows.",
         "A version with one of these findings is refused: B311, single-row clusters; B313, known "
-        "clusters are on both sides of a fold; B322, refits differ from the logged model; B323, "
-        "features that identify clusters; B329, not the model's training table; B343, a feature gives "
-        "away the target; B344, rows copied from other clusters.",
+        "clusters are on both sides of a fold; B317, rows scored unequally often; "
+        "B322, refits differ from the logged model; B323, features that identify clusters; B329, not the "
+        "model's training table; B343, a feature gives away the target; B344, rows copied from other "
+        "clusters.",
         "Only audits signed with a trusted key count: 1 of MLFLOW_B3_TRUSTED_KEYS.",
         "An audit is valid for 180 days.",
         "A version is refused if the numbers do not decide.",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
+import anyio
 import mlflow
 import pytest
 from flask import Flask
@@ -24,8 +25,15 @@ from mlflow_b3.evidence.verdict import FAIL, PASS, Reason, Verdict
 from mlflow_b3.gating.server import app as server
 from mlflow_b3.gating.server import file_checks, record_checks, routes
 from mlflow_b3.gating.server import gate as server_gate
-from mlflow_b3.gating.server.gate import GATE_LOG
-from mlflow_b3.gating.server.stores import check_root, is_within, open_own, places_of
+from mlflow_b3.gating.server.file_checks import NativeRoutes
+from mlflow_b3.gating.server.gate import GATE_LOG, Gate
+from mlflow_b3.gating.server.stores import (
+    check_root,
+    is_within,
+    open_own,
+    places_of,
+    server_archive,
+)
 from mlflow_b3.refit.loading import digest_model
 
 ALIAS = "/api/2.0/mlflow/registered-models/alias"
@@ -906,6 +914,40 @@ def test_a_job_that_names_a_record_does_not_end_or_delete_it(call, store, monkey
     path = "/api/3.0/mlflow/prompt-optimization/jobs/1"
     answer = call(f"{path}/cancel" if method == "POST" else path, None, method)
     assert "is the record of an audit" in answer.json["message"]
+
+
+@pytest.mark.usefixtures("app")
+def test_no_job_is_started_for_a_record():
+    """Jobs of MLflow write to its database themselves, so that no other check would see them."""
+    gate = Gate(policy=load_policy(), archive=server_archive())
+    other = MlflowClient().create_run("0").info.run_id
+
+    async def jobs(scope, receive, send):  # noqa: ARG001
+        await send({"status": 200, "body": (await receive())["body"]})
+
+    def start(run_id: str, path: str = "/ajax-api/3.0/jobs/") -> list[dict]:
+        sent: list[dict] = []
+        asked = {"job_name": "optimize_prompts", "params": {"run_id": run_id}}
+        body = json.dumps(asked).encode()
+        parts = [{"body": body[:9], "more_body": True}, {"body": body[9:]}]
+
+        async def receive():
+            return parts.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "client": None}
+        anyio.run(NativeRoutes(jobs, gate, frozenset()), scope, receive, send)
+        return sent
+
+    record = complete_record("audit")
+    for run_id in (record, f" {record.upper()}", record.translate({ord("0"): "\uff10"})):
+        assert start(run_id)[0]["status"] == 403
+        assert b"a job cannot be started" in start(run_id, "/pre/ajax-api/3.0/jobs")[1]["body"]
+    (answer,) = start(other)
+    assert answer["status"] == 200
+    assert json.loads(answer["body"])["params"] == {"run_id": other}
 
 
 def test_a_route_of_runs_that_is_not_known_is_refused(app, call):

@@ -6,6 +6,7 @@ read the files in the folder `b3`. So nobody writes to a complete record, except
 a gate write to it.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -59,7 +60,7 @@ MOST_IDS = 20
 #: How many versions of a run's model are looked up.
 MOST_VERSIONS = 1000
 #: The description of an audit that a later one supersedes.
-_SUPERSEDED_NOTE = re.compile(rf"{re.escape(OPENING)} by the audit of run `[0-9a-f]{{32}}`\.\n\n")
+_SUPERSEDED_NOTE = re.compile(rf"\A{re.escape(OPENING)} by the audit of run `[0-9a-f]{{32}}`\.\n\n")
 _LIST_OF_RUNS = re.compile(r"none|[0-9a-f]{32}(, [0-9a-f]{32})*")
 #: The folder of a record's files, which in every artifact store follows the id of its run.
 _RECORD_FILES = re.compile(rf"/([0-9a-f]{{32}})/artifacts/{FOLDER}(?:/|$)")
@@ -199,7 +200,7 @@ def check_experiment_restoration(gate: Gate, request: Request) -> After | None:
 
 
 def check_job_of_run(gate: Gate, request: Request) -> After | None:
-    """Keep a job from ending or deleting a record: anybody names the run of a job."""
+    """Keep a job from ending or deleting a record, in case a job names one as its run."""
     from flask import request as asked
 
     job = handlers._get_job_store().get_job((asked.view_args or {}).get("job_id"))
@@ -208,6 +209,23 @@ def check_job_of_run(gate: Gate, request: Request) -> After | None:
     if run is not None and is_record(run.info.run_id, run.data.tags):
         raise _refuse_deletion(gate, request, run.info.run_id, f"run {run.info.run_id}")
     return None
+
+
+def check_new_job(gate: Gate, request: Request, body: bytes) -> None:
+    """Refuse to start a job that names a record: MLflow's jobs write to the database, past the gate."""
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return  # MLflow refuses it
+    named = set(_RUN_ID.findall(folded(json.dumps(asked, ensure_ascii=False)).encode()))
+    for run_id in sorted(found.decode() for found in named):
+        run: Any = exists(gate.stores.get_run, run_id)
+        if run is not None and is_record(run.info.run_id, run.data.tags):
+            text = (
+                f"a job cannot be started for run {run_id}, the record of an audit, a commitment or an "
+                "attestation, which must not change."
+            )
+            raise gate.refuse(request, "record", run_id, text)
 
 
 def _concerns_record() -> bool:
@@ -252,7 +270,7 @@ def _check_metrics(gate: Gate, request: Request, run: Any, metrics: Iterable[Any
 
 def _check_parameters(gate: Gate, request: Request, run: Any, parameters: Iterable[Any]) -> None:
     for parameter in parameters:
-        if run.data.params.get(parameter.key) != parameter.value:
+        if parameter.key not in run.data.params:  # MLflow keeps those that are there
             raise _refuse_write(gate, request, run, f"the parameter {parameter.key!r}")
 
 
@@ -288,9 +306,9 @@ def _is_shown(gate: Gate, run: Any, key: str, value: str | None) -> bool:
         text, matched = _SUPERSEDED_NOTE.subn("", value, count=1)
         return matched == 1 and text == _SUPERSEDED_NOTE.sub("", known.get(NOTE, ""), count=1)
     if key == NAME:
-        return (
-            value == f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME] and SUPERSEDED_BY in known
-        )
+        name = str(run.info.run_name)
+        marked = name.endswith(SUPERSEDED) or SUPERSEDED_BY not in known
+        return not marked and value == f"{name} {SUPERSEDED}"[:LONGEST_NAME]
     return key == COLOUR
 
 

@@ -358,6 +358,22 @@ def test_audits_that_nobody_signed_do_not_block_a_model(gate):
     assert gate.promote(name).status == 200
 
 
+def test_a_made_up_audit_at_an_address_that_cannot_be_read_blocks_nobody(gate):
+    name = new_name()
+    logged, _ = gate.audit(name)
+    made = gate.client.create_experiment(new_name(), artifact_location="foo://bar/x")
+    tags = {"b3.subject": logged.model_id, "b3.evidence": "0" * 64}
+    run = gate.client.create_run(made, tags=tags).info.run_id
+    gate.client.set_tag(run, "b3.audit_run_id", run)
+    assert mlflow_b3.gate(f"models:/{name}/1", gate.folder / "policy.yaml").allowed
+    assert gate.promote(name).status == 200
+
+
+def test_no_job_is_started_for_a_record(gate, audited):
+    asked = {"job_name": "optimize_prompts", "params": {"run_id": audited[2]}}
+    assert "a job cannot be started" in gate.send("POST", "/ajax-api/3.0/jobs/", asked).message
+
+
 def test_the_envelope_of_a_signed_audit_is_kept(gate, audited):
     name, _, run = audited
     location = gate.envelope_file(run).relative_to(gate.folder / "artifacts")

@@ -281,7 +281,9 @@ class _Section(BaseModel):
 class _Guard(_Section):
     aliases: Patterns
     stages: Patterns
-    models: Patterns
+    models: Patterns = Field(
+        min_length=1, description='a list of patterns such as ["clinic*"]; ["*"] is all models'
+    )
     artifact_roots: list[Annotated[Text, AfterValidator(_location)]] = Field(
         description='a list of artifact locations such as ["s3://bucket/models"]'
     )
@@ -565,6 +567,20 @@ def _show_value(value: Any) -> str:
 # --- A policy in words
 
 
+def odd_rules(policy: Policy) -> list[str]:
+    """Return a warning for each rule that is allowed but hardly meant."""
+    found = []
+    if not policy.aliases:
+        found.append("guard.aliases is empty, so a server lets any version have any alias.")
+    for name, limit in (("e0_high", policy.e0_high), ("inflation", policy.inflation)):
+        if isinstance(limit, float) and limit < 0:
+            found.append(
+                f"limits.{name} is negative ({number(limit)}), which hardly any audit can be below: no loss "
+                "of this package is negative."
+            )
+    return found
+
+
 def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
     """Describe a policy, one sentence for each rule.
 
@@ -576,6 +592,7 @@ def describe_policy(policy: Policy, environment_keys: int = 0) -> list[str]:
     """
     return [
         *_describe_guard(policy),
+        *(f"Warning: {text}" for text in odd_rules(policy)),
         *_describe_pins(policy),
         *_describe_limits(policy),
         *_describe_audit(policy),

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError
@@ -23,6 +24,7 @@ from mlflow_b3.evidence.verdict import SKEW
 from mlflow_b3.gating.checks import (
     CONFIRMED,
     RELIED_ON,
+    SIGNED,
     Record,
     attested,
     changed_model,
@@ -40,7 +42,7 @@ from mlflow_b3.refit.loading import (
     read_artifact,
     resolve_source,
 )
-from mlflow_b3.tracking.audits import NO_EVIDENCE, audits_among, runs_of
+from mlflow_b3.tracking.audits import MODEL_ID, NO_EVIDENCE, audits_among, runs_of
 from mlflow_b3.tracking.metrics_and_files import FOLDER
 
 #: Further audits of a model are counted but not read.
@@ -118,8 +120,10 @@ def find_audit_of(
 ) -> Audit:
     """Return the newest verified audit of a registered version.
 
-    Every audit that counts must be readable and unchanged, however old it is. Otherwise one could
-    get rid of a failed audit by making it unreadable.
+    Evidence that counts must be readable, however old it is. Otherwise one could get rid of a failed
+    audit by making it unreadable. Runs must still show what the evidence says, with one exception:
+    the run of an older signed audit. Its signed evidence says everything that counts, that there was
+    an audit and when, so that a change of its run hides nothing.
 
     Parameters
     ----------
@@ -152,7 +156,7 @@ def find_audit_of(
         with _name_run(run_id):
             run = find_run(client, run_id, deleted=True)  # deleting a run must not hide its audit
             record = Record(archive=archive, run=run, source=source, evidence=opened.evidence)
-            require(record, CONFIRMED)
+            require(record, SIGNED if opened.signed_by else CONFIRMED)
         if changed_model(record):  # an audit of earlier files of the model
             others.append(record)
         else:
@@ -162,6 +166,8 @@ def find_audit_of(
             require(record, [model_files])
         raise EvidenceError("there is no audit of it")
     newest, record = max(confirmed, key=_audit_time)
+    with _name_run(record.run):
+        require(record, CONFIRMED)
     known = set(counted) if only_signed else None
     record = replace(record, version=version, counted=known)
     require(record, RELIED_ON)
@@ -225,26 +231,83 @@ def signed_audits(
         before = found.get(audit_run_id)
         if before is None or attested(opened) > attested(before):
             found[audit_run_id] = opened
-    for run in audits_with_evidence(known):
-        if run.info.run_id not in found:
+    stores: set[tuple[str, str]] | None = None
+    for run in audits_with_evidence(known) if trusted else ():
+        if run.info.run_id in found:
+            continue
+        stores = stores or _stores_of_model(archive, run.data.tags["b3.subject"])
+        if _store_of(run.info.artifact_uri) in stores:
             opened_once = _signed_by_an_earlier_version(archive, run, trusted)
             if opened_once is not None:
                 found[run.info.run_id] = opened_once
     return found
 
 
+def _stores_of_model(archive: Archive, subject: str) -> set[tuple[str, str]]:
+    """Return the artifact stores in which a model and the run that trained it have their files.
+
+    Earlier versions wrote audits there. Nothing is read from other stores without a signature: anybody
+    can create an experiment with an address that cannot be read, or that answers slowly.
+    """
+    source = resolve_source(archive.client, _uri_of(subject))
+    locations = [source.location]
+    if source.run_id is not None:
+        locations.append(archive.client.get_run(source.run_id).info.artifact_uri)
+    return set(map(_store_of, locations))
+
+
+def _uri_of(subject: str) -> str:
+    return f"models:/{subject}" if MODEL_ID.fullmatch(subject) else subject
+
+
+def _store_of(location: str) -> tuple[str, str]:
+    """Return the scheme and host of an artifact location; all local folders are one store."""
+    parts = urlsplit(location)
+    local = location.startswith("/") or len(parts.scheme) < 2 or parts.scheme.lower() == "file"
+    return ("file", "") if local else (parts.scheme.lower(), parts.netloc.lower())
+
+
 def _signed_by_an_earlier_version(
     archive: Archive, run: Any, trusted: tuple[str, ...]
 ) -> SignedEvidence | None:
-    """Return evidence that is signed in the audit's own run, or None."""
-    if not trusted:
-        return None
+    """Return evidence that is signed in the audit's own run, or None.
+
+    If the store does not answer, the evidence may be signed, so that the error is raised.
+    """
+    from mlflow.exceptions import MlflowException
+
     try:
-        opened = open_sealed(archive.read(run, FILE, LARGEST), trusted)
+        content = archive.read(run, FILE, LARGEST)
+    except EvidenceError as error:
+        if error.__cause__ is None or _is_final(error.__cause__):
+            return None
+        raise EvidenceError(
+            f"the audit of run {run.info.run_id} could not be read: {error}"
+        ) from error
+    except (MlflowException, OSError) as error:
+        if _is_final(error):
+            return None
+        raise
+    try:
+        opened = open_sealed(content, trusted)
     except EvidenceError:
         return None
     copied = opened.evidence.audit_run_id != run.info.run_id
     return None if opened.signed_by is None or copied else opened
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether a store has answered that there is no such file, rather than failed to answer."""
+    from mlflow.exceptions import MlflowException
+    from requests import HTTPError
+
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()
+    elif isinstance(error, HTTPError) and error.response is not None:
+        status = error.response.status_code
+    else:
+        return False
+    return 400 <= status < 500 and status not in (408, 429)
 
 
 def open_evidence(
@@ -264,6 +327,23 @@ def open_evidence(
     own = [each for each in runs if each.data.tags.get("b3.attests") == run.info.run_id]
     signed = signed_audits(archive, own, trusted).get(run.info.run_id)
     return signed or open_sealed(archive.read(run, FILE, LARGEST), trusted)
+
+
+def is_audited(
+    archive: Archive, version: Any, trusted: tuple[str, ...], *, signed: bool = True
+) -> bool:
+    """Whether a registered version has an audit that counts, even one that cannot be relied on.
+
+    Where signatures are required, an unsigned audit does not count: anybody can forge it.
+    """
+    source = resolve_source(archive.client, f"models:/{version.name}/{version.version}")
+    runs = runs_of(archive.client, source.model_id or source.source)
+    try:
+        if signed_audits(archive, runs, trusted):
+            return True
+    except EvidenceError:
+        return True
+    return not signed and ("b3.audit_run_id" in version.tags or bool(audits_with_evidence(runs)))
 
 
 def confirm_audit(

@@ -401,6 +401,8 @@ def require_digest(name: str, found: str, audited: str) -> None:
 #: model's files, which may be large, are read only afterwards, so that nobody can make a server read
 #: them without evidence.
 CONFIRMED = (subject, run_metrics, run_tags, input_table, times)
+#: Those of them that need only the signed evidence: all that counts about an older signed audit.
+SIGNED = (subject, times)
 #: Run by a gate on the audit that it relies on, in addition to `model_files`.
 RELIED_ON = (version_tags, active_run, curves)
 #: Run by `attest` before it reads the report.

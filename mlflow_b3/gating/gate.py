@@ -39,6 +39,7 @@ from mlflow_b3.gating.archive import (
     Archive,
     find_audit_of,
     find_run,
+    is_audited,
     named_audit,
     open_evidence,
 )
@@ -262,12 +263,19 @@ def _compare_with_champion(
         return (Reason(check=CHAMPION_CHECK, outcome=PASS, text=text),)
     if str(champion.version) == str(version.version):
         return (Reason(check=CHAMPION_CHECK, outcome=PASS, text="this version is the champion"),)
+    trusted = trusted_keys(policy.trusted_keys)
+    name = f"the champion, version {champion.version},"
     try:
-        trusted = trusted_keys(policy.trusted_keys)
         theirs = find_audit_of(archive, champion, trusted, signed=policy.signed)
+        if policy.signed and theirs.signed_by is None:
+            raise EvidenceError("its evidence is not signed")
     except EvidenceError as error:
-        text = f"the champion, version {champion.version}, has no evidence to compare with: {error}"
-        return (Reason(check=CHAMPION_CHECK, outcome=INCONCLUSIVE, text=text, waivable=True),)
+        # else one could break the champion's evidence to have the comparison waived
+        broken = is_audited(archive, champion, trusted, signed=policy.signed)
+        words = "has evidence that is broken" if broken else "has no evidence to compare with"
+        text = f"{name} {words}: {error}"
+        reason = Reason(check=CHAMPION_CHECK, outcome=INCONCLUSIVE, text=text, waivable=not broken)
+        return (reason,)
     return (judge_champion(policy.champion, report, theirs.report),)
 
 
@@ -410,6 +418,15 @@ OF_CHAMPION = (
         "within the noise",
         "The paired comparison cannot separate the two. More clusters may help; another audit of the "
         "same rows hardly will. " + KEEP,
+    ),
+    (
+        "has evidence that is broken",
+        "Find out who changed the champion's evidence. Then audit the champion again, and sign it: a newer "
+        "signed audit takes the place of the broken one.",
+    ),
+    (
+        "its evidence is not signed",
+        "Sign the champion's audit: mlflow-b3 attest URI-OF-THE-CHAMPION.",
     ),
     ("too few clusters", "More clusters are needed to separate the models."),
     (

@@ -44,7 +44,8 @@ CURRENT, SUPERSEDED = "current", "superseded"
 #: Attempts to set a tag.
 INSERTS = 3
 NONE = "none"
-_OPENING = "**Superseded**"
+#: The start of the description of a superseded audit.
+OPENING = "**Superseded**"
 
 
 def order(run: Any) -> tuple[float, str]:
@@ -130,8 +131,8 @@ def _supersede(client: Any, run: Any, successor: str) -> None:
     run_id = run.info.run_id
     _set_tag(client, run_id, "b3.superseded_by", successor)
     note = run.data.tags.get(NOTE, "")
-    if not note.startswith(_OPENING):  # another audit may be writing the same now
-        text = f"{_OPENING} by the audit of run `{successor}`.\n\n{note}"
+    if not note.startswith(OPENING):  # another audit may be writing the same now
+        text = f"{OPENING} by the audit of run `{successor}`.\n\n{note}"
         _set_tag(client, run_id, NOTE, text)
     if not run.info.run_name.endswith(SUPERSEDED):
         client.update_run(run_id, name=f"{run.info.run_name} {SUPERSEDED}"[:LONGEST_NAME])

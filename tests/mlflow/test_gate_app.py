@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
+import anyio
 import mlflow
 import pytest
 from flask import Flask
@@ -24,8 +25,15 @@ from mlflow_b3.evidence.verdict import FAIL, PASS, Reason, Verdict
 from mlflow_b3.gating.server import app as server
 from mlflow_b3.gating.server import file_checks, record_checks, routes
 from mlflow_b3.gating.server import gate as server_gate
-from mlflow_b3.gating.server.gate import GATE_LOG
-from mlflow_b3.gating.server.stores import check_root, is_within, open_own, places_of
+from mlflow_b3.gating.server.file_checks import NativeRoutes
+from mlflow_b3.gating.server.gate import GATE_LOG, Gate
+from mlflow_b3.gating.server.stores import (
+    check_root,
+    is_within,
+    open_own,
+    places_of,
+    server_archive,
+)
 from mlflow_b3.refit.loading import digest_model
 
 ALIAS = "/api/2.0/mlflow/registered-models/alias"
@@ -628,11 +636,12 @@ def test_an_audit_and_everybody_else_write_their_tags(call, audit_run):
         asked = {"run_id": run_id, "key": key, "value": value}
         return call(f"{RUNS}/set-tag", asked).status_code
 
-    assert tag("b3.subject", "m-1") == tag("b3.status", "superseded") == tag("né", "b3.x") == 200
+    assert tag("b3.subject", "m-1") == tag("b3.status", "current") == 200
     tags = [{"key": "b3.evidence", "value": "abc"}, {"key": "b3.status", "value": "current"}]
     assert call(f"{RUNS}/log-batch", {"run_id": audit_run, "tags": tags}).status_code == 200
     client = MlflowClient()
     trained = client.create_run("0").info.run_id  # shows the latest audit of its model
+    assert tag("né", "b3.x", trained) == 200
     for number in ("a", "b"):
         tags = [{"key": f"b3.{key}", "value": number} for key in ("audit_run_id", "subject")]
         assert call(f"{RUNS}/log-batch", {"run_id": trained, "tags": tags}).status_code == 200
@@ -640,7 +649,7 @@ def test_an_audit_and_everybody_else_write_their_tags(call, audit_run):
     for kind in ("commitment", "attests"):
         other = client.create_run("0").info.run_id
         assert tag(f"b3.{kind}", "c", other) == tag("b3.subject", "m-1", other) == 200
-        assert tag("b3.audit_run_id", other, other) == 403
+        assert tag("b3.audit_run_id", other, other) == tag("b3.evidence", "abc", other) == 403
     assert tag("b3.attestation", "token", other) == 200
 
 
@@ -743,13 +752,234 @@ def test_an_audit_that_failed_cannot_be_given_to_another_run(call, store):
     assert call(f"{RUNS}/set-tag", asked | {"value": failed}).status_code == 200
 
 
-def test_bodies_that_cannot_name_such_a_tag_are_not_parsed(call, audit_run, monkeypatch):
+def test_bodies_that_name_neither_a_complete_record_nor_such_a_tag_are_not_parsed(
+    call, audit_run, monkeypatch
+):
     def parsed(*_):
         raise AssertionError
 
     monkeypatch.setattr(record_checks, "_check", parsed)
-    asked = {"run_id": audit_run, "key": "note", "value": "plain"}
+    other = MlflowClient().create_run("0").info.run_id
+    asked = {"key": "note", "value": "plain"}
+    assert call(f"{RUNS}/set-tag", {"run_id": other, **asked}).status_code == 200
+    assert call(f"{RUNS}/set-tag", {"run_id": audit_run, **asked}).status_code == 403
+
+
+# --- complete records ----------------------------------------------------------------------------------
+
+DATASET = {"name": "x", "digest": "deadbeef", "source_type": "local", "source": "x"}
+MODEL = {"artifact_path": "m", "flavors": {}, "utc_time_created": "2026", "run_id": "r"}
+METRIC = {"key": "other", "value": 1.0, "timestamp": 1, "step": 0}
+#: Whatever writes to a run, by the end of its route.
+WRITES = {
+    "log-inputs": {"datasets": [{"dataset": DATASET, "tags": []}]},
+    "log-parameter": {"key": "other", "value": "x"},
+    "log-metric": METRIC,
+    "log-batch with a metric": {"metrics": [METRIC]},
+    "log-batch with a parameter": {"params": [{"key": "b3/other", "value": "x"}]},
+    "log-batch with a tag": {"tags": [{"key": "other", "value": "x"}]},
+    "log-model": {"model_json": json.dumps(MODEL)},
+    "outputs": {"models": [{"model_id": "m-1", "step": 0}]},
+    "traces/link-to-run": {"trace_ids": ["tr-1"]},
+    "update with a status": {"status": "FAILED", "end_time": 1},
+    "update with a name": {"run_name": "x"},
+    "set-tag": {"key": "b3.e0", "value": "0.001"},
+    "set-tag of a name": {"key": "mlflow.runName", "value": "x"},
+    "set-tag of a description": {"key": "mlflow.note.content", "value": "e0 is 0"},
+    "set-tag of a status": {"key": "b3.status", "value": "superseded"},
+    "set-tag of a successor": {"key": "b3.superseded_by", "value": "0" * 32},
+    "delete-tag": {"key": "b3.e0_interval"},
+    "delete": {},
+}
+
+
+def written(call, run_id: str) -> dict[str, str]:
+    """Write to a run by every route; return what was refused, and why."""
+    answers = {}
+    for route, content in WRITES.items():
+        base = "/api/2.0/mlflow" if route.startswith("traces") else RUNS
+        answers[route] = call(f"{base}/{route.split()[0]}", {"run_id": run_id, **content})
+    return {
+        route: answer.json["message"]
+        for route, answer in answers.items()
+        if answer.status_code == 403
+    }
+
+
+def complete_record(kind: str) -> str:
+    """Return the run of a complete audit, commitment or attestation."""
+    client = MlflowClient()
+    run_id = client.create_run("0", tags={"b3.subject": "m-1", "b3.e0_interval": "0"}).info.run_id
+    tags = {
+        "audit": {"b3.audit_run_id": run_id, "b3.evidence": "abc", "b3.status": "current"},
+        "commitment": {"b3.commitment": "abc"},
+        "attestation": {"b3.attests": "0" * 32, "b3.attestation": "token"},
+    }[kind]
+    for key, value in tags.items():
+        client.set_tag(run_id, key, value)
+    client.set_terminated(run_id)
+    return run_id
+
+
+@pytest.mark.parametrize("kind", ["audit", "commitment", "attestation"])
+def test_nothing_is_written_to_a_complete_record(call, store, kind):
+    assert store
+    run_id = complete_record(kind)
+    before = MlflowClient().get_run(run_id).to_dictionary()
+    refused = written(call, run_id)
+    assert refused.keys() == WRITES.keys()
+    assert "cannot be deleted" in refused.pop("delete")
+    assert all("which must not change" in message for message in refused.values())
+    assert MlflowClient().get_run(run_id).to_dictionary() == before
+
+
+def test_everything_is_written_to_a_record_that_is_not_complete(call, store):
+    """As the audit does; only who and what it is cannot be changed any more."""
+    assert store
+    run_id = MlflowClient().create_run("0", tags={"b3.subject": "m-1"}).info.run_id
+    assert written(call, run_id).keys() == {"delete"}
+
+
+def test_requests_that_clients_repeat_are_answered_as_before(call, store):
+    assert store
+    client = MlflowClient()
+    run_id = client.create_run("0", tags={"b3.subject": "m-1"}).info.run_id
+    evidence = {
+        "run_id": run_id,
+        "metrics": [METRIC, {**METRIC, "key": "b3/e0", "value": "NaN"}],
+        "params": [{"key": "b3/folds", "value": "5"}],
+        "tags": [{"key": f"b3.{key}", "value": run_id} for key in ("audit_run_id", "evidence")],
+    }
+    end = {"run_id": run_id, "status": "FINISHED", "end_time": 5}
+    for _ in range(2):
+        assert call(f"{RUNS}/log-batch", evidence).status_code == 200
+        assert call(f"{RUNS}/update", end).status_code == 200
+        status = {"run_id": run_id, "key": "b3.status", "value": "current"}
+        assert call(f"{RUNS}/set-tag", status).status_code == 200
+    for wrong in ({"value": 2.0}, {"timestamp": 2}, {"step": 1}):
+        answer = call(f"{RUNS}/log-metric", {"run_id": run_id, **METRIC, **wrong})
+        assert "cannot get the metric 'other'" in answer.json["message"]
+
+
+def test_a_later_audit_supersedes_a_complete_one(call, store):
+    assert store
+    client = MlflowClient()
+    older, newer = complete_record("audit"), complete_record("audit")
+    name = client.get_run(older).info.run_name
+    note = f"**Superseded** by the audit of run `{newer}`.\n\n"
+    superseded = {"key": "b3.status", "value": "superseded"}
+    for path, asked in (
+        ("set-tag", {"key": "b3.superseded_by", "value": newer}),
+        ("set-tag", {"key": "mlflow.note.content", "value": note}),
+        ("update", {"run_name": f"{name} superseded"}),
+        ("set-tag", superseded),
+        ("set-tag", {"key": "mlflow.runColor", "value": "#0072b2"}),
+    ):
+        assert call(f"{RUNS}/{path}", {"run_id": older, **asked}).status_code == 200, asked
+    asked = {"run_id": newer, "key": "b3.supersedes", "value": older}
     assert call(f"{RUNS}/set-tag", asked).status_code == 200
+    for path, asked in (
+        ("set-tag", {"key": "mlflow.note.content", "value": f"{note}e0 is 0"}),
+        ("set-tag", {"key": "b3.status", "value": "current"}),
+        ("update", {"run_name": "better"}),
+    ):
+        assert call(f"{RUNS}/{path}", {"run_id": older, **asked}).status_code == 403, asked
+
+
+def test_a_deleted_record_is_not_restored(call, store):
+    assert store
+    client = MlflowClient()
+    experiment = client.create_experiment("with a deleted record")
+    run_id = complete_record("audit")
+    moved = client.create_run(experiment, tags={"b3.subject": "m-1", "b3.commitment": "c"})
+    for deleted in (run_id, moved.info.run_id):
+        client.delete_run(deleted)
+    assert "cannot be restored" in call(f"{RUNS}/restore", {"run_id": run_id}).json["message"]
+    client.delete_experiment(experiment)
+    restore = "/api/2.0/mlflow/experiments/restore"
+    answer = call(restore, {"experiment_id": experiment})
+    assert "cannot be restored" in answer.json["message"]
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_job_that_names_a_record_does_not_end_or_delete_it(call, store, monkeypatch, method):
+    """A job's run is one of its parameters, which anybody can write."""
+    assert store
+    run_id = complete_record("audit")
+    handlers_job = type("Job", (), {"run_id": run_id})
+    jobs = type("Jobs", (), {"get_job": lambda _, job_id: job_id})
+    monkeypatch.setattr(handlers, "_get_job_store", jobs, raising=False)
+    name = "_build_prompt_optimization_job_from_entity"
+    monkeypatch.setattr(handlers, name, lambda _: handlers_job, raising=False)
+    path = "/api/3.0/mlflow/prompt-optimization/jobs/1"
+    answer = call(f"{path}/cancel" if method == "POST" else path, None, method)
+    assert "is the record of an audit" in answer.json["message"]
+
+
+@pytest.mark.usefixtures("app")
+def test_no_job_is_started_for_a_record():
+    """Jobs of MLflow write to its database themselves, so that no other check would see them."""
+    gate = Gate(policy=load_policy(), archive=server_archive())
+    other = MlflowClient().create_run("0").info.run_id
+
+    async def jobs(scope, receive, send):  # noqa: ARG001
+        await send({"status": 200, "body": (await receive())["body"]})
+
+    def start(run_id: str, path: str = "/ajax-api/3.0/jobs/") -> list[dict]:
+        sent: list[dict] = []
+        asked = {"job_name": "optimize_prompts", "params": {"run_id": run_id}}
+        body = json.dumps(asked).encode()
+        parts = [{"body": body[:9], "more_body": True}, {"body": body[9:]}]
+
+        async def receive():
+            return parts.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "client": None}
+        anyio.run(NativeRoutes(jobs, gate, frozenset()), scope, receive, send)
+        return sent
+
+    record = complete_record("audit")
+    for run_id in (record, f" {record.upper()}", record.translate({ord("0"): "\uff10"})):
+        assert start(run_id)[0]["status"] == 403
+        assert b"a job cannot be started" in start(run_id, "/pre/ajax-api/3.0/jobs")[1]["body"]
+    (answer,) = start(other)
+    assert answer["status"] == 200
+    assert json.loads(answer["body"])["params"] == {"run_id": other}
+
+
+def test_a_route_of_runs_that_is_not_known_is_refused(app, call):
+    app.add_url_rule("/api/4.0/mlflow/runs/rewrite", view_func=lambda: "", methods=["POST"])
+    answer = call("/api/4.0/mlflow/runs/rewrite", {})
+    assert "is unknown to this version" in answer.json["message"]
+
+
+def test_runs_show_the_verdict_that_a_version_shows_and_logged_models_none(call, store):
+    assert store
+    client = MlflowClient()
+    source = client.get_model_version("clinic", "1").source
+    client.create_registered_model("judged")
+    run = client.create_run("0")
+    version = client.create_model_version("judged", source, run.info.run_id)
+    text = "PASS, policy 0123456789ab, 2026-03-02T09:14:07+00:00"
+    verdict = {"key": "b3.verdict", "value": text}
+    answer = call(f"{RUNS}/set-tag", {"run_id": version.run_id, **verdict})
+    assert "must be the verdict that a guarded version" in answer.json["message"]
+    other = {"key": "B3.Verdict", "value": text}
+    assert call(f"{RUNS}/set-tag", {"run_id": version.run_id, **other}).status_code == 403
+    new = {"experiment_id": "0", "tags": [verdict]}
+    assert call(f"{RUNS}/create", new).status_code == 403
+    models = "/api/2.0/mlflow/logged-models"
+    assert call(models, new).status_code == 403
+    model_id = version.source.removeprefix("models:/")
+    answer = call(f"{models}/{model_id}/tags", {"tags": [verdict]}, "PATCH")
+    assert "gates judge registered versions" in answer.json["message"]
+    client.set_model_version_tag("judged", "1", "b3.verdict", text)  # as the server's gate did
+    assert call(f"{RUNS}/set-tag", {"run_id": version.run_id, **verdict}).status_code == 200
+    removal = {"run_id": version.run_id, "key": "b3.verdict"}
+    assert call(f"{RUNS}/delete-tag", removal).status_code == 200
 
 
 # --- where files are read ------------------------------------------------------------------------------

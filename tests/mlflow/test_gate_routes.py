@@ -1,4 +1,4 @@
-"""No route of the registry is forgotten, of whatever version of MLflow is installed."""
+"""No route of the registry or of runs is forgotten, of whatever version of MLflow is installed."""
 
 import warnings
 
@@ -24,8 +24,26 @@ def native():
     return create_fastapi_app(mlflow_app)
 
 
-def test_every_route_of_flask_that_touches_the_registry_is_classified():
+def test_every_route_of_flask_that_touches_the_registry_or_a_run_is_classified():
     assert routes.unclassified_rules(mlflow_app) == []
+
+
+def test_the_routes_that_write_to_a_run_are_guarded():
+    found = {endpoint for endpoint, _, _ in routes.run_rules(mlflow_app)}
+    written = {
+        "tag",
+        "batch",
+        "metric",
+        "parameter",
+        "inputs",
+        "outputs",
+        "model",
+        "traces",
+        "update",
+    }
+    guarded = {routes.GUARDED[endpoint] for endpoint in found if endpoint in routes.GUARDED}
+    assert {f"run_{name}" for name in written} <= guarded
+    assert found - routes.GUARDED.keys() <= routes.HARMLESS.keys() | {"_search_runs"}
 
 
 def test_every_route_of_fastapi_that_changes_the_registry_or_files_is_classified(native):
@@ -53,7 +71,7 @@ def test_what_only_reads_is_asked_for_by_get_with_one_exception():
         for endpoint, _, methods in routes.registry_rules(mlflow_app)
         if endpoint in routes.READING and methods - routes.SAFE_METHODS
     }
-    assert changing == {"_get_latest_versions"}
+    assert changing == {"_get_latest_versions"}, "and searches for runs"
 
 
 def test_the_enumeration_sees_routes_by_path_by_handler_and_by_what_they_use():
@@ -72,9 +90,16 @@ def test_the_enumeration_sees_routes_by_path_by_handler_and_by_what_they_use():
     app.add_url_rule("/api/4.0/x", view_func=update_model_version_quietly)
     app.add_url_rule("/api/4.0/mlflow/artifacts/put", endpoint="files", methods=["POST"])
     app.view_functions["files"] = by_path
+
+    def by_run(asked):
+        return asked.run_id
+
     app.add_url_rule("/api/4.0/y", view_func=by_use)
+    app.add_url_rule("/api/4.0/z", view_func=by_run, methods=["POST"])
+    app.add_url_rule("/api/4.0/mlflow/runs/x", endpoint="of_runs", methods=["POST"])
+    app.view_functions["of_runs"] = by_path
     assert routes.unclassified_rules(app) == [
-        *("by_path", "by_use", "files", "update_model_version_quietly"),
+        *("by_path", "by_run", "by_use", "files", "of_runs", "update_model_version_quietly"),
     ]
 
 

@@ -16,7 +16,7 @@ from mlflow.server import handlers
 
 from mlflow_b3.errors import B3Error, InputError
 from mlflow_b3.evidence.document import TRUSTED_KEYS, trusted_keys
-from mlflow_b3.evidence.policy import Policy, load_policy
+from mlflow_b3.evidence.policy import Policy, load_policy, odd_rules
 from mlflow_b3.gating.server import file_checks, record_checks, registry_checks, routes
 from mlflow_b3.gating.server.gate import (
     LOGGER,
@@ -114,6 +114,8 @@ def add_gate(app: Any, flask_app: Flask = mlflow_app, *, with_users: bool = Fals
             "evidence.trusted_keys or %s.",
             TRUSTED_KEYS,
         )
+    for warning in odd_rules(gate.policy):
+        LOGGER.warning("mlflow-b3 gate: %s", warning)
     if NAME not in flask_app.extensions:
         flask_app.extensions[NAME] = gate
         _add_hooks(flask_app, gate)
@@ -161,11 +163,11 @@ def _add_hooks(app: Flask, gate: Gate) -> None:
 
 
 def _is_unknown(mutations: list[str]) -> bool:
-    """Whether a request may change the registry in a way that is not classified."""
+    """Whether a request may change the registry or a run in a way that is not classified."""
     if asked.endpoint == "_graphql":  # also with GET
         return any(name.encode() in asked.get_data() for name in mutations)
     changes = asked.method not in routes.SAFE_METHODS and asked.endpoint not in routes.KNOWN
-    return changes and routes.is_registry_path(asked.path)
+    return changes and routes.is_guarded_path(asked.path)
 
 
 def _request(gate: Gate) -> Request:

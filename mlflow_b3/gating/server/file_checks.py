@@ -24,7 +24,11 @@ from mlflow_b3.evidence.document import trusted_keys
 from mlflow_b3.gating.archive import find_run, named_audit, open_evidence, signed_audits
 from mlflow_b3.gating.checks import changed_files, measured
 from mlflow_b3.gating.server.gate import LOGGER, Gate, Request, closed, unknown_route
-from mlflow_b3.gating.server.record_checks import check_record_files, names_record
+from mlflow_b3.gating.server.record_checks import (
+    check_new_job,
+    check_record_files,
+    names_record,
+)
 from mlflow_b3.gating.server.registry_checks import After, withdraw
 from mlflow_b3.gating.server.routes import SAFE_METHODS
 from mlflow_b3.gating.server.stores import (
@@ -288,10 +292,14 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class NativeRoutes:
-    """Checks the routes that FastAPI serves itself and Flask never sees: files and unknown routes.
+#: Where jobs are started.
+_JOBS = re.compile(r"/3\.0/jobs/?$")
 
-    It is plain ASGI, and costs any other request only two comparisons.
+
+class NativeRoutes:
+    """Checks the routes that FastAPI serves itself and Flask never sees: files, jobs, unknown routes.
+
+    It is plain ASGI, and costs any other request only a few comparisons.
 
     Parameters
     ----------
@@ -316,10 +324,30 @@ class NativeRoutes:
             await self.app(scope, receive, send)
         elif scope["method"] in self.methods and FILES in scope["path"]:
             await self._files(scope, receive, send)
+        elif _JOBS.search(scope["path"]):
+            await self._job(scope, receive, send)
         elif self.unknown is not None and self.unknown.search(scope["path"]):
             await _send(send, unknown_route(self.gate, _request_of(scope)))
         else:
             await self.app(scope, receive, send)
+
+    async def _job(self, scope: Message, receive: Any, send: Send) -> None:
+        """Check a job before it is started; its parameters are in the body of the request."""
+        request, body, more = _request_of(scope), b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        try:
+            await run_sync(closed, self.gate, request, check_new_job, self.gate, request, body)
+        except MlflowException as error:
+            await _send(send, error)
+            return
+        read = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_again() -> Message:
+            return next(read, None) or await receive()
+
+        await self.app(scope, receive_again, send)
 
     async def _files(self, scope: Message, receive: Any, send: Send) -> None:
         """Check an upload before it begins, and once it is complete."""

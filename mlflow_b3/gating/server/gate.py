@@ -132,7 +132,9 @@ def _append(path: str, text: str) -> None:
 LOG = logging.getLogger(__name__)
 REFUSED = "REFUSED"
 #: The form of the tag `b3.verdict`.
-_VERDICT = re.compile(r"(?P<outcome>[A-Z_]+), policy (?P<policy>[0-9a-f]{12}), (?P<time>\S+)")
+VERDICT_TAG = re.compile(
+    r"(?P<outcome>[A-Z_]+), policy (?P<policy>[0-9a-f]{12}), (?P<time>[0-9T:.+Z-]+)"
+)
 #: How many seconds confirmed evidence is remembered: the tags of an audit arrive one by one.
 #: Promotions read everything again.
 SECONDS = 60.0
@@ -297,7 +299,7 @@ class Gate:
             The verdict of this gate.
         """
         form = "'OUTCOME, policy <first 12 digits of its hash>, <ISO time>'"
-        match = _VERDICT.fullmatch(value)
+        match = VERDICT_TAG.fullmatch(value)
         if match is None:
             raise EvidenceError(
                 f"the tag {VERDICT!r} must have the form {form}, not {value[:80]!r}"
@@ -360,7 +362,7 @@ def closed(gate: Gate, request: Request, check: Callable[..., Any], *arguments: 
 
 def unknown_route(gate: Gate, request: Request) -> MlflowException:
     """Return the refusal of a route that `routes` does not list."""
-    text = f"{request.route} is unknown to this version of mlflow-b3 and could change the registry."
+    text = f"{request.route} is unknown to this version of mlflow-b3 and could change the registry or a record."
     return gate.refuse(request, "route", None, text)
 
 

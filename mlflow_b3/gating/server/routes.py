@@ -1,7 +1,7 @@
-"""The routes of MLflow that can change what a guarded alias or stage points to.
+"""The routes of MLflow that can change what a guarded alias or stage points to, or a record.
 
 Flask's endpoints are MLflow's handlers: the same one serves `/api`, `/ajax-api` and every prefix. A
-route of the registry that is not listed here is refused if it can change anything.
+route of the registry or of runs that is not listed here is refused if it can change anything.
 """
 
 import re
@@ -32,9 +32,19 @@ GUARDED = {
     "_delete_tag": "run_tag_removal",
     "_log_batch": "run_batch",
     "_log_metric": "run_metric",
+    "_log_param": "run_parameter",
+    "_log_inputs": "run_inputs",
+    "_log_outputs": "run_outputs",
+    "_log_model": "run_model",
+    "_link_traces_to_run": "run_traces",
+    "_update_run": "run_update",
     "_create_run": "new_run",
     "_delete_run": "run_removal",
+    "_restore_run": "run_restoration",
     "_delete_experiment": "experiment_removal",
+    "_restore_experiment": "experiment_restoration",
+    "_cancel_prompt_optimization_job": "job_of_run",
+    "_delete_prompt_optimization_job": "job_of_run",
     "_generate_demo": "demo",
     "_delete_demo": "demo",
     "serve_create_promptlab_run": "files_of_new_run",
@@ -44,9 +54,18 @@ GUARDED = {
     "_delete_logged_model": "logged_model_removal",
 }
 #: Of these, handlers that the oldest supported MLflow does not have.
-NEWER = frozenset({"_create_presigned_upload_url", "_generate_demo", "_delete_demo"})
+NEWER = frozenset(
+    {
+        "_create_presigned_upload_url",
+        "_generate_demo",
+        "_delete_demo",
+        "_cancel_prompt_optimization_job",
+        "_delete_prompt_optimization_job",
+    }
+)
 
 _WEBHOOK = "only reports changes after they were made"
+_NEW_RUN = "writes to a run that it has just created"
 HARMLESS = {
     "_update_registered_model": "changes the description only",
     "_update_model_version": "changes the description only",
@@ -56,6 +75,10 @@ HARMLESS = {
     "_test_webhook": _WEBHOOK,
     "_abort_multipart_upload_artifact": "leaves the files as they are",
     "_create_presigned_download_url": "returns an address to read from",
+    "_create_issue": "names the run in which the issue was found",
+    "_create_prompt_optimization_job": _NEW_RUN,
+    "_invoke_genai_evaluate_handler": _NEW_RUN,
+    "_invoke_issue_detection_handler": _NEW_RUN,
 }
 READING = frozenset(
     {
@@ -72,6 +95,7 @@ READING = frozenset(
         "_download_artifact",
         "_list_artifacts_mlflow_artifacts",
         "_get_presigned_download_url",
+        "_search_runs",  # also with POST
     }
 )
 #: Of these, the ones with which clients resolve an alias or a stage: their response is checked before it
@@ -93,14 +117,18 @@ MUTATIONS = {
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What the paths of the registry's routes contain.
 WORDS = ("registered-models", "model-versions")
+#: What the paths of the routes of runs contain.
+RUNS = "mlflow/runs/"
+#: How handlers and messages name the run that they write to.
+_RUN_IDS = frozenset({"run_id", "run_uuid", "run_ids", "source_run_id"})
 _NAMED = re.compile(r"registered.?model|model.?version|transition.?stage|webhook", re.IGNORECASE)
 #: Other things in MLflow that have versions and aliases but are not models.
 _OTHERS = ("mcp-servers",)
 
 
-def is_registry_path(path: str) -> bool:
-    """Whether a path is one of the registry's."""
-    return any(word in path for word in WORDS)
+def is_guarded_path(path: str) -> bool:
+    """Whether a path is one of the registry's or of runs."""
+    return RUNS in path or any(word in path for word in WORDS)
 
 
 def registry_rules(app: Any) -> Iterator[tuple[str, str, frozenset[str]]]:
@@ -124,9 +152,31 @@ def _uses_registry(handler: Any) -> bool:
     return code is not None and "_get_model_registry_store" in code.co_names
 
 
+def run_rules(app: Any) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Yield the endpoint, path and methods of each route of a Flask app that may write to a run.
+
+    These are routes that change something and whose path is one of runs, or whose handler reads or
+    names the id of a run.
+    """
+    for rule in app.url_map.iter_rules():
+        methods = frozenset(rule.methods or ())
+        if methods - SAFE_METHODS and (
+            RUNS in rule.rule or _names_run(app.view_functions[rule.endpoint])
+        ):
+            yield rule.endpoint, rule.rule, methods
+
+
+def _names_run(handler: Any) -> bool:
+    import inspect
+
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return code is not None and not _RUN_IDS.isdisjoint((*code.co_names, *code.co_consts))
+
+
 def unclassified_rules(app: Any) -> list[str]:
-    """Return the endpoints of a Flask app that touch the registry and are not listed here."""
-    return sorted({endpoint for endpoint, _, _ in registry_rules(app)} - KNOWN)
+    """Return the endpoints of a Flask app that touch the registry or runs and are not listed here."""
+    found = {endpoint for rules in (registry_rules, run_rules) for endpoint, _, _ in rules(app)}
+    return sorted(found - KNOWN)
 
 
 def missing_handlers(app: Any) -> list[str]:
@@ -150,13 +200,13 @@ def _walk(routes: Any, prefix: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def unclassified_native(app: Any) -> list[str]:
-    """Return the paths that FastAPI serves itself, that may change the registry and are not listed."""
+    """Return the paths that FastAPI serves itself, that may change the registry or runs, unlisted."""
     return sorted(
         {
             path
             for path, methods in native_routes(app)
             if methods - SAFE_METHODS
-            and (_NAMED.search(path) or "artifact" in path or "alias" in path)
+            and (_NAMED.search(path) or "artifact" in path or "alias" in path or RUNS in path)
             and not any(path.endswith(known) for known in NATIVE)
             and not any(word in path for word in _OTHERS)
         }

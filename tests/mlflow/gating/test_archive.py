@@ -13,6 +13,8 @@ from example_reports import changed
 from gate_examples import audit_files, register
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from mlflow_b3 import gate, record
 from mlflow_b3.evidence.document import digest, make_keys, open_sealed, seal, seal_content
@@ -316,6 +318,75 @@ def test_a_signed_audit_that_cannot_be_read_refuses_all_others(fresh, signing, h
         document.unlink()
     fresh.client.delete_run(run.info.run_id)
     assert failing.audit_run_id in passing.refusal(signed=True, trusted_keys=(signing,))
+
+
+def broken(audited) -> None:
+    """Add an input to the run of an audit, as anybody can without a gate in the server."""
+    dataset = Dataset(name="x", digest="deadbeef", source_type="local", source="x")
+    audited.client.log_inputs(audited.audit_run_id, datasets=[DatasetInput(dataset, [])])
+
+
+def test_a_newer_signed_audit_takes_the_place_of_one_whose_run_was_changed(fresh, signing):
+    rules = {"signed": True, "trusted_keys": (signing,)}
+    older = fresh.record()
+    broken(older)
+    assert "was changed after it was written" in older.refusal(**rules)
+    newer = fresh.record()
+    verdict = newer.judge(**rules)
+    assert (verdict.outcome, verdict.audit_run_id) == ("PASS", newer.audit_run_id)
+    verdict = newer.judge(**rules, max_audits=1)
+    assert [reason.check for reason in verdict.decisive] == ["max_audits"], "it still counts"
+
+
+def test_a_signed_audit_that_fails_is_not_hidden_by_changing_its_run(fresh, signing):
+    fresh.record()
+    failing = fresh.record(e0_interval=(0.92, 0.99))
+    broken(failing)
+    assert failing.audit_run_id in fresh.refusal(signed=True, trusted_keys=(signing,))
+
+
+def test_an_unsigned_audit_whose_run_was_changed_refuses_newer_ones_too(audited):
+    """Its evidence could have been written by anybody, so that only the run speaks for it."""
+    broken(audited)
+    assert audited.audit_run_id in audited.record().refusal()
+
+
+def made_up_audit(audited, location: str) -> str:
+    """Claim, without a signature, an audit whose files are at an address."""
+    client = audited.client
+    experiment = client.create_experiment(location, artifact_location=location)
+    tags = {"b3.subject": audited.model_id, "b3.evidence": "0" * 64}
+    run_id = client.create_run(experiment, tags=tags).info.run_id
+    client.set_tag(run_id, "b3.audit_run_id", run_id)
+    return run_id
+
+
+@pytest.mark.parametrize(
+    "location", ["foo://bar/x", "mlflow-artifacts://127.0.0.1:9/x", "file:///nobody"]
+)
+def test_a_made_up_audit_that_cannot_be_read_does_not_block_a_signed_one(fresh, signing, location):
+    audited = fresh.record()
+    made_up_audit(audited, location)
+    assert audited.judge(signed=True, trusted_keys=(signing,)).outcome == "PASS"
+
+
+@pytest.mark.parametrize("error", [MlflowException("away"), OSError("away"), ValueError("away")])
+def test_a_store_that_does_not_answer_lets_no_version_pass(fresh, signing, monkeypatch, error):
+    """What cannot be read there may be an audit that an earlier version signed."""
+    audited = fresh.record()
+    made_up = made_up_audit(audited, str(fresh.files.parent / "made-up"))
+    read = Archive.read
+
+    def away(archive, run, name, largest):
+        if run.info.run_id == made_up:
+            raise error
+        return read(archive, run, name, largest)
+
+    monkeypatch.setattr(Archive, "read", away)
+    assert "away" in audited.refusal(signed=True, trusted_keys=(signing,))
+    gone = MlflowException("no such file", error_code=RESOURCE_DOES_NOT_EXIST)
+    error = gone
+    assert audited.judge(signed=True, trusted_keys=(signing,)).allowed
 
 
 def test_audits_that_nobody_signed_neither_block_a_model_nor_count(fresh, signing, monkeypatch):

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 import mlflow_b3 as b3
 from mlflow_b3 import InputError, TrackingError
 from mlflow_b3.gating.archive import Archive
-from mlflow_b3.gating.gate import judge_version
+from mlflow_b3.gating.gate import judge_version, next_steps
 
 
 @pytest.fixture
@@ -230,3 +230,34 @@ def test_reports_are_compared_as_they_were_signed_not_as_they_are_shown(pair):
     reason = champion_reason(candidate, champion="not_worse")
     assert reason.outcome == "INCONCLUSIVE"
     assert "'influence.csv' was changed" in reason.text
+    assert not reason.waivable
+
+
+def test_a_champion_whose_evidence_is_broken_cannot_be_waived(fresh, saved, complete, signing):
+    """Else one request on the champion's record would get a worse version promoted."""
+    champion, worse = fresh.record(), register(saved, complete, fresh.name).record()
+    rules = {"signed": True, "trusted_keys": (signing,), "inconclusive": "allow"}
+    champion.client.set_registered_model_alias(champion.name, "champion", champion.version)
+    assert worse.judge(**rules, champion="better").allowed, (
+        "the two are equal, and it may be waived"
+    )
+    champion.client.set_tag(champion.audit_run_id, "b3.refit", "trainer")
+    verdict = worse.judge(**rules, champion="better")
+    assert (verdict.outcome, verdict.allowed) == ("INCONCLUSIVE", False)
+    (reason,) = [reason for reason in verdict.reasons if reason.check == "champion"]
+    assert "has evidence that is broken" in reason.text
+    assert any("Then audit the champion again" in step for step in next_steps(verdict))
+    champion.record()
+    assert worse.judge(**rules, champion="better").allowed
+
+
+def test_a_champion_is_not_compared_by_evidence_that_anybody_can_forge(
+    fresh, saved, complete, signing, monkeypatch
+):
+    candidate, champion = fresh.record(), register(saved, complete, fresh.name)
+    monkeypatch.delenv("MLFLOW_B3_SIGNING_KEY")
+    champion.record(e0=0.99, e0_interval=(0.98, 0.99))
+    champion.client.set_registered_model_alias(champion.name, "champion", champion.version)
+    reason = champion_reason(candidate, champion="better", signed=True, trusted_keys=(signing,))
+    assert (reason.outcome, reason.waivable) == ("INCONCLUSIVE", True)
+    assert "its evidence is not signed" in reason.text

@@ -18,6 +18,7 @@ from mlflow import MlflowException
 from mlflow.entities import Metric
 from signing import sign_audit
 
+import mlflow_b3
 from mlflow_b3.evidence.document import LARGEST
 from mlflow_b3.evidence.policy import load_policy
 
@@ -357,6 +358,22 @@ def test_audits_that_nobody_signed_do_not_block_a_model(gate):
     assert gate.promote(name).status == 200
 
 
+def test_a_made_up_audit_at_an_address_that_cannot_be_read_blocks_nobody(gate):
+    name = new_name()
+    logged, _ = gate.audit(name)
+    made = gate.client.create_experiment(new_name(), artifact_location="foo://bar/x")
+    tags = {"b3.subject": logged.model_id, "b3.evidence": "0" * 64}
+    run = gate.client.create_run(made, tags=tags).info.run_id
+    gate.client.set_tag(run, "b3.audit_run_id", run)
+    assert mlflow_b3.gate(f"models:/{name}/1", gate.folder / "policy.yaml").allowed
+    assert gate.promote(name).status == 200
+
+
+def test_no_job_is_started_for_a_record(gate, audited):
+    asked = {"job_name": "optimize_prompts", "params": {"run_id": audited[2]}}
+    assert "a job cannot be started" in gate.send("POST", "/ajax-api/3.0/jobs/", asked).message
+
+
 def test_the_envelope_of_a_signed_audit_is_kept(gate, audited):
     name, _, run = audited
     location = gate.envelope_file(run).relative_to(gate.folder / "artifacts")
@@ -404,13 +421,58 @@ def test_a_metric_of_an_audit_is_kept(gate, audited):
     name, _, run = audited
     value = gate.client.get_run(run).data.metrics["b3/e0"]
     for key in ("b3/e0", "b3_curve/new", "b3/new"):
-        with pytest.raises(MlflowException, match="is a result of a complete audit"):
+        with pytest.raises(MlflowException, match="which must not change"):
             gate.client.log_metric(run, key, 0.001)
-        with pytest.raises(MlflowException, match="is a result of a complete audit"):
+        with pytest.raises(MlflowException, match="which must not change"):
             gate.client.log_batch(run, metrics=[Metric(key, 0.001, 1, 0)])
-    gate.client.log_metric(run, "b3/e0", value)  # as clients do whose request was not answered
-    gate.client.log_metric(run, "other", 1.0)
+    (logged,) = gate.client.get_metric_history(run, "b3/e0")
+    # as clients do whose request was not answered
+    gate.client.log_metric(run, "b3/e0", value, timestamp=logged.timestamp, step=0)
     assert gate.promote(name).status == 200
+
+
+def test_nothing_is_added_to_a_record(gate, audited):
+    """One such request would break the evidence, and with that of the champion every comparison."""
+    name, logged, run = audited
+    dataset = {"name": "x", "digest": "deadbeef", "source_type": "local", "source": "x"}
+    (attestation,) = gate.client.search_runs(
+        [gate.client.get_run(run).info.experiment_id], f"tags.`b3.attests` = '{run}'"
+    )
+    for record in (run, attestation.info.run_id):
+        for path, content in (
+            ("log-inputs", {"datasets": [{"dataset": dataset}]}),
+            ("log-parameter", {"key": "b3/other", "value": "x"}),
+            ("log-batch", {"params": [{"key": "b3/other", "value": "x"}]}),
+            ("outputs", {"models": [{"model_id": logged.model_id, "step": 0}]}),
+            ("update", {"status": "FAILED", "run_name": "x", "end_time": 1}),
+            ("set-tag", {"key": "b3.e0", "value": "0.001"}),
+            ("delete-tag", {"key": "b3.e0"}),
+        ):
+            content = {"run_id": record, **content}
+            if path != "delete-tag" or record == run:
+                assert "must not change" in gate.call("POST", f"runs/{path}", content).message, path
+    assert gate.promote(name).status == 200
+
+
+def test_a_second_audit_supersedes_the_first_through_the_gate(gate):
+    name = new_name()
+    logged, first = gate.audit(name)
+    second = gate.audited(logged)
+    before, after = (gate.client.get_run(run) for run in (first, second))
+    assert before.data.tags["b3.status"] == "superseded"
+    assert before.data.tags["b3.superseded_by"] == second
+    assert before.data.tags["mlflow.note.content"].startswith("**Superseded**")
+    assert before.info.run_name.endswith("superseded")
+    assert after.data.tags["b3.status"] == "current"
+    assert after.data.tags["b3.supersedes"] == first
+    assert {before.info.status, after.info.status} == {"FINISHED"}
+    assert "mlflow.runColor" in after.data.tags
+    assert gate.promote(name).status == 200
+    verdict = mlflow_b3.gate(f"models:/{name}/1", gate.folder / "policy.yaml")
+    runs = (second, gate.client.get_model_version(name, "1").run_id)
+    shown = {gate.client.get_run(run).data.tags.get("b3.verdict") for run in runs}
+    assert verdict.allowed
+    assert [str(text).partition(",")[0] for text in shown] == ["PASS"]
 
 
 def test_limits_hold_although_everything_is_signed(gate):
@@ -698,7 +760,7 @@ def test_the_server_works_on_when_evidence_cannot_be_read(gate, audited):
     folder.write_text("no folder")
     assert gate.promote(name).status == 403
     gate.client.set_registered_model_alias(name, "candidate", "1")
-    gate.client.log_metric(run, "other", 1.0)
+    gate.client.log_metric(gate.client.get_model_version(name, "1").run_id, "other", 1.0)
     assert gate.client.get_model_version_by_alias(name, "candidate").version == "1"
     folder.unlink()
     folder.with_name("elsewhere").rename(folder)

@@ -10,7 +10,7 @@ from evidence_examples import policy
 
 from mlflow_b3 import InputError, Policy
 from mlflow_b3.evidence.document import make_keys
-from mlflow_b3.evidence.policy import SECTIONS, Pin, load_policy
+from mlflow_b3.evidence.policy import SECTIONS, Pin, describe_policy, load_policy, odd_rules
 
 
 @pytest.fixture
@@ -332,6 +332,26 @@ def test_the_champion_to_compare_with_must_be_guarded(tmp_path):
         load_policy(path)
     path.write_text("{guard: {aliases: [Champ*]}, limits: {champion: better}}")
     assert load_policy(path).champion == "better"
+
+
+def test_a_policy_must_apply_to_some_model(write):
+    with pytest.raises(InputError, match=r"guard\.models: \[\] must be a list of patterns"):
+        load_policy(write("guard: {models: []}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("guard: {aliases: []}", "any version have any alias"),
+        ("limits: {e0_high: -1}", "limits.e0_high is negative (-1.000)"),
+        ("limits: {inflation: -0.1}", "limits.inflation is negative (-0.100)"),
+    ],
+)
+def test_rules_that_are_hardly_meant_are_pointed_out(write, text, warning):
+    policy = load_policy(write(text))
+    assert warning in " ".join(odd_rules(policy))
+    assert any(said.startswith("Warning: ") for said in describe_policy(policy))
+    assert odd_rules(load_policy()) == []
 
 
 #: Verdicts name the hash of a policy: these were stored by version 1 of the format. That of the default

@@ -282,6 +282,9 @@ def _check_audit_count(proof: Proof) -> Reason:
     tried = max(proof.audits, len(proof.evidence.earlier_audits) + 1)
     are, do = ("is", "does") if unsigned == 1 else ("are", "do")
     more = "" if not unsigned else f"; {unsigned} more {are} unsigned and {do} not count"
+    then = proof.evidence.unsigned_audits or 0
+    if then > unsigned:  # tags of unsigned runs can be removed, signed counts cannot
+        more += f"; when it was signed, {then} more {'was' if then == 1 else 'were'} unsigned"
     allowed = "" if most is None else f"; {most} {'is' if most == 1 else 'are'} allowed"
     count = "one audit" if tried == 1 else f"{tried} audits"
     return Reason(

@@ -15,6 +15,26 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
+def cluster_means(losses: Array, clusters: Integers) -> Array:
+    """Return the mean loss of each cluster's scored rows in each pass; NaN where none was scored.
+
+    Parameters
+    ----------
+    losses : array, shape (passes, rows)
+        NaN where a row was not scored.
+    clusters : array of int, shape (rows,)
+    """
+    seen = np.isfinite(losses)
+    scored = _by_cluster(seen.astype(float), clusters)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(_by_cluster(np.where(seen, losses, 0), clusters) / scored)
+
+
+def _by_cluster(values: Array, clusters: Integers) -> Array:
+    n = int(clusters.max()) + 1
+    return np.stack([np.bincount(clusters, row, minlength=n) for row in values])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DoseLosses:
     """Losses by cluster and level of the dose.
@@ -23,6 +43,9 @@ class DoseLosses:
     *rotated* refits: some rows of every validation cluster are moved into training (its dose), as many
     training rows are held back, and the other validation rows and the held-back rows are scored. There
     are K clusters, P passes and L levels of doses.
+
+    Every cluster counts by all of its rows, in LOCO as in e0. Where folds leave rows out, the scored
+    rows of a cluster stand for the others, and LOCO differs from the mean of the scored rows.
 
     Attributes
     ----------
@@ -132,7 +155,6 @@ class DoseLosses:
         training_share, held_back_share, refits
         """
         codes = np.asarray(clusters, dtype=np.intp)
-        n = int(codes.max()) + 1
         total, number = np.asarray(sums, dtype=float), np.asarray(counts, dtype=float)
         losses = np.asarray(whole, dtype=float)
         seen = np.isfinite(losses)
@@ -141,24 +163,19 @@ class DoseLosses:
         number = np.where(known > 0, number, 0)
         total = np.where(number > 0, total - number * baseline, 0)
 
-        def by_cluster(values: Array) -> Array:
-            return np.stack([np.bincount(codes, row, minlength=n) for row in values])
-
-        scored = by_cluster(seen.astype(float))
-        with np.errstate(invalid="ignore"):
-            loco = by_cluster(np.where(seen, losses, 0)) / scored
         missing = [-1] * (len(total) - 2)
         lists = [tuple(own) for own in doses]
         padded = {own: [*own, *missing[len(own) :]] for own in set(lists)}
         levels = np.array([padded[own] for own in lists], dtype=np.intp)
-        first = np.empty(n, dtype=np.intp)
+        sizes = np.bincount(codes)
+        first = np.empty(len(sizes), dtype=np.intp)
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last value written stays
         return cls(
-            sizes=np.bincount(codes, minlength=n),
+            sizes=sizes,
             doses=np.ascontiguousarray(levels.T),
-            differences=by_cluster(total),
-            counts=by_cluster(number).astype(np.intp),
-            loco=loco,
+            differences=_by_cluster(total, codes),
+            counts=_by_cluster(number, codes).astype(np.intp),
+            loco=cluster_means(losses, codes),
             folds=np.asarray(folds, dtype=np.intp)[:, first],
             training_share=training_share,
             held_back_share=held_back_share,

@@ -306,6 +306,8 @@ def _check_preregistration(proof: Proof) -> Reason:
     elif committed.get("matched") is not True:
         where = committed.get("commitment_run_id")
         text = "its settings are not those that were committed before it ran"
+        if committed.get("hash") is None:  # such as an audit that was recorded when it was done
+            text = "its record does not say that its settings were committed before it ran, as others were"
         text += f", in run {where}" if where else ""
     elif policy.signed and committed.get("signed_by") not in set(trusted):
         text = "its settings were committed beforehand, but not signed with a trusted key"

@@ -619,11 +619,15 @@ def preregistered(record: _AuditToSign) -> str:
     if committed is None:
         return "nothing was committed before the audit"
     when = committed["committed_at"]
+    if when is None:
+        return "there are commitments for this model, but none that can be verified and is older"
     if committed["contradicted"]:
         return (
             f"the audit claims the settings that were committed at {when}, but its report contradicts "
             f"them: {', '.join(committed['contradicted'])}. So they do not count as committed beforehand"
         )
+    if committed["hash"] is None:
+        return f"settings were committed at {when}, but the audit's record does not say that it has them"
     if not committed["matched"]:
         return f"other settings were committed beforehand, at {when}"
     unseen = committed["not_compared"]

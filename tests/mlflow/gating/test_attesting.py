@@ -17,6 +17,8 @@ from evidence_examples import lenient
 from example_reports import changed
 from gate_examples import audit_files
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from stores import kept_store
@@ -26,6 +28,7 @@ from mlflow_b3.cli import main
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.document import digest, key_id, open_sealed, seal
 from mlflow_b3.tracking.recording import audit_and_record
+from mlflow_b3.tracking.shown_on_models import courtesy
 
 pytestmark = pytest.mark.newest
 
@@ -394,6 +397,21 @@ def test_the_command_keeps_the_key_from_the_model_and_signs_afterwards(
     os.environ.pop("B3_THIEF")
     policy = trusting(keys.public)
     assert b3.gate("models:/thief/1", policy).outcome == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told"),
+    [("", "run 'mlflow-b3 attest' where the signing key is."), ("x", "this one is signed next.")],
+)
+def test_what_a_server_refuses_is_signed_here_or_elsewhere(monkeypatch, caplog, recorded, told):
+    """An audit that the command signs right afterwards is not told to be signed by hand."""
+
+    def refused():
+        raise MlflowException("not signed", error_code=PERMISSION_DENIED)
+
+    monkeypatch.setenv("MLFLOW_B3_RECORDED", recorded)
+    courtesy("the registered version", refused)
+    assert caplog.text.rstrip().endswith(told)
 
 
 def test_an_audit_in_python_never_signs_and_says_so(audited, signing, caplog, clinic):

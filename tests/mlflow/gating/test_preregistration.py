@@ -525,6 +525,20 @@ def test_a_report_that_contradicts_the_commitment_does_not_match_it(
     assert confirmed["not_compared"] == ["budget"]
 
 
+def test_an_audit_that_was_recorded_afterwards_never_counts_as_committed(
+    version, signing, quick, monkeypatch
+):
+    """Nothing shows that the audit began after the commitment."""
+    assert quick is None
+    monkeypatch.setattr("mlflow_b3.tracking.recording.find_preregistration", lambda *_: None)
+    version.commit()
+    found = version.attest(version.audit())
+    assert (found["hash"], found["matched"]) == (None, False)
+    reason = version.reason(signed=True, trusted_keys=(signing,))
+    assert reason.outcome == "FAIL"
+    assert reason.text.startswith("its record does not say that its settings were committed")
+
+
 def as_if_of_the_table(self, report):
     """Claim that the committed table was audited, whatever was."""
     assert report

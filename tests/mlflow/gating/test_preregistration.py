@@ -638,5 +638,7 @@ def test_the_command_has_the_options_of_the_audit():
         command: {parameter.name for parameter in main.commands[command].params}
         for command in ("audit", "preregister")
     }
-    assert names["audit"] - names["preregister"] == {"output", "full", "record", "env_manager"}
+    assert names["audit"] - names["preregister"] == {
+        *("output", "handover", "full", "record", "env_manager")
+    }
     assert names["preregister"] <= names["audit"]

@@ -26,6 +26,7 @@ from mlflow_b3.data.losses import constant_loss, named_loss, resolve_loss
 from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import AuditData, ModelInputs, prepare, read_table
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
+from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import (
     ENVELOPE,
     FILE,
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
 
 #: Allowed difference between numbers from two machines; solvers differ by less.
 TOLERANCE = 1e-4
+#: The same for the influence of a cluster, as a multiple of the largest. Derivatives differ by more.
+INFLUENCE_TOLERANCE = 1e-2
 #: The most unsigned audits that an error message lists.
 MOST_LISTED = 10
 
@@ -605,11 +608,30 @@ def conclusions(record: _AuditToSign) -> str:
         for name, value in recorded.items()
         if not _nearly_equal(value, found[name])
     ]
+    if not _influence_agrees(report.influence, again.influence):
+        wrong.append("the influence of each cluster")
     for part in report.extensions:
         wrong += [name for name, equal in part.sums().items() if not _nearly_equal(*equal)]
     if wrong:
         raise EvidenceError(f"results do not follow from the measurements: {', '.join(wrong)}")
     return "e0, its interval, all curves, tipping points and the test follow from the measurements"
+
+
+def _influence_agrees(recorded: Influence | None, found: Influence | None) -> bool:
+    """Whether the table by which models are compared in pairs follows from the measurements."""
+    if recorded is None or found is None:
+        return recorded is found
+    if recorded.unit != found.unit or not np.array_equal(recorded.ids, found.ids):
+        return False
+    return all(
+        one.shape == other.shape
+        and np.allclose(one, other, rtol=0, atol=INFLUENCE_TOLERANCE * np.abs(other).max(initial=0))
+        for one, other in (
+            (recorded.share, found.share),
+            (recorded.loco, found.loco),
+            (recorded.e0, found.e0),
+        )
+    )
 
 
 @check("preregistered")

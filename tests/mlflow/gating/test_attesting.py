@@ -203,6 +203,14 @@ def test_conclusions_that_do_not_follow_from_the_measurements_are_not_signed_for
     assert "do not follow from the measurements: e0, e0_interval" in found["conclusions"]
 
 
+def test_influence_that_does_not_follow_from_the_measurements_is_not_signed_for(audited, signing):
+    """By it a model is compared in pairs with the champion."""
+    assert signing
+    influence = audited.report.influence
+    forged(audited, influence=replace(influence, e0=influence.e0 / 2))
+    assert "the influence of each cluster" in failures(b3.attest(audited.uri))["conclusions"]
+
+
 def test_a_constant_that_does_not_follow_from_the_table_is_not_signed_for(audited, signing):
     """It is what every model must beat."""
     assert signing

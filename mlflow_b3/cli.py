@@ -3,6 +3,7 @@
 Options of audits are in `options.py`; those of a single command are beside it.
 """
 
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlflow_b3.errors import B3Error, InputError, InterruptedAudit, TrackingError, choose, closest
-from mlflow_b3.evidence.document import SIGNING_KEY, signing_key
+from mlflow_b3.evidence.document import RECORDED, SIGNING_KEY, signing_key
 from mlflow_b3.options import (
     FILE,
     IDS,
@@ -42,6 +43,7 @@ from mlflow_b3.version import __version__
 
 if TYPE_CHECKING:
     from mlflow_b3.evidence.verdict import Verdict
+    from mlflow_b3.tracking.recording import RecordedAudit
 
 
 # --- Errors
@@ -432,7 +434,17 @@ def verify_command(
     type=TEXT,
     help="Audited table (.csv or .parquet); by default the file that the audit read.",
 )
-@click.option("--audit", type=TEXT, help="Run of the audit; by default the newest of the model.")
+@click.option(
+    "--audit",
+    type=TEXT,
+    help="Run of the audit; needed if several complete audits of the model are not signed.",
+)
+@click.option(
+    "--digest",
+    type=TEXT,
+    help="With --audit: SHA-256 of the audit's evidence, as mlflow-b3 audit --handover wrote it. A "
+    "record that was changed since then is not signed.",
+)
 @POLICY_OPTION
 @FORMAT_OPTION
 def attest_command(
@@ -440,13 +452,15 @@ def attest_command(
     model: str,
     data: str | None,
     audit: str | None,
+    digest: str | None,
     policy: str | None,
     format: str | None,  # noqa: A002 - the name of the option
 ) -> None:
     """Check the audit of MODEL, such as models:/name/3, and sign it with MLFLOW_B3_SIGNING_KEY.
 
     Run it where the key is. No model is loaded: the model's files, the table and the audit's files
-    are read again, and every conclusion is recomputed from the recorded measurements.
+    are read again, and every conclusion is recomputed from the recorded measurements. That these were
+    measured with this model cannot be checked: give --audit and --digest as the audit handed them on.
 
     Exit codes: 0 checked and signed, 1 a check failed and nothing was signed, 2 usage or input error.
     """
@@ -455,7 +469,9 @@ def attest_command(
         from mlflow_b3.gating.attesting import attest
         from mlflow_b3.gating.gate import attestation_text, to_ascii_json
 
-        found = attest(model, data or None, audit=audit or None, policy=policy)
+        found = attest(
+            model, data or None, audit=audit or None, digest=digest or None, policy=policy
+        )
         click.echo(to_ascii_json(found.to_dict()) if shown == "json" else attestation_text(found))
     sys.exit(0 if found.attested else REFUSED)
 
@@ -724,8 +740,6 @@ def _require_columns(frame: Any, names: list[str]) -> None:
 GIVEN = "mlflow_b3.arguments"
 #: Commands that run code of a model.
 RUNS_MODELS = frozenset({"audit", "test", "compare", "demo"})
-#: Names the file to which an audit writes its run id, for the process that signs.
-RECORDED = "MLFLOW_B3_RECORDED"
 
 
 class _KeylessGroup(click.Group):
@@ -775,12 +789,27 @@ main.add_command(verify_command)
 @main.command(name="audit", cls=_RepeatableCommand, short_help="Audit a logged model.")
 @command_options("audit")
 @FULL_OPTION
+@click.option(
+    "--handover",
+    type=FILE,
+    cls=GroupedOption,
+    group=OUTPUT,
+    help="Also write the audit's run and the digest of its evidence to this .json file, for mlflow-b3 "
+    "attest --audit RUN --digest SHA256.",
+)
 def audit_command(
-    *, record: bool, output: str | None, full: bool, env_manager: str | None, **options: Any
+    *,
+    record: bool,
+    output: str | None,
+    full: bool,
+    handover: str | None,
+    env_manager: str | None,
+    **options: Any,
 ) -> None:
     """Audit a logged model; without a model, run the built-in demo."""
     with input_errors():
         writer = _report_writer(output)
+        hand_over = _handover_writer(handover, record=record)
         subject = {name: options.pop(name) for name in ("model_uri", "data", "target", "cluster")}
         given = given_options(options)
         if not any(subject.values()):
@@ -788,28 +817,29 @@ def audit_command(
                 raise InputError("--no-record needs a model: the demo always logs one to MLflow.")
             if env_manager not in (None, "local"):
                 raise InputError(f"env_manager={env_manager!r} needs a model; give model_uri.")
+            if handover:
+                raise InputError(f"handover={handover!r} needs a model; give model_uri.")
             _run_demo(writer, full=full, **_demo_options(given))
             return
         require_options(subject)
         _run_in_model_environment(subject["model_uri"], env_manager)
         from mlflow_b3.auditing.audit import audit
-        from mlflow_b3.tracking.recording import audit_and_record
+        from mlflow_b3.tracking.recording import make_record
 
-        run_id = None
+        made = None
         announce_code(subject["model_uri"], given)
         model, data = subject.pop("model_uri"), subject.pop("data")
         with kept_journal(given):
             if record:
                 with shown_if_not_recorded():
-                    report, run_id = audit_and_record(
-                        model, data, **subject, **given, progress=True
-                    )
+                    made = make_record(model, data, **subject, **given, progress=True)
+                    report = made.report
             else:
                 report = audit(model, data, **subject, **given, progress=True)
-            click.echo(summary_or_all(report, run_id, full=full))
+            click.echo(summary_or_all(report, None if made is None else made.run_id, full=full))
             writer(report)
-            if run_id is not None and os.environ.get(RECORDED) and not report.partial:
-                Path(os.environ[RECORDED]).write_text(run_id, encoding="ascii")
+            if made is not None and not report.partial:
+                hand_over(made)
             if report.partial:  # the journal stays, so the next start can resume
                 sys.exit(INTERRUPTED)
 
@@ -861,16 +891,62 @@ def _run_without_key(arguments: list[str]) -> int:
     _hide_environment()
     command = [sys.executable, "-m", "mlflow_b3"]
     with tempfile.TemporaryDirectory(prefix="mlflow-b3-") as folder:
-        recorded = Path(folder) / "run"
+        recorded = Path(folder) / "recorded.json"
         environment = {name: value for name, value in os.environ.items() if name != SIGNING_KEY}
         code = _run([*command, *arguments], {**environment, RECORDED: str(recorded)})
-        run_id = recorded.read_text(encoding="ascii")[:100] if recorded.exists() else ""
-    if code != 0 or arguments[0] != "audit" or not run_id:
+        handed = _read_handover(recorded)
+    if code != 0 or arguments[0] != "audit" or handed is None:
         return code
     with main.commands["audit"].make_context("audit", arguments[1:], resilient_parsing=True) as ctx:
         model, data = ctx.params["model_uri"], ctx.params["data"]
     click.echo()
-    return _run([*command, "attest", model, "--data", data, "--audit", run_id], dict(os.environ))
+    attest = ["attest", model, "--data", data, "--audit", handed[0], "--digest", handed[1]]
+    return _run([*command, *attest], dict(os.environ))
+
+
+def _handover_writer(output: str | None, *, record: bool) -> Callable[["RecordedAudit"], None]:
+    """Return a function that writes the run and the digest of an audit for the process that signs."""
+    from mlflow_b3.reporting.document import checked_path, write_text
+
+    path = None
+    if output:
+        if not record:
+            raise InputError(
+                f"handover={output!r} needs an audit that is recorded: drop --no-record."
+            )
+        if Path(output).suffix != ".json":
+            raise InputError(f"handover={output!r} must end in .json.")
+        path = checked_path("handover", output)
+        _check_writable(path)
+
+    def write(made: "RecordedAudit") -> None:
+        text = json.dumps({"audit_run_id": made.run_id, "digest": made.digest or ""}) + "\n"
+        if os.environ.get(RECORDED):
+            Path(os.environ[RECORDED]).write_text(text, encoding="ascii")
+        if path is not None and made.digest is None:
+            raise InputError(
+                f"handover={output!r} was not written: the audit of run {made.run_id} has no evidence to "
+                "sign, because the model's files cannot be read or were changed meanwhile."
+            )
+        if path is not None:
+            write_text("handover", path, text)
+
+    return write
+
+
+def _read_handover(path: Path) -> tuple[str, str] | None:
+    """Return run and digest of the audit that a process without the key recorded; None without one.
+
+    The model's code ran in that process, and may have written anything.
+    """
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_bytes()[:1000])
+        found = str(values["audit_run_id"]), str(values["digest"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if all(re.fullmatch(r"[0-9a-f]*", text) for text in found) else None
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: The signing key itself (PEM), or the path of a file that only its owner can read.
 SIGNING_KEY = "MLFLOW_B3_SIGNING_KEY"
+#: Names the file to which an audit writes its run and digest, for the process that signs it.
+RECORDED = "MLFLOW_B3_RECORDED"
 #: Public keys or .pub files, separated by commas, trusted in addition to those of the policy.
 TRUSTED_KEYS = "MLFLOW_B3_TRUSTED_KEYS"
 PREFIX = "ed25519:"
@@ -507,6 +509,8 @@ class Evidence(Result):
         When the evidence was checked and signed; None before.
     attested_checks : tuple of str
         The checks that were made before signing, in words.
+    unsigned_audits : int or None
+        Other complete audits of the model that were not signed at that time; None before.
     """
 
     issued_at: str
@@ -531,6 +535,7 @@ class Evidence(Result):
     measured_at: str = ""
     attested_at: str | None = None
     attested_checks: tuple[str, ...] = ()
+    unsigned_audits: int | None = None
 
     def __post_init__(self) -> None:
         """Use the time of writing if the time of measuring is unknown."""
@@ -664,6 +669,8 @@ def _check_types(evidence: Evidence) -> None:
     results, committed = evidence.results, evidence.preregistration
     valid["results"] = isinstance(results, dict) and all(map(_is_result, results.values()))
     valid["preregistration"] = committed is None or isinstance(committed, dict)
+    unsigned = evidence.unsigned_audits
+    valid["unsigned_audits"] = unsigned is None or type(unsigned) is int
     for name in ("earlier_audits", "attested_checks"):
         valid[name] = all(map(_is_text, getattr(evidence, name)))
     wrong = [name for name, right in valid.items() if not right]
@@ -672,6 +679,11 @@ def _check_types(evidence: Evidence) -> None:
     digests = [evidence.model_digest, *evidence.model_files.values(), *evidence.files.values()]
     if not all(_DIGEST.fullmatch(value) for value in digests):
         raise EvidenceError("the evidence has invalid digests")
+
+
+def is_digest(value: str) -> bool:
+    """Whether a text is a SHA-256."""
+    return _DIGEST.fullmatch(value.lower()) is not None
 
 
 def _is_text(value: object) -> bool:

@@ -116,7 +116,8 @@ class Policy(Result):
     preregistered : bool
         The settings of the audit must have been committed before it ran.
     max_audits : int or None
-        Maximum number of audits of one model, failed ones included.
+        Maximum number of audits of one model that count: if signatures are required the signed ones,
+        otherwise all, failed ones included.
     inconclusive : {"refuse", "allow"}
         What to do if the numbers do not decide.
 
@@ -730,7 +731,10 @@ def _describe_evidence(policy: Policy, environment_keys: int) -> Iterator[str]:
         yield f"The model must have been refitted by {_join_names(policy.refits, 'or')}."
     if policy.preregistered:
         yield "The settings of the audit must have been committed before it ran."
-    if policy.max_audits is not None:
+    if policy.max_audits is not None and policy.signed:
+        several = "" if policy.max_audits == 1 else "s"
+        yield f"A model may have at most {policy.max_audits} signed audit{several}; others do not count."
+    elif policy.max_audits is not None:
         times = "once" if policy.max_audits == 1 else f"{policy.max_audits} times"
         yield f"A model may have been audited at most {times}."
 

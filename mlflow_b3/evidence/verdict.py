@@ -285,6 +285,9 @@ def _check_audit_count(proof: Proof) -> Reason:
     tried = max(proof.audits, len(proof.evidence.earlier_audits) + 1)
     are, do = ("is", "does") if unsigned == 1 else ("are", "do")
     more = "" if not unsigned else f"; {unsigned} more {are} unsigned and {do} not count"
+    then = proof.evidence.unsigned_audits or 0
+    if then > unsigned:  # tags of unsigned runs can be removed, signed counts cannot
+        more += f"; when it was signed, {then} more {'was' if then == 1 else 'were'} unsigned"
     allowed = "" if most is None else f"; {most} {'is' if most == 1 else 'are'} allowed"
     count = "one audit" if tried == 1 else f"{tried} audits"
     return Reason(
@@ -306,6 +309,8 @@ def _check_preregistration(proof: Proof) -> Reason:
     elif committed.get("matched") is not True:
         where = committed.get("commitment_run_id")
         text = "its settings are not those that were committed before it ran"
+        if committed.get("hash") is None:  # such as an audit that was recorded when it was done
+            text = "its record does not say that its settings were committed before it ran, as others were"
         text += f", in run {where}" if where else ""
     elif policy.signed and committed.get("signed_by") not in set(trusted):
         text = "its settings were committed beforehand, but not signed with a trusted key"

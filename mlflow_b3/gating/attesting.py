@@ -7,6 +7,7 @@ every conclusion from the measured losses, and signs the evidence if everything 
 
 import math
 import tempfile
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,11 +21,12 @@ import pandas as pd
 from mlflow_b3.auditing.conclusions import recompute
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.auditing.subject import size_findings
-from mlflow_b3.data.folds import digest_folds, summarize_folds
+from mlflow_b3.data.folds import Fold, digest_folds, summarize_folds
 from mlflow_b3.data.losses import constant_loss, named_loss, resolve_loss
 from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import AuditData, ModelInputs, prepare, read_table
 from mlflow_b3.errors import EvidenceError, InputError, TrackingError
+from mlflow_b3.estimation.influence import Influence
 from mlflow_b3.evidence.document import (
     ENVELOPE,
     FILE,
@@ -33,6 +35,7 @@ from mlflow_b3.evidence.document import (
     SIGNING_KEY,
     Evidence,
     encode_public_key,
+    is_digest,
     key_id,
     open_sealed,
     seal,
@@ -40,6 +43,7 @@ from mlflow_b3.evidence.document import (
     signing_key,
     trusted_keys,
 )
+from mlflow_b3.evidence.document import digest as digest_bytes
 from mlflow_b3.evidence.policy import Policy
 from mlflow_b3.evidence.verdict import FAIL, SKEW, Reason
 from mlflow_b3.gating.archive import Archive, audits_with_evidence, find_run, signed_audits
@@ -54,6 +58,8 @@ from mlflow_b3.gating.checks import (
     require_digest,
 )
 from mlflow_b3.gating.gate import policy_in_force
+from mlflow_b3.measurement.collecting import Measurement, by_pass
+from mlflow_b3.measurement.doses import cluster_means
 from mlflow_b3.refit.loading import (
     digest_like_training,
     resolve_source,
@@ -72,6 +78,10 @@ if TYPE_CHECKING:
 
 #: Allowed difference between numbers from two machines; solvers differ by less.
 TOLERANCE = 1e-4
+#: The same for the influence of a cluster, as a multiple of the largest. Derivatives differ by more.
+INFLUENCE_TOLERANCE = 1e-2
+#: The most unsigned audits that an error message lists.
+MOST_LISTED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +103,8 @@ class Attestation(Result):
     key : str
         The id of the key that signed.
     attested_at : str
+    digest_demanded : bool
+        The record is the very one that the audit handed on.
 
     Examples
     --------
@@ -118,6 +130,7 @@ class Attestation(Result):
     attestation_run_id: str | None
     key: str
     attested_at: str
+    digest_demanded: bool = False
 
     def __str__(self) -> str:
         """Return the checks and their results in plain words."""
@@ -131,6 +144,7 @@ def attest(
     data: Any = None,
     *,
     audit: str | None = None,
+    digest: str | None = None,
     policy: Policy | str | PathLike[str] | None = None,
 ) -> Attestation:
     """Check a recorded audit and sign its evidence with the key in MLFLOW_B3_SIGNING_KEY.
@@ -146,7 +160,11 @@ def attest(
     data : DataFrame or path, optional
         The audited table; by default the file that the audit read.
     audit : str, optional
-        The run of the audit; by default the newest audit of the model.
+        The run of the audit. By default the only complete audit of the model that is not signed yet;
+        if there are several, it must be named.
+    digest : str, optional
+        With `audit`: the SHA-256 of `b3/evidence.json` as the audit wrote it, which
+        `mlflow-b3 audit --handover` gives. A record that was changed since then is not signed.
     policy : Policy or path, optional
         Lists further keys that are trusted for commitments and earlier audits.
 
@@ -158,9 +176,11 @@ def attest(
     Notes
     -----
     The signature says that these files, this table and these measurements belong together, and that
-    the conclusions follow from them. It does not say that the refits were honest: the model's code
-    ran in the audit and could have reported other losses. Run audits in a container without secrets
-    and without network access, and audit only models whose code you would also serve.
+    the conclusions follow from them. It does not say that the measurements came from this model.
+    Anybody who can write to MLflow can record an audit with the losses of another model: give `audit`
+    and `digest`, as the process that ran the audit handed them on. And the model's code ran in the
+    audit, and could have reported other losses. Run audits in a container without secrets and without
+    network access, and audit only models whose code you would also serve.
 
     Examples
     --------
@@ -206,18 +226,20 @@ def attest(
             f"model={type(model).__name__} must be the URI of a model in MLflow, such as "
             "'models:/name/3'."
         )
+    _check_digest(digest, audit)
     trusted = (*trusted_keys(policy_in_force(policy).trusted_keys), encode_public_key(key))
     archive = Archive(client=MlflowClient())
     try:
         source = resolve_source(archive.client, model)
         subject = subject_of(archive.client, source.model_id, model, source.run_id)
         runs = runs_of(archive.client, subject)
-        run = _select_audit(archive, runs, audit, model)
+        earlier = signed_audits(archive, runs, trusted)
+        run = _select_audit(archive, runs, earlier, audit, model)
     except (MlflowException, EvidenceError) as error:
         raise TrackingError(f"model={model!r}: {error}") from error
     now = datetime.now(UTC)
     try:
-        evidence = _read_evidence(archive, run)
+        evidence = _read_evidence(archive, run, digest)
     except Exception as error:
         checks: tuple[Reason, ...] = (failed("evidence", error),)
     else:
@@ -236,13 +258,14 @@ def attest(
     written = None
     if attested:
         with tracking_errors("the signed evidence"):
-            earlier = signed_audits(archive, runs, trusted)
+            others = {other.info.run_id for other in _unsigned(runs, earlier)} - {run.info.run_id}
             signed = replace(
                 record.evidence,
                 attested_at=now.isoformat(timespec="milliseconds"),
                 attested_checks=tuple(f"{reason.check}: {reason.text}" for reason in checks),
                 earlier_audits=tuple(sorted(set(earlier) - {run.info.run_id})),
                 preregistration=record.preregistration,
+                unsigned_audits=len(others),
             )
             written = write_attestation(archive.client, signed, subject, run, key)
         courtesy(
@@ -265,19 +288,59 @@ def attest(
         attestation_run_id=written,
         key=key_id(encode_public_key(key)),
         attested_at=now.isoformat(timespec="seconds"),
+        digest_demanded=digest is not None,
     )
 
 
-def _select_audit(archive: Archive, runs: list[Any], audit: str | None, model: str) -> Any:
-    """Return the run of the audit to sign: the given one, or the newest."""
+def _check_digest(found: str | None, audit: str | None) -> None:
+    if found is None:
+        return
+    if audit is None:
+        raise InputError("digest needs audit: give the run whose evidence has this digest.")
+    if not is_digest(found):
+        raise InputError(
+            f"digest={found!r} must be a SHA-256, 64 hexadecimal digits, as 'mlflow-b3 audit "
+            "--handover FILE' writes it."
+        )
+
+
+def _select_audit(
+    archive: Archive, runs: list[Any], signed: Collection[str], audit: str | None, model: str
+) -> Any:
+    """Return the run of the audit to sign: the given one, or the only one that is not signed.
+
+    Nothing tells an audit that somebody forged from a real one, neither its time nor who wrote it. So
+    nothing is chosen among several. Deleted ones count: whoever forged one could delete the others.
+    """
     if audit is not None:
         return find_run(archive.client, audit)
-    complete = [run for run in audits_with_evidence(runs) if run.info.lifecycle_stage == "active"]
-    if not complete:
+    unsigned, complete = _unsigned(runs, signed), audits_with_evidence(runs)
+    active = [run for run in complete if run.info.lifecycle_stage == "active"]
+    if not active:
         raise EvidenceError(
             f"there is no complete audit of it; run one: mlflow-b3 audit --model-uri {model} …"
         )
-    return complete[0]
+    if len(unsigned) > 1:
+        listed = [f"  {_describe_run(run)}" for run in unsigned[:MOST_LISTED]]
+        more = len(unsigned) - len(listed)
+        raise EvidenceError(
+            f"{len(unsigned)} complete audits of it are not signed. Anybody who can write to MLflow can "
+            "record one, so none is chosen. Name the one to sign, with the run and the digest that the "
+            f"process that audited handed on: mlflow-b3 attest {model} --audit RUN --digest SHA256\n"
+            + "\n".join([*listed, *([f"  and {more} more"] if more else [])])
+        )
+    return next((run for run in unsigned if run in active), active[0])
+
+
+def _unsigned(runs: list[Any], signed: Collection[str]) -> list[Any]:
+    """Return the complete audits that are not signed, deleted ones included."""
+    return [run for run in audits_with_evidence(runs) if run.info.run_id not in signed]
+
+
+def _describe_run(run: Any) -> str:
+    began = datetime.fromtimestamp(run.info.start_time / 1000, UTC).isoformat(timespec="seconds")
+    deleted = "" if run.info.lifecycle_stage == "active" else ", deleted"
+    return f"{run.info.run_id}  began at {began}{deleted}"
 
 
 def write_attestation(
@@ -362,13 +425,31 @@ class _AuditToSign(Record):
     def preregistration(self) -> dict[str, Any] | None:
         """What was committed before the audit."""
         return confirm_preregistration(
-            self.archive.client, self.run, self.subject, self.evidence.preregistration, self.trusted
+            self.archive.client,
+            self.run,
+            self.subject,
+            self.evidence.preregistration,
+            self.trusted,
+            report=self.report,
+            table=self.table,
         )
 
 
-def _read_evidence(archive: Archive, run: Any) -> Evidence:
-    """Return the unsigned evidence of the audit."""
-    opened = open_sealed(archive.read(run, FILE, LARGEST), ())
+def _read_evidence(archive: Archive, run: Any, demanded: str | None) -> Evidence:
+    """Return the unsigned evidence of the audit; refuse it if it is not the demanded one.
+
+    It has the digests of all files of the audit, which `audit_files` compares. So no number can change
+    without another digest of the evidence.
+    """
+    document = archive.read(run, FILE, LARGEST)
+    found = digest_bytes(document)
+    if demanded is not None and found != demanded.lower():
+        raise EvidenceError(
+            f"the record of run {run.info.run_id} is not the one that the audit handed on: the digest of "
+            f"b3/{FILE} is {found}, not {demanded.lower()}. Somebody changed it afterwards, or the run "
+            "is another one"
+        )
+    opened = open_sealed(document, ())
     if opened.evidence.format != FORMAT:
         raise EvidenceError("it was recorded by an earlier version; audit the model again")
     return opened.evidence
@@ -490,11 +571,28 @@ def measurements(record: _AuditToSign) -> str:
         low, high = -math.inf, math.inf
     if not np.isfinite(losses).all() or losses.min() < low or losses.max() > high:
         raise EvidenceError(f"there are values that the loss {subject.loss} cannot have")
-    weights = np.array(lengths) / sum(lengths)
-    means = np.array([values.mean() for values in found.row_losses])
-    if not _nearly_equal(found.loco, float(weights @ means)):
+    if not _nearly_equal(found.loco, _loco_again(record, found, splits)):
         raise EvidenceError("LOCO is not the mean of the recorded losses")
     return f"all {len(losses)} losses of validation rows are possible values of {subject.loss}"
+
+
+def _loco_again(record: _AuditToSign, found: Measurement, splits: Sequence[Fold]) -> float:
+    """Return LOCO by the recorded losses of rows."""
+    if record.report.plan.n_train is not None:  # measured with many samples of that size
+        return found.curve.loss[0]
+    if found.doses is None:
+        return float(np.concatenate(found.row_losses).mean())
+    table, doses = record.table, found.doses
+    whole, _ = by_pass([fold.validation for fold in splits], found.row_losses, table.n_rows)
+    means = cluster_means(whole, table.clusters)
+    same_clusters = np.array_equal(np.bincount(table.clusters), doses.sizes)
+    if not (same_clusters and means.shape == doses.loco.shape) or not np.allclose(
+        means, doses.loco, rtol=TOLERANCE, atol=TOLERANCE**2, equal_nan=True
+    ):
+        raise EvidenceError("the losses of clusters are not the means of the recorded losses")
+    # clusters count by all of their rows, as in e0
+    rows = np.where(np.isfinite(means).any(axis=0), doses.sizes, 0)
+    return float(rows @ doses.mean_loco / rows.sum())
 
 
 @check("conclusions")
@@ -510,11 +608,30 @@ def conclusions(record: _AuditToSign) -> str:
         for name, value in recorded.items()
         if not _nearly_equal(value, found[name])
     ]
+    if not _influence_agrees(report.influence, again.influence):
+        wrong.append("the influence of each cluster")
     for part in report.extensions:
         wrong += [name for name, equal in part.sums().items() if not _nearly_equal(*equal)]
     if wrong:
         raise EvidenceError(f"results do not follow from the measurements: {', '.join(wrong)}")
     return "e0, its interval, all curves, tipping points and the test follow from the measurements"
+
+
+def _influence_agrees(recorded: Influence | None, found: Influence | None) -> bool:
+    """Whether the table by which models are compared in pairs follows from the measurements."""
+    if recorded is None or found is None:
+        return recorded is found
+    if recorded.unit != found.unit or not np.array_equal(recorded.ids, found.ids):
+        return False
+    return all(
+        one.shape == other.shape
+        and np.allclose(one, other, rtol=0, atol=INFLUENCE_TOLERANCE * np.abs(other).max(initial=0))
+        for one, other in (
+            (recorded.share, found.share),
+            (recorded.loco, found.loco),
+            (recorded.e0, found.e0),
+        )
+    )
 
 
 @check("preregistered")
@@ -523,8 +640,21 @@ def preregistered(record: _AuditToSign) -> str:
     committed = record.preregistration
     if committed is None:
         return "nothing was committed before the audit"
-    which = "its" if committed["matched"] else "other"
-    return f"{which} settings were committed beforehand, at {committed['committed_at']}"
+    when = committed["committed_at"]
+    if when is None:
+        return "there are commitments for this model, but none that can be verified and is older"
+    if committed["contradicted"]:
+        return (
+            f"the audit claims the settings that were committed at {when}, but its report contradicts "
+            f"them: {', '.join(committed['contradicted'])}. So they do not count as committed beforehand"
+        )
+    if committed["hash"] is None:
+        return f"settings were committed at {when}, but the audit's record does not say that it has them"
+    if not committed["matched"]:
+        return f"other settings were committed beforehand, at {when}"
+    unseen = committed["not_compared"]
+    claimed = f"; only the audit itself says so of {', '.join(unseen)}" if unseen else ""
+    return f"its settings were committed beforehand, at {when}{claimed}"
 
 
 #: In stages: after a failure, the results of later stages would mean nothing.

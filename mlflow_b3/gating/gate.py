@@ -374,7 +374,7 @@ BY_CHECK = {
     "the policy may remove a code from audit.refuse_findings.",
     "server": "The server has its own policy or permissions: ask its administrator.",
     "signed": "Sign the audit where the signing key is ('mlflow-b3 keys' makes a key pair): mlflow-b3 "
-    "attest {uri}. Or let the policy accept unsigned audits, with evidence.signed: false.",
+    "attest {uri} --audit RUN --digest SHA256, as mlflow-b3 audit --handover FILE gives them. Or let the policy accept unsigned audits, with evidence.signed: false.",
     "max_age_days": AUDIT_AGAIN,
     "max_audits": "An audit cannot be undone. The owner of the policy may raise evidence.max_audits, or "
     "you can train and register a new model and audit it once.",
@@ -398,7 +398,7 @@ OTHER_SETTINGS = (
 E0_HIGH = {
     FAIL: "The model is not good enough on new clusters: train a better one.",
     INCONCLUSIVE: "More clusters, a narrower range for the share of wrong ids or more refits (--budget) "
-    "narrow the interval of e0; a better model lowers it. Every further audit is counted.",
+    "narrow the interval of e0; a better model lowers it. Every further signed audit is counted.",
 }
 OTHER_SCORE = (
     "Audit it again with the loss or score that the policy has a limit for: --loss or --scoring. The owner "
@@ -408,7 +408,7 @@ CVC_HIGH = {
     FAIL: "The model is not good enough on new groups: train a better one.",
     INCONCLUSIVE: "More groups narrow the interval of CV_c; a better model moves it away from the limit. If it is withheld or "
     "an approximation, the report's findings say what to do, such as --method-option engine=full. "
-    "Every further audit is counted.",
+    "Every further signed audit is counted.",
 }
 KEEP = "Keep the champion, or train a better model."
 #: Remedies by a part of the reason's text; the first match applies.
@@ -628,7 +628,13 @@ def attestation_text(found: "Attestation") -> str:
     )
     meaning = (
         "Model files, table and measurements belong together, and the conclusions follow from them. "
-        "The signature does not cover what the model's own code did during the refits."
+        "The signature does not cover what the model's own code did during the refits"
+        + (
+            "."
+            if found.digest_demanded
+            else ", nor that nobody replaced the record before it was signed: for that give --audit and "
+            "--digest."
+        )
     )
     remedy = (
         "Find out what has changed since the audit, then audit the model again: mlflow-b3 audit "

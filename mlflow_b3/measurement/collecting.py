@@ -837,22 +837,36 @@ def group_problem(scored: NDArray[np.bool_], clusters: Indices) -> tuple[str, fl
     return (few if spread < FEWEST_EFFECTIVE else ""), spread
 
 
+def by_pass(
+    validation: Sequence[Indices], losses: Sequence[Array], n_rows: int
+) -> tuple[Array, Indices]:
+    """Return the loss of each row in whole refits, and its fold, by pass: folds that do not overlap.
+
+    Rows that are in no validation fold of a pass have NaN and -1.
+    """
+    whole: list[Array] = []
+    numbers: list[Indices] = []
+    for number, (rows, own) in enumerate(zip(validation, losses, strict=True)):
+        if not whole or np.isfinite(whole[-1][rows]).any():
+            whole.append(np.full(n_rows, np.nan))
+            numbers.append(np.full(n_rows, -1, dtype=np.intp))
+        whole[-1][rows] = own
+        numbers[-1][rows] = number
+    return np.stack(whole), np.stack(numbers)
+
+
 def _dose_losses(
     folds: Sequence[FoldLosses],
     totals: DoseTotals,
     resampler: Resampler,
     change: Callable[[Array, Array], Array] = lambda sums, counts: sums,  # noqa: ARG005
 ) -> DoseLosses:
-    n_rows, clusters = len(resampler.clusters), resampler.clusters
-    whole: list[Array] = []
-    numbers: list[NDArray[np.intp]] = []
-    for number, fold in enumerate(folds):  # folds that do not overlap are one pass
-        rows = fold.fold.validation
-        if not whole or np.isfinite(whole[-1][rows]).any():
-            whole.append(np.full(n_rows, np.nan))
-            numbers.append(np.full(n_rows, -1, dtype=np.intp))
-        whole[-1][rows] = fold.loco.means[:, 0]
-        numbers[-1][rows] = number
+    clusters = resampler.clusters
+    whole, numbers = by_pass(
+        [fold.fold.validation for fold in folds],
+        [fold.loco.means[:, 0] for fold in folds],
+        len(clusters),
+    )
     levels = [totals.at_level(level) for level in range(totals.FAR + 1)]
     levels.append(totals.by_row.at_level(0))
     sizes = np.bincount(clusters)
@@ -865,8 +879,8 @@ def _dose_losses(
         doses=[dose_levels(size) for size in sizes.tolist()],
         sums=[change(*own) for own in levels],
         counts=[counts for _, counts in levels],
-        whole=change(np.stack(whole), np.ones(1)),
-        folds=np.stack(numbers),
+        whole=change(whole, np.ones(1)),
+        folds=numbers,
         training_share=float(
             np.mean(
                 [n / (n + len(f.fold.validation)) for n, f in zip(training, folds, strict=True)]

@@ -15,6 +15,26 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
+def cluster_means(losses: Array, clusters: Integers) -> Array:
+    """Return the mean loss of each cluster's scored rows in each pass; NaN where none was scored.
+
+    Parameters
+    ----------
+    losses : array, shape (passes, rows)
+        NaN where a row was not scored.
+    clusters : array of int, shape (rows,)
+    """
+    seen = np.isfinite(losses)
+    scored = _by_cluster(seen.astype(float), clusters)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(_by_cluster(np.where(seen, losses, 0), clusters) / scored)
+
+
+def _by_cluster(values: Iterable[Array], clusters: Integers) -> Array:
+    n = int(clusters.max()) + 1
+    return np.stack([np.bincount(clusters, row, minlength=n) for row in values])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DoseLosses:
     """Losses by cluster and level of the dose.
@@ -23,6 +43,9 @@ class DoseLosses:
     *rotated* refits: some rows of every validation cluster are moved into training (its dose), as many
     training rows are held back, and the other validation rows and the held-back rows are scored. There
     are K clusters, P passes and L levels of doses.
+
+    Every cluster counts by all of its rows, in LOCO as in e0. Where folds leave rows out, the scored
+    rows of a cluster stand for the others, and LOCO differs from the mean of the scored rows.
 
     Attributes
     ----------
@@ -132,36 +155,33 @@ class DoseLosses:
         training_share, held_back_share, refits
         """
         codes = np.asarray(clusters, dtype=np.intp)
-        n = int(codes.max()) + 1
         losses = np.asarray(whole, dtype=float)
         seen = np.isfinite(losses)
         known = seen.sum(axis=0)
         baseline = np.where(seen, losses, 0).sum(axis=0) / np.maximum(known, 1)
 
-        def by_cluster(values: Iterable[Array]) -> Array:
-            return np.stack([np.bincount(codes, row, minlength=n) for row in values])
-
         # level by level, because all levels of all rows would not fit the processor's cache
         numbers = [np.where(known > 0, np.asarray(own, dtype=float), 0) for own in counts]
-        differences = by_cluster(
-            np.where(number > 0, np.asarray(total, dtype=float) - number * baseline, 0)
-            for total, number in zip(sums, numbers, strict=True)
+        differences = _by_cluster(
+            (
+                np.where(number > 0, np.asarray(total, dtype=float) - number * baseline, 0)
+                for total, number in zip(sums, numbers, strict=True)
+            ),
+            codes,
         )
-        scored = by_cluster(seen.astype(float))
-        with np.errstate(invalid="ignore"):
-            loco = by_cluster(np.where(seen, losses, 0)) / scored
         missing = [-1] * (len(numbers) - 2)
         lists = [tuple(own) for own in doses]
         padded = {own: [*own, *missing[len(own) :]] for own in set(lists)}
         levels = np.array([padded[own] for own in lists], dtype=np.intp)
-        first = np.empty(n, dtype=np.intp)
+        sizes = np.bincount(codes)
+        first = np.empty(len(sizes), dtype=np.intp)
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last value written stays
         return cls(
-            sizes=np.bincount(codes, minlength=n),
+            sizes=sizes,
             doses=np.ascontiguousarray(levels.T),
             differences=differences,
-            counts=by_cluster(numbers).astype(np.intp),
-            loco=loco,
+            counts=_by_cluster(numbers, codes).astype(np.intp),
+            loco=cluster_means(losses, codes),
             folds=np.asarray(folds, dtype=np.intp)[:, first],
             training_share=training_share,
             held_back_share=held_back_share,

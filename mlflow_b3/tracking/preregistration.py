@@ -5,7 +5,7 @@ import logging
 import math
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import environ
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mlflow_b3.auditing.extension import find_extension
-from mlflow_b3.auditing.leakage import TABLES
-from mlflow_b3.auditing.report import AuditReport
-from mlflow_b3.data.table import digest_table, label_clusters, read_table
+from mlflow_b3.auditing.extension import EXTENSIONS, find_extension
+from mlflow_b3.auditing.leakage import EVIDENCE, MATCH_COLUMN, TABLES, LeakageClaim, make_claim
+from mlflow_b3.auditing.report import DOSE, AuditReport, SubjectSummary
+from mlflow_b3.data.folds import digest_folds, make_folds
+from mlflow_b3.data.losses import resolve_loss
+from mlflow_b3.data.scores import resolve_scoring
+from mlflow_b3.data.table import AuditData, digest_table, label_clusters, read_table
 from mlflow_b3.errors import EvidenceError, InputError, ModelError
 from mlflow_b3.evidence.document import (
     canonical,
@@ -101,8 +104,9 @@ class _NoContentError(Exception):
 
 def _normalize(values: dict[str, Any]) -> dict[str, Any]:
     """Return arguments in one form, if they can be written in several."""
-    options = values.pop("method_options") or {}
-    method = find_extension(values.pop("method"), options).describe(values.pop("cluster"))
+    options, name, cluster = (values.pop(key) for key in ("method_options", "method", "cluster"))
+    by_doses = isinstance(name, str) and name == DOSE  # which has no options
+    method = {"name": DOSE} if by_doses else find_extension(name, options or {}).describe(cluster)
     fragments, p0 = values["fragments"], read_share(values["p0"])
     return {
         **values,
@@ -460,8 +464,14 @@ def confirm_preregistration(
     subject: str,
     claimed: dict[str, Any] | None,
     trusted: tuple[str, ...],
+    *,
+    report: AuditReport,
+    table: AuditData,
 ) -> dict[str, Any] | None:
     """Check again what was committed before an audit; None if nothing was.
+
+    The audit's evidence says which commitment its settings are, by their hash. That counts only if
+    the model, the table and the settings of the report are those of the commitment.
 
     Parameters
     ----------
@@ -471,25 +481,162 @@ def confirm_preregistration(
     subject : str
         The audited model.
     claimed : dict or None
-        The entry in the audit's evidence. Only the hash of the settings is taken from it, and whether
-        the commitment was for the audited table.
+        The entry in the audit's evidence. Only the hash of the settings is taken from it.
     trusted : tuple of str
         Public keys.
+    report : AuditReport
+    table : AuditData
+        The audited table.
+
+    Returns
+    -------
+    dict or None
+        As in the evidence of the audit, with the settings that the report contradicts, and those that
+        it does not show.
     """
     runs = [run for run in runs_of(client, subject) if "b3.commitment" in run.data.tags]
     if not runs:
         return None
     began = audit.info.start_time
     found = [f for run in runs if (f := _read_commitment(trusted, run, subject, began)) is not None]
-    said = claimed or {}
-    confirmed = _compare_commitments(runs, found, said.get("hash"), None)
+    confirmed = _compare_commitments(runs, found, (claimed or {}).get("hash"), None)
+    contradicted: list[str] = []
+    not_compared: list[str] = []
+    if confirmed.matched:
+        (commitment,) = (f.commitment for f in found if f.run_id == confirmed.commitment_run_id)
+        contradicted = list(_contradicted(commitment, report, table))
+        not_compared = _not_compared(commitment.settings)
     return {
         "hash": confirmed.hash,
         "committed_at": confirmed.committed_at,
         "commitment_run_id": confirmed.commitment_run_id,
-        "matched": confirmed.matched and said.get("same_table") is True,
+        "matched": confirmed.matched and not contradicted,
         "signed_by": confirmed.signed_by,
         "commitments": confirmed.commitments,
+        "contradicted": contradicted,
+        "not_compared": not_compared,
+    }
+
+
+#: The name under which the method "auto" is committed, which solves by doses if it can.
+USUAL = "power"
+#: What is known about the leakage, as plain values and as evidence.
+RATES = ("p0", "p0_validation", "cluster_error", "split_rate")
+EVIDENCE_OF_RATES = (
+    *("match_probability", "resolved_rows", "linkage_quality", "partition_samples"),
+)
+#: Settings that leave no trace in a report that could be compared, with the value without effect.
+UNSEEN: dict[str, Any] = {
+    "by": None,
+    "budget": [None, None],
+    "fit_timeout": None,
+    "levels": "optimal",
+    "distribution": False,
+    "refit_options": None,
+    "reviewer": None,
+    "row_id": None,
+}
+#: Settings that are committed by the digest of a file or table, of which a report shows only the use.
+BY_DIGEST = ("trainer", *EVIDENCE_OF_RATES)
+
+
+def _not_compared(settings: Mapping[str, Any]) -> list[str]:
+    """Return the committed settings that a report does not show, without those of no effect."""
+    unseen = [name for name, usual in UNSEEN.items() if settings.get(name, usual) != usual]
+    by_digest = [name for name in BY_DIGEST if settings.get(name) is not None]
+    folds = ["folds"] if _are_given(settings["folds"]) else []
+    return [*unseen, *by_digest, *folds]
+
+
+def _contradicted(commitment: Commitment, report: AuditReport, table: AuditData) -> Iterator[str]:
+    """Yield what was committed and is otherwise in the report."""
+    settings, subject, plan = commitment.settings, report.subject, report.plan
+    named = {
+        "target": subject.target,
+        "cluster": subject.cluster,
+        "sample_weight": subject.sample_weight,
+        "seed": plan.seed,
+        "scheme": plan.scheme,
+        "n_train": plan.n_train,
+        "fold_threshold": plan.fold_threshold,
+        "purge_threshold": plan.purge_threshold,
+        "threshold": plan.threshold if plan.threshold_given else None,
+        "test": report.test.method,
+    }
+    if commitment.model_digest != subject.model_digest:
+        yield "the model's files"
+    if commitment.data_digest != subject.data_digest:
+        yield "the table"
+    yield from (name for name, found in named.items() if settings[name] != found)
+    yield from _contradicted_score(settings, subject)
+    if not _claims_agree(settings, report.claim):
+        yield "what was known about the ids"
+    if not _folds_agree(settings, report, table):
+        yield "folds"
+    if settings["repeats"] not in (None, plan.repeats):
+        yield "repeats"
+    if settings["fragments"] not in (None, plan.fragment_sizes):
+        yield "fragments"
+    if settings["refit"] not in ("auto", report.refit.route):
+        yield "refit"
+    if (settings["trainer"] is not None) != (report.refit.route == "trainer"):
+        yield "trainer"
+    if not _methods_agree(settings["method"], report):
+        yield "method"
+
+
+def _contradicted_score(settings: Mapping[str, Any], subject: SubjectSummary) -> Iterator[str]:
+    scoring = settings.get("scoring")
+    if scoring is None:
+        if resolve_loss(settings["loss"], subject.task).name != subject.loss:
+            yield "loss"
+        return
+    score = resolve_scoring(scoring)
+    if (score if isinstance(score, str) else score.name) != subject.loss:
+        yield "scoring"
+
+
+def _claims_agree(settings: Mapping[str, Any], found: LeakageClaim) -> bool:
+    """Whether a report's statement about the ids is the committed one."""
+    rates = {name: settings[name] for name in RATES}
+    nothing = all(value is None for value in rates.values())
+    if nothing and any(settings[name] is not None for name in EVIDENCE_OF_RATES):
+        return found.source in (*EVIDENCE, MATCH_COLUMN)
+    if nothing and find_extension(settings["method"]["name"], {}).takes_ids_as_right:
+        rates["cluster_error"] = 0.0
+    claim = make_claim(**rates)
+    said = claim.summary()
+    same_rates = claim.asks_rows or said.range == found.range
+    return same_rates and all(
+        getattr(said, name) == getattr(found, name)
+        for name in ("source", "p0_validation", "split_range")
+    )
+
+
+def _folds_agree(settings: Mapping[str, Any], report: AuditReport, table: AuditData) -> bool:
+    """Whether a report's folds are those that the committed settings make."""
+    folds, plan = settings["folds"], report.plan
+    if _are_given(folds) or plan.folds_given:
+        return _are_given(folds) and plan.folds_given
+    if plan.fold_threshold is not None or plan.purge_threshold is not None:
+        return True  # they depend on the scored pairs
+    made = make_folds(table, folds, seed=plan.seed, repeats=plan.repeats)
+    return digest_folds(made) == plan.folds_digest
+
+
+def _are_given(folds: Any) -> bool:
+    """Whether the folds themselves were committed, not how to make them."""
+    return folds is not None and not isinstance(folds, (int, str))
+
+
+def _methods_agree(committed: Mapping[str, Any], report: AuditReport) -> bool:
+    name, plan = committed["name"], report.plan
+    if name in EXTENSIONS or report.extensions:
+        return name in EXTENSIONS and bool(report.extensions)
+    if name == USUAL:
+        return plan.method in (USUAL, DOSE)
+    return plan.method == name and plan.method_options == {
+        key: value for key, value in committed.items() if key != "name"
     }
 
 

@@ -150,14 +150,41 @@ class _Places:
     committed: Preregistration | None = None
 
 
-def audit_and_record(
+@dataclass(frozen=True, kw_only=True)
+class RecordedAudit:
+    """An audit and its record in MLflow.
+
+    Attributes
+    ----------
+    report : AuditReport
+    run_id : str
+    digest : str or None
+        The SHA-256 of the evidence as it was written, not as it was read back: whoever signs the audit
+        can demand this very record. None without evidence.
+    """
+
+    report: AuditReport
+    run_id: str
+    digest: str | None
+
+
+def audit_and_record(model: Any, data: Any, **arguments: Any) -> tuple[AuditReport, str]:
+    """Audit a logged model and write the result to MLflow; return the report and its run.
+
+    The arguments are those of `make_record`.
+    """
+    made = make_record(model, data, **arguments)
+    return made.report, made.run_id
+
+
+def make_record(
     model: Any,
     data: Any,
     *,
     run_id: str | None = None,
     mlflow_logs: bool = False,
     **arguments: Any,
-) -> tuple[AuditReport, str]:
+) -> RecordedAudit:
     """Audit a logged model and write the result to MLflow.
 
     The audit gets a child run at its first refit; invalid input leaves no run. If the audit fails, its
@@ -179,8 +206,8 @@ def audit_and_record(
 
     Returns
     -------
-    AuditReport, str
-        The report and the id of its run. A partial report, after Ctrl-C, is only in that run.
+    RecordedAudit
+        A partial report, after Ctrl-C, is only in its run.
     """
     from mlflow import MlflowClient
 
@@ -223,11 +250,11 @@ def audit_and_record(
         (places,) = opened
         if report.partial:
             write_part(report, places.run)
-            return report, places.run.id
+            return RecordedAudit(report=report, run_id=places.run.id, digest=None)
         with _save_on_failure(report):
-            interrupted = _write(report, places)
-    _raise_if_interrupted(interrupted)
-    return report, places.run.id
+            written = _write(report, places)
+    _raise_if_interrupted(written.interrupted)
+    return RecordedAudit(report=report, run_id=places.run.id, digest=written.digest)
 
 
 def record(report: AuditReport | str | PathLike[str], run_id: str | None = None) -> str:
@@ -284,8 +311,8 @@ def record(report: AuditReport | str | PathLike[str], run_id: str | None = None)
             shown_on=[] if parent is None else [parent],
             on_model=parent == report.subject.run_id,
         )
-        interrupted = _write(report, places)
-    _raise_if_interrupted(interrupted)
+        written = _write(report, places)
+    _raise_if_interrupted(written.interrupted)
     return run.id
 
 
@@ -329,14 +356,16 @@ def _shown_elsewhere(client: Any, child: str, shown_on: Sequence[str]) -> list[s
     return [] if project in (None, child, *shown_on) else [str(project)]
 
 
-def _write(report: AuditReport, places: _Places) -> bool:
-    """Write the audit's own run, and then show it on the model.
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """The digest of the evidence that was written, and whether Ctrl-C came too late to stop it."""
 
-    Returns
-    -------
-    bool
-        Whether Ctrl-C came too late to stop it.
-    """
+    digest: str | None
+    interrupted: bool
+
+
+def _write(report: AuditReport, places: _Places) -> _Written:
+    """Write the audit's own run, and then show it on the model."""
     from mlflow import MlflowClient
 
     client, child = MlflowClient(), places.run.id
@@ -351,7 +380,8 @@ def _write(report: AuditReport, places: _Places) -> bool:
         log_curves(client, child, report)
         log_files(client, child, files)
         on_versions = version_tags(report, tags)
-        tags |= _log_evidence(client, report, places, files, on_versions)
+        evidence = _log_evidence(client, report, places, files, on_versions)
+        tags |= evidence
         own = {
             **on_versions,
             **tags,
@@ -361,12 +391,14 @@ def _write(report: AuditReport, places: _Places) -> bool:
         log_scalars(client, child, report, own, parameters_of(report), model_id=linked)
         shown = Shown(audit_run_id=child, report=report, tags=tags, page=files[PAGE])
         interrupted = _end_and_show(client, shown, places)
+    found = evidence.get("b3.evidence")
+    written = _Written(digest=None if found == NO_EVIDENCE else found, interrupted=interrupted)
     if interrupted:
-        return True
+        return written
     with without_active_model():
         courtesy("the colour of the run", lambda: colour_run(client, child))
         courtesy("the view of all audits", lambda: add_view(client, child))
-    return False
+    return written
 
 
 def _end_and_show(client: Any, shown: Shown, places: _Places) -> bool:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from os import environ
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -18,6 +19,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from mlflow_b3.auditing.comparison import Comparison
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.errors import EvidenceError, InputError
+from mlflow_b3.evidence.document import RECORDED
 from mlflow_b3.refit.loading import matching, registered_version, resolve_source
 from mlflow_b3.reporting.document import escaped
 from mlflow_b3.reporting.headline import SIGNS, headline_of
@@ -444,9 +446,13 @@ def courtesy(what: str, write: Callable[[], None]) -> None:
         write()
     except (MlflowException, OSError) as error:
         if getattr(error, "error_code", "") == "PERMISSION_DENIED" and "not signed" in str(error):
+            what_next = (
+                "this one is signed next."
+                if environ.get(RECORDED)
+                else "run 'mlflow-b3 attest' where the signing key is."
+            )
             _LOG.warning(
-                "The server shows only signed audits on registered versions: run 'mlflow-b3 attest' "
-                "where the signing key is."
+                "The server shows only signed audits on registered versions: %s", what_next
             )
             return
         _LOG.warning("The audit is recorded, but %s could not be written: %s", what, error)

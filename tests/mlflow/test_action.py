@@ -106,6 +106,10 @@ def test_audit_attest_and_gate_follow_each_other(clinic, tmp_path):
     assert "This audit is not signed." in audit.summary
     assert Path(audit.outputs["report"]).read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
+    # meanwhile somebody else records an audit of the same model
+    options = {"target": "disease", "cluster": "patient_id", "cluster_error": 0.1, "budget": 40}
+    b3.record(b3.audit("models:/clinic/1", "records.csv", **options, n_jobs=1, progress=False))
+
     promote = tmp_path / "promote"
     early = run("Gate", promote, clinic.uri, model="models:/clinic/1", policy="policy.yaml")
     assert early.code == 1, early.said
@@ -118,8 +122,11 @@ def test_audit_attest_and_gate_follow_each_other(clinic, tmp_path):
         model="models:/clinic/1",
         data="records.csv",
         signing_key=clinic.key,
+        audit_run_id=audit.outputs["audit-run-id"],
+        audit_digest=audit.outputs["audit-digest"],
     )
     assert signed.code == 0, signed.said
+    assert f"the audit of run {audit.outputs['audit-run-id']}" in " ".join(signed.said.split())
     assert "## Attestation" in signed.summary
     assert "ATTESTED" in signed.summary
     assert clinic.key not in signed.summary + signed.said
@@ -149,7 +156,18 @@ def test_the_key_is_refused_where_it_does_not_belong(tmp_path, command):
     assert done.code == 2
     assert "signing-key is for attest only" in done.said
     assert run("Check the inputs", tmp_path, command=command).code == 0
-    assert run("Check the inputs", tmp_path, command="attest", signing_key="secret").code == 0
+    passed_on = {"audit_run_id": "a" * 32, "audit_digest": "d" * 64}
+    attest = {"command": "attest", "signing_key": "secret", **passed_on}
+    assert run("Check the inputs", tmp_path, **attest).code == 0
+
+
+@pytest.mark.parametrize("missing", ["audit_run_id", "audit_digest"])
+def test_nothing_is_signed_that_the_audit_step_did_not_hand_on(tmp_path, missing):
+    """An output that the first job forgot to pass on is empty here."""
+    passed_on = {"audit_run_id": "a" * 32, "audit_digest": "d" * 64} | {missing: ""}
+    done = run("Check the inputs", tmp_path, command="attest", signing_key="secret", **passed_on)
+    assert done.code == 2
+    assert "attest needs audit-run-id and audit-digest" in done.said
 
 
 def test_an_unknown_command_is_refused(tmp_path):
@@ -176,7 +194,7 @@ def test_only_the_signing_step_has_the_key():
 def test_outputs_come_from_steps_that_exist():
     ids = {step.get("id") for step in STEPS.values()}
     for output in ACTION["outputs"].values():
-        assert re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.\w+ \}\}", output["value"])[1] in ids
+        assert re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.[\w-]+ \}\}", output["value"])[1] in ids
 
 
 def test_a_text_of_an_input_is_no_command(tmp_path):

@@ -100,11 +100,11 @@ def test_mlflow_builds_the_same_command_from_the_defaults(demonstrated):
 def test_parameters_reach_the_audit_whatever_characters_they_contain(monkeypatch):
     calls = []
 
-    def audit_and_record(model, data, **options):
+    def make_record(model, data, **options):
         calls.append({"model": model, "data": data, **options})
         raise SystemExit(0)
 
-    monkeypatch.setattr("mlflow_b3.tracking.recording.audit_and_record", audit_and_record)
+    monkeypatch.setattr("mlflow_b3.tracking.recording.make_record", make_record)
     words = arguments(
         model_uri="models:/clinic@champion",
         data="my visits; rm -rf $HOME.csv",

@@ -1,7 +1,7 @@
 """Settings that are committed before an audit: nobody can choose them by the result."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlflow
@@ -20,7 +20,7 @@ from sklearn.naive_bayes import GaussianNB
 import mlflow_b3 as b3
 from mlflow_b3 import InputError, ModelError, gate, preregister
 from mlflow_b3.cli import main
-from mlflow_b3.data.table import digest_table, read_table
+from mlflow_b3.data.table import ModelInputs, digest_table, prepare, read_table
 from mlflow_b3.demo import FEATURES
 from mlflow_b3.evidence.document import (
     encode_public_key,
@@ -29,6 +29,7 @@ from mlflow_b3.evidence.document import (
     open_sealed,
     signing_key,
 )
+from mlflow_b3.tracking.audits import read_audit
 from mlflow_b3.tracking.preregistration import commit_arguments, confirm_preregistration
 from mlflow_b3.tracking.recording import audit_and_record
 
@@ -88,6 +89,7 @@ def test_settings_that_make_the_same_audit_are_equal(one, other):
         {"folds": [0, 1, 2]},
         {"repeats": 2},
         {"method": "mono"},
+        {"method": "dose"},
         {"method": "basis", "method_options": {"order": 4}},
         {"scheme": "replace"},
         {"levels": "uniform"},
@@ -203,6 +205,13 @@ class Version:
             self.model_id,
             self.evidence(audit_run_id),
             trusted,
+            report=(report := read_audit(audit_run_id)),
+            table=prepare(
+                read_table(self.data),
+                **COLUMNS,
+                task=report.subject.task,
+                inputs=ModelInputs(columns=report.subject.features, anything=True),
+            ),
         )
         sign_audit(audit_run_id, preregistration=found)
         return found
@@ -481,6 +490,61 @@ def test_a_commitment_signed_with_a_foreign_key_does_not_count(
     assert version.attest(version.audit())["matched"] is False
 
 
+@pytest.mark.parametrize(
+    ("changes", "contradicted"),
+    [
+        ({}, []),
+        ({"settings": {"seed": 7}}, ["seed", "folds"]),
+        ({"settings": {"data_digest": "d" * 36}}, ["the table"]),
+        ({"settings": {"folds_digest": "d" * 16}}, ["folds"]),
+        ({"settings": {"loss": "log"}}, ["loss"]),
+        ({"claim": {"range": (0.0, 0.01)}}, ["what was known about the ids"]),
+    ],
+    ids=str,
+)
+def test_a_report_that_contradicts_the_commitment_does_not_match_it(
+    version, signing, quick, monkeypatch, changes, contradicted
+):
+    """The hash in unsigned evidence is a claim: anybody can write that of another audit."""
+    assert signing
+    assert quick is None
+    from mlflow_b3.tracking import recording
+
+    found = recording.audit
+
+    def claims(*given, **options):
+        report = changed(found(*given, **options), settings=changes.get("settings", {}))
+        return replace(report, claim=replace(report.claim, **changes.get("claim", {})))
+
+    monkeypatch.setattr(recording, "audit", claims)
+    monkeypatch.setattr(recording.Preregistration, "as_evidence", as_if_of_the_table)
+    version.commit()
+    confirmed = version.attest(version.audit())
+    assert confirmed["contradicted"] == contradicted
+    assert confirmed["matched"] is (contradicted == [])
+    assert confirmed["not_compared"] == ["budget"]
+
+
+def test_an_audit_that_was_recorded_afterwards_never_counts_as_committed(
+    version, signing, quick, monkeypatch
+):
+    """Nothing shows that the audit began after the commitment."""
+    assert quick is None
+    monkeypatch.setattr("mlflow_b3.tracking.recording.find_preregistration", lambda *_: None)
+    version.commit()
+    found = version.attest(version.audit())
+    assert (found["hash"], found["matched"]) == (None, False)
+    reason = version.reason(signed=True, trusted_keys=(signing,))
+    assert reason.outcome == "FAIL"
+    assert reason.text.startswith("its record does not say that its settings were committed")
+
+
+def as_if_of_the_table(self, report):
+    """Claim that the committed table was audited, whatever was."""
+    assert report
+    return {"hash": self.hash, "matched": True, "same_table": True, "commitments": 1}
+
+
 # --- tries ----------------------------------------------------------------------------------------
 
 
@@ -574,5 +638,7 @@ def test_the_command_has_the_options_of_the_audit():
         command: {parameter.name for parameter in main.commands[command].params}
         for command in ("audit", "preregister")
     }
-    assert names["audit"] - names["preregister"] == {"output", "full", "record", "env_manager"}
+    assert names["audit"] - names["preregister"] == {
+        *("output", "handover", "full", "record", "env_manager")
+    }
     assert names["preregister"] <= names["audit"]

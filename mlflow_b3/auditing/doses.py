@@ -91,7 +91,11 @@ class ByDoses:
         assert self.measured.doses is not None
         bounds = (self.floor or 0.0, self.bound)
         return DoseFit(
-            self.measured.doses, bounds=bounds, by_pairs=self.by_pairs, chance=self.chance
+            self.measured.doses,
+            bounds=bounds,
+            by_pairs=self.by_pairs,
+            chance=self.chance,
+            is_mean=not self.is_score,
         )
 
     @cached_property

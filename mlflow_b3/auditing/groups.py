@@ -20,10 +20,14 @@ from mlflow_b3.measurement.collecting import (
     RowGroups,
     robust_covariance,
 )
-from mlflow_b3.results import Result
+from mlflow_b3.results import Result, interval_words, number, signed
 
 #: More groups than this would leave nothing beyond the noise.
 MOST_GROUPS = 20
+#: How many differences beyond the noise a sentence names.
+NAMED_DIFFERENCES = 3
+#: What a reader of e0 of groups must know.
+SHRUNK = "e0 of small groups is shrunk towards LOCO"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ class GroupDifference(Result):
     beyond_noise: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GroupScores(Result):
     """The scores of all groups: `report.groups` of an audit with `by`.
 
@@ -98,6 +102,38 @@ class GroupScores(Result):
     score: str
     groups: tuple[GroupScore, ...]
     differences: tuple[GroupDifference, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The score of each group, and which differences are beyond the noise."""
+        scores = [
+            f"{group.name} {'not known' if value is None else number(value)}"
+            for group in self.groups
+            for value in [group.e0 if self.score == "e0" else group.loco]
+        ]
+        beyond = [
+            f"{each.first} - {each.second} ({signed(each.difference)})"
+            for each in self.differences
+            if each.beyond_noise
+        ]
+        more = len(beyond) - NAMED_DIFFERENCES
+        named = ", ".join(beyond[:NAMED_DIFFERENCES]) + f" and {more} more" * (more > 0)
+        noise = f"beyond the noise: {named}" if beyond else "no difference beyond the noise"
+        told = f"; {noise}" * bool(self.differences) + f"; {SHRUNK}" * (self.score == "e0")
+        return f"By {self.by}, {self.score}: {', '.join(scores)}{told}"
+
+    def __repr__(self) -> str:
+        """Return the sentence, and a line for each group."""
+        lines = [f"{self.sentence}."]
+        for group in self.groups:
+            if group.loco is None:
+                told = group.why_not or "not known"
+            else:
+                told = f"loco={number(group.loco)} ({interval_words(group.loco_interval)})"
+            if group.e0 is not None:
+                told += f", e0={number(group.e0)} ({interval_words(group.e0_interval)})"
+            lines.append(f"  {group.name}: {group.rows:,} rows, {told}")
+        return "\n".join(lines)
 
 
 def read_groups(by: Any, frame: "pd.DataFrame") -> RowGroups:

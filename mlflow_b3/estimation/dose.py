@@ -325,6 +325,9 @@ class DoseFit:
     chance : float or None
         The loss of a random ranking. Estimates are not larger, unless LOCO is: that would be an
         artefact of the extrapolation, as no model ranks new clusters the wrong way round.
+    is_mean : bool
+        Whether losses are means over rows, which clusters without any error then limit. Scores such
+        as F1 and AUC depend on the rarer class, so that they do not.
     """
 
     def __init__(
@@ -335,12 +338,13 @@ class DoseFit:
         level: float = 0.95,
         by_pairs: bool = False,
         chance: float | None = None,
+        is_mean: bool = True,
     ) -> None:
         if not 0 < level < 1:
             raise InputError(f"level={level!r} must lie between 0 and 1.")
         if bounds[1] is not None and bounds[1] <= bounds[0]:
             raise InputError(f"bounds={bounds!r} must be a smaller and a larger number.")
-        self.losses, self.bounds, self.level = losses, bounds, level
+        self.losses, self.bounds, self.level, self.is_mean = losses, bounds, level, is_mean
         self._cells = _Cells.of(losses, bounds)
         self._worst = bounds[1] if chance is None else max(chance, self._cells.loco)
         shifted = np.ones(len(self._cells.level))
@@ -363,7 +367,7 @@ class DoseFit:
         parts = self._variance(found, laws)
         e0 = self._clipped(cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(parts))
-        low, high = self._interval(e0, stderr)
+        low, high = self._interval(e0, stderr, laws)
         ids = parts[2]
         if law_range is not None:
             ends = [self.reading(end) for end in law_range]
@@ -378,7 +382,7 @@ class DoseFit:
             stderr=stderr,
             loco=cells.loco,
             loco_interval=self._interval(
-                cells.loco, math.sqrt(CORRELATED_ERRORS * cells.level_variance)
+                cells.loco, math.sqrt(CORRELATED_ERRORS * cells.level_variance), laws
             ),
             variance=VarianceParts(clusters=parts[0], refits=parts[1], ids=ids),
             curve=curve,
@@ -397,7 +401,7 @@ class DoseFit:
         found = _Posterior.of(self._cells, laws, self._noises, -laws.x0[None])
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
-        low, high = self._interval(e0, stderr)
+        low, high = self._interval(e0, stderr, laws)
         return DoseReading(e0=e0, low=low, high=high, stderr=stderr, unseen=float(laws.x0[0]))
 
     @property
@@ -432,25 +436,49 @@ class DoseFit:
         least, most = self.bounds[0], self._worst
         return max(loss, least) if most is None else min(max(loss, least), most)
 
-    def _interval(self, value: float, stderr: float) -> tuple[float, float]:
-        """Return an interval on the logit scale of bounded losses, else on the log scale."""
+    def _interval(self, value: float, stderr: float, laws: "_Laws") -> tuple[float, float]:
+        """Return an interval on the logit scale of bounded losses, else on the log scale.
+
+        Where no row has a loss, the standard error is 0 and says nothing: see `_without_errors`.
+        """
         reach = self._quantile * stderr
         least, most = self.bounds
         above = value - least
         if most is None:
             above = max(above, 1e-12)
             factor = math.exp(min(reach / above, 30))
-            return least + above / factor, least + above * factor
-        x = min(max(above / (most - least), 1e-3), 1 - 1e-3)
-        centre, step = math.log(x / (1 - x)), reach / (most - least) / (x * (1 - x))
-        low, high = (1 / (1 + math.exp(-(centre + s * min(step, 30)))) for s in (-1, 1))
-        return least + (most - least) * low, least + (most - least) * high
+            low, high = least + above / factor, least + above * factor
+        else:
+            x = min(max(above / (most - least), 1e-3), 1 - 1e-3)
+            centre, step = math.log(x / (1 - x)), reach / (most - least) / (x * (1 - x))
+            ends = (1 / (1 + math.exp(-(centre + s * min(step, 30)))) for s in (-1, 1))
+            low, high = (least + (most - least) * end for end in ends)
+        if self._cells.loco <= least:
+            high = max(high, self._without_errors(float(laws.x0[0])))
+        return min(low, value), max(high, value)
+
+    def _without_errors(self, unseen: float) -> float:
+        """Return the upper limit of a loss of which no validation row has any; the lower one is 0.
+
+        n clusters without errors are improbable if a larger share of clusters has one: (1 - share)^n is
+        half of 1 - level at the limit, about 3.7/n for 95%. The loss is at most that share of the
+        largest one. Rows with mates in training say nothing about new clusters, so only the share
+        `unseen` of the effective number of clusters counts.
+        """
+        least, most = self.bounds
+        if most is None or self._worst is None:
+            return least
+        if not self.is_mean:
+            return self._worst
+        clusters = max(self._cells.effective * unseen, 1e-9)
+        share = 1 - math.pow((1 - self.level) / 2, 1 / clusters)
+        return min(least + (most - least) * share, self._worst)
 
     def _curve(self, found: "_Posterior", laws: "_Laws", doses: Integers) -> DoseCurve:
         places = range(1, len(doses) + 1)
         loss = [self._clipped(self._cells.loco + float(found.mean[k])) for k in places]
         errors = [math.sqrt(sum(self._variance(found, laws, k))) for k in places]
-        ends = [self._interval(*pair) for pair in zip(loss, errors, strict=True)]
+        ends = [self._interval(*pair, laws) for pair in zip(loss, errors, strict=True)]
         return DoseCurve(
             d=tuple(int(d) for d in doses),
             loss=tuple(loss),

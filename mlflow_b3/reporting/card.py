@@ -27,6 +27,7 @@ from mlflow_b3.reporting.phrases import (
 from mlflow_b3.results import interval_words, loss_words, number, signed
 
 TIPPING, PROMOTION, FINDINGS = "Tipping point", "Promotion", "Findings"
+GROUPS = "Groups"
 
 
 def card_of(report: AuditReport) -> Answer:
@@ -41,7 +42,11 @@ def card_of(report: AuditReport) -> Answer:
         premise=headline.premise,
         unit=f"{word[0].upper()}{word[1:]}; {better_words(report)}",
         tiles=tiles_of(report),
-        facts=((TIPPING, _tipping(report)), (PROMOTION, promotion_of(report))),
+        facts=(
+            (TIPPING, _tipping(report)),
+            *_groups(report),
+            (PROMOTION, promotion_of(report)),
+        ),
         findings=findings_with_cvc(report),
     )
 
@@ -102,6 +107,10 @@ def _tipping(report: AuditReport) -> str:
     return told[0].upper() + told[1:]
 
 
+def _groups(report: AuditReport) -> list[tuple[str, str]]:
+    return [] if report.groups is None else [(GROUPS, f"{report.groups.sentence}.")]
+
+
 # --- Lines for a terminal
 
 #: Beside their names.
@@ -144,7 +153,7 @@ def summary_of(
     if not (below or report.leakage.is_known):
         below = GIVE_A_RATE
     lines += _filled(below, width, " " * (LABEL + 3), first=" " * (LABEL + 3))
-    named = [(TIPPING, tipping_rates(report))]
+    named = [(TIPPING, tipping_rates(report)), *_groups(report)]
     titles = [f"{finding.code} {finding.title}" for finding in answer.findings]
     named += [(FINDINGS, "; ".join(titles) or "none")]
     for name, text in named:

@@ -139,6 +139,9 @@ def _numbers(report: AuditReport, figures: dict[str, Figure]) -> list[Section]:
 def _share(report: AuditReport, residual: Figure | None) -> Section:
     bound = [report.p0_bound.statement] if report.p0_bound else []
     told = [*bound, *explain_linkage(report), *explain_regression(report)]
+    if report.dose is not None:  # no loss curve was measured
+        heading = "What the evidence says about the leaked share"
+        return Section(heading=heading, blocks=(*paragraphs(told),), folded=True)
     # a flat line shows nothing that its sentence does not say
     profile = Paragraph(text=report.search.statement) if residual is None else residual
     return Section(

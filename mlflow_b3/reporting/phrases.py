@@ -242,7 +242,7 @@ NAMES = frozenset(
     {
         *("model", "uri", "run_id", "model_id", "route", "loss", "target", "cluster", "features"),
         *("sample_weight", "data_source", "id", "mate_id", "method_options", "options"),
-        *("name", "grouped_by", "coordinates"),
+        *("name", "by", "grouped_by", "coordinates"),
     }
 )
 Report = TypeVar("Report", bound=Result)

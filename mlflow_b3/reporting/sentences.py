@@ -4,6 +4,7 @@ import math
 
 from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
 from mlflow_b3.auditing.report import AuditReport, RefitSummary
+from mlflow_b3.data.scores import is_mean
 from mlflow_b3.estimation.bounds import CONFIDENCE
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.estimation.leakage_test import LeakageTest
@@ -136,6 +137,8 @@ def _doses(report: AuditReport) -> str:
 
 def _search(report: AuditReport) -> str:
     low, high = report.search.identified
+    if report.dose is not None:
+        return "The measured losses alone do not reveal the rate: they fit every rate."
     if report.search.flat:
         return (
             f"The loss curve alone does not reveal the rate: it fits every leaked share up to "
@@ -188,7 +191,15 @@ def _optimistic(gap: float) -> str:
 
 def explain_test_of(report: AuditReport) -> str:
     """Return what the leakage test of an audit says, and what it does not say."""
-    return explain_test(report.test, sets=sets_compared(report))
+    subject = report.subject
+    added = "" if is_mean(subject.loss) else "what rows add to "
+    thing = f"{added}the {thing_of(report)}" if subject.greater_is_better else "the loss"
+    return explain_test(
+        report.test,
+        sets=sets_compared(report),
+        thing=thing,
+        greater_is_better=subject.greater_is_better,
+    )
 
 
 def sets_compared(report: AuditReport) -> str:
@@ -197,22 +208,42 @@ def sets_compared(report: AuditReport) -> str:
     return SMALL_SETS if report.dose is None else "training sets of full size"
 
 
-def explain_test(test: LeakageTest, *, sets: str = SMALL_SETS) -> str:
-    """Return what the leakage test says, and what it does not say."""
+def explain_test(
+    test: LeakageTest,
+    *,
+    sets: str = SMALL_SETS,
+    thing: str = "the loss",
+    greater_is_better: bool = False,
+) -> str:
+    """Return what the leakage test says, and what it does not say.
+
+    Parameters
+    ----------
+    test : LeakageTest
+        Of losses; its effect is how much other rows of the validation clusters lower them.
+    sets : str
+        In which training sets losses were compared.
+    thing : str
+        What was scored.
+    greater_is_better : bool
+        Whether a smaller loss is a larger score.
+    """
     if not all(map(math.isfinite, (test.pvalue, test.effect, *test.interval))):
         return "The numbers of the leakage test are not finite, so nothing follows from it."
     ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
+    better = "raise" if greater_is_better else "lower"
+    done = "raised" if (test.effect >= 0) == greater_is_better else "lowered"
     if test.rejected:
         return (
             f"The model benefits from leaked rows (p = {test.pvalue:.2g}): in {sets}, other rows of the "
-            f"validation clusters lower the loss by {number(test.effect)} ({ends}). So if ids are wrong, "
+            f"validation clusters {better} {thing} by {number(test.effect)} ({ends}). So if ids are wrong, "
             f"the score is optimistic. The test does not say that ids are wrong. {_form(test)}; {found}."
         )
     return (
         f"No evidence that the model benefits from leaked rows (p = {test.pvalue:.2g}). In {sets}, other "
-        f"rows of the validation clusters {'raised' if test.effect < 0 else 'lowered'} the loss by "
-        f"{number(abs(test.effect))} ({ends} for how much they lower it). This does not prove that "
+        f"rows of the validation clusters {done} {thing} by "
+        f"{number(abs(test.effect))} ({ends} for how much they {better} it). This does not prove that "
         f"leakage is harmless or that ids are right: {found}, smaller ones less often. A rejection would have meant "
         f"that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
     )
@@ -442,7 +473,7 @@ def describe_method(report: AuditReport) -> str:
     return (
         f"{subject.n_rows} rows, {subject.n_clusters} clusters by {subject.cluster!r}, {features}, "
         f"{fold_words(report)}, "
-        f"loss {subject.loss}, {report.measured.fits} refits by route '{report.refit.route}', drawn {draws}, estimator "
+        f"{'score' if subject.greater_is_better else 'loss'} {subject.loss}, {report.measured.fits} refits by route '{report.refit.route}', drawn {draws}, estimator "
         f"{estimator_words(report)}{sharpness_words(report)}, seed {plan.seed}, data {subject.data_digest}, mlflow-b3 {report.version}.{corrected}"
     )
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mlflow_b3.auditing.groups import SHRUNK
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.correlated.report import CvcReport, GroupLevel
 from mlflow_b3.data.folds import FoldSummary
@@ -109,7 +110,8 @@ def group_tables(report: AuditReport) -> list[Table]:
         for group in found.groups
     ]
     header = (found.by, "rows", "LOCO", "e0", INTERVAL, "optimistic by", INTERVAL)
-    tables = [Table(caption=f"{word} by {found.by}", header=header, rows=tuple(rows))]
+    shrunk = f"; {SHRUNK}" * (found.score == "e0")
+    tables = [Table(caption=f"{word} by {found.by}{shrunk}", header=header, rows=tuple(rows))]
     if found.differences:
         different = tuple(
             (

@@ -1,5 +1,6 @@
 """Documents: the same sections as text, Markdown, a page and a part of a notebook."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -171,6 +172,16 @@ def test_a_card_for_a_notebook_has_the_answer_only_and_touches_nothing_around_it
     inside = style[style.index(".b3-document{\n") :]
     assert all(rule in inside for rule in rules)
     assert ":root" not in style
+
+
+def test_the_styles_of_notebooks_for_lists_do_not_reach_a_card():
+    # JupyterLab and nbconvert have `.jp-OutputArea-output dt {float: left; width: 20%}` and, with two
+    # classes, `.jp-RenderedHTMLCommon ul:not(.list-inline) {padding-left: 2em}`
+    part = to_card(document(tiles=(Tile(label="Reported", value="0.1"),)))
+    own = part[part.index(".b3-document.b3-document.b3-document{\n") :]
+    assert "dl,dt,dd{display:block;float:none;width:auto;overflow:visible;padding:0}" in own
+    roots = re.findall(r"(?<!>body)((?:\.b3-document)+)", own)
+    assert set(roots) == {3 * ".b3-document"}
 
 
 def test_names_are_text_in_every_block():

@@ -291,3 +291,35 @@ def test_the_example_of_the_estimate_runs():
     (example,) = doctest.DocTestFinder().find(estimate_doses, globs={})
     failed, tried = doctest.DocTestRunner().run(example)
     assert (failed, tried > 0) == (0, True)
+
+
+def without_errors(clusters: int = 300) -> DoseLosses:
+    return simulated(lambda d: np.zeros(len(d)), LEAKY, clusters=clusters)
+
+
+def test_clusters_without_errors_limit_the_loss_by_their_number_and_not_to_nothing():
+    found = estimate_doses(without_errors(), LEAKY)
+    unseen = 300 * LEAKY.none  # clusters' worth of rows without mates in training
+    assert (found.e0, found.interval[0]) == (0, 0)
+    assert (1 - found.interval[1]) ** unseen == pytest.approx(0.025)
+    assert found.interval[1] == pytest.approx(3.7 / unseen, rel=0.02)
+    assert estimate_doses(without_errors(30), LEAKY).interval[1] > 9 * found.interval[1]
+
+
+def test_no_error_says_nothing_about_scores_that_depend_on_the_rarer_class():
+    assert DoseFit(without_errors(), is_mean=False).estimate(LEAKY).interval == (0, 1)
+    ranked = DoseFit(without_errors(), is_mean=False, chance=0.5).estimate(LEAKY)
+    assert ranked.interval == (0, 0.5)
+
+
+def test_an_interval_contains_its_estimate_however_small_that_is():
+    losses = simulated(lambda d: np.full(len(d), 1e-4), LEAKY)
+    for bounds in ((0.0, 1.0), (0.0, None), (1e-4, 1.0)):
+        fit = DoseFit(losses, bounds=bounds)
+        found, read = fit.estimate(LEAKY), fit.reading(LEAKY)
+        assert found.interval[0] <= found.e0 <= found.interval[1]
+        assert read.low <= read.e0 <= read.high
+        for loss, low, high in zip(
+            found.curve.loss, found.curve.low, found.curve.high, strict=True
+        ):
+            assert low <= loss <= high

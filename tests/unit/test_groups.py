@@ -1,5 +1,7 @@
 """Scores of groups of rows: `by`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -116,6 +118,32 @@ def test_groups_are_recorded_shown_and_concluded_again(report):
     assert "beyond noise" in text
 
 
+def test_the_scores_of_groups_are_a_sentence_wherever_an_answer_is_shown(report):
+    first, second = (f"{group.e0:.3f}" for group in report.groups.groups)
+    told = (
+        f"By group, e0: f {first}, m {second}; no difference beyond the noise; e0 of small groups is "
+        "shrunk towards LOCO"
+    )
+    assert report.groups.sentence == told
+    assert told in " ".join(str(report).split())
+    assert told in report._repr_html_()
+    assert (
+        "shrunk towards LOCO" in report.to_text()[report.to_text().index("error rate by group") :]
+    )
+
+
+def test_groups_can_be_read_when_printed(report):
+    shown = repr(report.groups).splitlines()
+    assert report.groups.sentence in shown[0]
+    assert shown[1].startswith("  f: 240 rows, loco=")
+    different = replace(report.groups.differences[0], difference=-0.1, beyond_noise=True)
+    found = replace(report.groups, differences=(different,))
+    assert "; beyond the noise: f - m (-0.100)" in found.sentence
+    many = replace(report.groups, differences=(different,) * 5)
+    assert many.sentence.count("f - m") == 3
+    assert "and 2 more" in many.sentence
+
+
 def test_without_groups_nothing_is_recorded():
     found = audit(by=None)
     assert found.groups is None
@@ -124,9 +152,12 @@ def test_without_groups_nothing_is_recorded():
 
 def test_small_groups_have_no_scores_but_a_reason():
     some = np.where(CLINIC.patients < 6, "few", SEX)
-    few = {group.name: group for group in audit(by=some).groups.groups}["few"]
+    found = audit(by=some).groups
+    few = {group.name: group for group in found.groups}["few"]
     assert few.e0 is None
     assert "clusters (effective number), fewer than 10" in few.why_not
+    assert "few not known" in found.sentence
+    assert few.why_not in repr(found)
 
 
 def test_a_column_of_the_table_makes_groups():

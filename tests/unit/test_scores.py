@@ -346,6 +346,17 @@ def test_the_report_says_so_in_words(auc):
     assert "the loss on new clusters" not in text
 
 
+def test_the_text_speaks_of_the_score_and_of_no_loss_curve(auc):
+    text = " ".join(auc.to_text().split())
+    assert "raise what rows add to the AUC by" in text
+    assert "score roc_auc, " in text
+    assert "loss curve" not in text
+    for wrong in ("lower the loss", "loss roc_auc", "p0*"):
+        assert wrong not in text
+    accuracy = " ".join(audit("accuracy").to_text().split())
+    assert "validation clusters raise the accuracy by" in accuracy
+
+
 def test_names_of_scores_are_spoken_as_they_are_read():
     found = {name: article(loss_words(name)) for name in ("f1_macro", "r2", "recall", "roc_auc")}
     assert found == {"f1_macro": "an", "r2": "an", "recall": "a", "roc_auc": "an"}

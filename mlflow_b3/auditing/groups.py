@@ -20,7 +20,7 @@ from mlflow_b3.measurement.collecting import (
     RowGroups,
     robust_covariance,
 )
-from mlflow_b3.results import Result, interval_words, number, signed
+from mlflow_b3.results import Result, interval_words, number, shortened, signed
 
 #: More groups than this would leave nothing beyond the noise.
 MOST_GROUPS = 20
@@ -146,8 +146,11 @@ def read_groups(by: Any, frame: "pd.DataFrame") -> RowGroups:
     """
     if isinstance(by, str):
         if by not in frame.columns:
-            hint = closest(by, map(str, frame.columns))
-            raise InputError(f"by={by!r} is not a column of the table.{hint}")
+            columns = [str(name) for name in frame.columns]
+            raise InputError(
+                f"by={by!r} is not a column of the table.{closest(by, columns)} The columns are "
+                f"{shortened(columns)}. Labels of the rows can be given as well."
+            )
         values, name = frame[by], by
     else:
         values = pd.Series(by if isinstance(by, pd.Series) else list(by))

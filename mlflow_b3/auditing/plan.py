@@ -55,6 +55,12 @@ from mlflow_b3.refit.trainer import StoredCode
 from mlflow_b3.results import Finding
 from mlflow_b3.version import __version__
 
+#: Why losses by dose cannot be measured with some splitters, and what to use.
+CROSSED = (
+    "the folds have rows of one cluster on both sides (GroupKFold, or a number of folds, keeps "
+    "clusters together)"
+)
+
 # --- What is settled before the first refit: folds, leaked share, and how clusters are broken
 
 
@@ -209,10 +215,21 @@ def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -
                 f"{request.method.name!r}, which handles only one pattern."
             )
         return False
+    stochastic = subject.learner.stochastic
+    fits, _ = parse_budget(budget)
+    if fits is not None and CROSSED in reasons:
+        count = len(make_folds(table, request.folds, seed=request.seed))
+        needed = least_fits(n_folds=count, stochastic=stochastic, levels=request.levels)
+        if fits < needed:
+            raise InputError(
+                f"budget={budget} refits is too little for a loss curve, and losses by dose, which need "
+                f"fewer, cannot be measured here: {CROSSED}. Use such folds, or give at least {needed} "
+                "refits."
+            )
     if reasons or asked:
         return not reasons
     few = table.n_clusters < FEW_CLUSTERS
-    return not few or _too_few_for_shares(request, table, subject.learner.stochastic, budget)
+    return not few or _too_few_for_shares(request, table, stochastic, budget)
 
 
 def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
@@ -232,7 +249,7 @@ def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
     if request.folds_given:
         folds = make_folds(table, request.folds, seed=request.seed)
         if any(fold.shared_clusters for fold in summarize_folds(folds, table)):
-            reasons.append("the folds have rows of one cluster on both sides")
+            reasons.append(CROSSED)
         validated = len({c for fold in folds for c in table.clusters[fold.validation].tolist()})
         if validated < FEW_CLUSTERS and not request.by_dose:
             reasons.append(f"the folds validate only {validated} clusters")

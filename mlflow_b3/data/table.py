@@ -225,15 +225,15 @@ def _with_column(
     otherwise : str
         The name of a column without one, which is also the option that takes the name of a column.
     """
-    if isinstance(given, pd.Series) and not given.index.equals(frame.index):
-        raise InputError(
-            f"{argument} is a Series whose index differs from that of the table, so its {what}s may belong "
-            f"to other rows; give {argument}.to_numpy() if they are in the order of the rows."
-        )
     if column.shape != (len(frame),):
         raise InputError(
             f"{argument}={type(given).__name__} of shape {column.shape} is not usable; give one {what} "
             f"for each of the {len(frame)} rows, or the name of a column as {otherwise}."
+        )
+    if isinstance(given, pd.Series) and not given.index.equals(frame.index):
+        raise InputError(
+            f"{argument} is a Series whose index differs from that of the table, so its {what}s may belong "
+            f"to other rows; give {argument}.to_numpy() if they are in the order of the rows."
         )
     name = str(getattr(given, "name", None) or otherwise)
     while name in frame.columns:
@@ -804,11 +804,14 @@ IN_TABLE = "in the table, and"
 
 def require_names(**arguments: object) -> None:
     """Raise an `InputError` unless each argument is a string or None, which means no column."""
-    problems = [
-        f"{argument}={reprlib.repr(value)} must be the name of a column, as a string."
-        for argument, value in arguments.items()
-        if value is not None and not isinstance(value, str)
-    ]
+    problems = []
+    for argument, value in arguments.items():
+        if value is None or isinstance(value, str):
+            continue
+        shape = (len(value),) if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
+        told = f"{type(value).__name__} of shape {shape}" if shape else reprlib.repr(value)
+        how = "; add the values to the table first" if shape else ""
+        problems.append(f"{argument}={told} must be the name of a column, as a string{how}.")
     if problems:
         raise InputError.from_problems("data", problems)
 
@@ -876,7 +879,15 @@ def cluster_problems(frame: pd.DataFrame, cluster: str) -> list[str]:
             f"cluster {cluster!r} is missing in {missing} rows; give each such row an id of its "
             "own if its cluster is unknown, or drop the rows."
         ]
-    if frame[cluster].nunique() == 1:
+    different = frame[cluster].unique()
+    blank = [value for value in different if isinstance(value, str) and not value.strip()]
+    if blank:
+        count = int(frame[cluster].isin(blank).sum())
+        return [
+            f"cluster {cluster!r} is empty text in {count} rows, which would be one cluster; give each "
+            "such row an id of its own if its cluster is unknown, or drop the rows."
+        ]
+    if len(different) == 1:
         return [f"cluster {cluster!r} has a single value; at least two clusters are needed."]
     return []
 

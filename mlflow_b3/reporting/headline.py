@@ -291,6 +291,8 @@ def _remedy(report: AuditReport, doubt: str) -> str:
     """Return what would remove a doubt, where that is known."""
     if doubt == _few(report):
         return f"; at least {FEW_CLUSTERS} are needed"
+    if doubt == _no_guess(report) and not report.plan.threshold_given:
+        return "; give threshold= to compare it with what is good enough"
     if not doubt.startswith(LEAVES_ROOM):
         return ""
     found = report.conclusion.dose
@@ -450,7 +452,7 @@ def _room(report: AuditReport) -> str:
         return "there is no upper limit on the loss on new clusters"
     if constant is None:
         within = report.plan.threshold_given and compare_with_threshold(report) == BELOW
-        return "" if within else f"the {thing_of(report)} of a constant guess is not known"
+        return "" if within else _no_guess(report)
     if max(losses.e0, losses.loco) >= constant:
         return (
             f"the model is no better than a constant guess ({number(report.constant_loss)}), so leakage "
@@ -461,6 +463,10 @@ def _room(report: AuditReport) -> str:
         left = signed(room, beside=high)
         return f"{LEAVES_ROOM} {left}"
     return ""
+
+
+def _no_guess(report: AuditReport) -> str:
+    return f"the {thing_of(report)} of a constant guess is not known"
 
 
 def unsure(report: AuditReport) -> str:

@@ -361,6 +361,11 @@ def test_missing_cluster_ids_are_counted_with_what_to_do():
     assert "cluster 'patient' is missing in 2 rows; give each such row an id of its own" in text
 
 
+def test_empty_text_is_no_cluster_id():
+    text = refusal(table(patient=["", " ", *["a", "b"] * 19]))
+    assert "cluster 'patient' is empty text in 2 rows, which would be one cluster" in text
+
+
 def test_one_cluster_is_not_enough():
     assert "cluster 'patient' has a single value" in refusal(table(patient="P1"))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupKFold, KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -180,7 +180,12 @@ def test_a_column_of_the_table_makes_groups():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "sexx"}, "by='sexx' is not a column"),
+        ({"by": "agee"}, "by='agee' is not a column of the table. Did you mean 'age'"),
+        ({"by": "sexx"}, "by='sexx' is not a column of the table. The columns are 'age', "),
+        (
+            {"scoring": "f1", "cv": KFold(5)},
+            r"the folds have rows of one cluster on both.*GroupKFold",
+        ),
         ({"by": SEX[:5]}, "by has 5 labels, but the table has 480 rows"),
         ({"by": np.arange(480)}, "has 480 different values; it needs 2 to 20"),
         ({"by": SEX, "method": "power", "budget": None}, "by needs method='dose', not 'power'"),

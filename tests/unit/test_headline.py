@@ -327,6 +327,8 @@ def test_a_score_that_holds_may_miss_the_threshold_or_leave_it_open():
 def test_a_threshold_takes_the_place_of_an_unknown_constant():
     assert word(sound(constant_loss=None)) == HOLDS
     assert word(sound(constant_loss=None, settings=ANY)) == CANNOT_TELL
+    told = "constant guess is not known; give threshold= to compare it with what is good enough."
+    assert told in sentence(sound(constant_loss=None, settings=ANY))
 
 
 def test_the_solver_of_misplaced_rows_does_not_matter_for_split_clusters():

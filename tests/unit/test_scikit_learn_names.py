@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupKFold, KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import mlflow_b3 as b3
@@ -112,6 +112,7 @@ def test_all_that_is_missing_is_named_at_once():
     ("y", "message"),
     [
         (Y.to_numpy()[:5], r"of shape \(5,\) is not usable; give one value for each of the 160"),
+        (Y[:5], r"y=Series of shape \(5,\) is not usable; give one value for each of the 160"),
         (np.zeros((160, 2)), r"shape \(160, 2\)"),
         (pd.Series(Y.to_numpy(), index=Y.index[::-1]), "y is a Series whose index differs"),
     ],
@@ -119,6 +120,19 @@ def test_all_that_is_missing_is_named_at_once():
 def test_a_target_that_does_not_belong_to_the_rows_is_refused(y, message):
     with pytest.raises(b3.InputError, match=message):
         audit(X, y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("weights", [np.ones(160), [1.0] * 160])
+def test_weights_are_a_column_and_are_not_printed(weights):
+    with pytest.raises(b3.InputError) as caught:
+        audit(X, Y, groups=GROUPS, sample_weight=weights)
+    kind = type(weights).__name__
+    assert f"sample_weight={kind} of shape (160,) must be the name of a column" in str(caught.value)
+
+
+def test_a_budget_for_doses_is_no_budget_for_folds_with_clusters_on_both_sides():
+    with pytest.raises(b3.InputError, match=r"both sides \(GroupKFold.*give at least 100 refits"):
+        audit(X, Y, groups=GROUPS, cv=KFold(5), budget=10)
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])

@@ -30,8 +30,11 @@ TIPPING, PROMOTION, FINDINGS = "Tipping point", "Promotion", "Findings"
 GROUPS = "Groups"
 
 
-def card_of(report: AuditReport) -> Answer:
-    """Return the answer of a report whose names are readable, with what belongs to it."""
+def card_of(report: AuditReport, *, in_python: bool = False) -> Answer:
+    """Return the answer of a report whose names are readable, with what belongs to it.
+
+    Reports that are shown `in_python` may not be recorded yet; pages in MLflow are.
+    """
     headline = headline_of(report)
     word = loss_words(report.subject.loss)
     return Answer(
@@ -45,7 +48,7 @@ def card_of(report: AuditReport) -> Answer:
         facts=(
             (TIPPING, _tipping(report)),
             *_groups(report),
-            (PROMOTION, promotion_of(report)),
+            (PROMOTION, promotion_of(report, in_python=in_python)),
         ),
         findings=findings_with_cvc(report),
     )
@@ -94,12 +97,18 @@ def _interval(ends: tuple[float, float | None], confidence: str) -> str:
     return f"{interval_words(ends)}, {confidence} interval"
 
 
-def promotion_of(report: AuditReport) -> str:
+def promotion_of(report: AuditReport, *, in_python: bool = False) -> str:
     """Return who decides about promotion. No report does: only the gate knows what holds now."""
-    uri = report.subject.uri or ""
+    undecided = "Not decided by an audit."
+    uri = report.subject.uri
+    if uri is None:
+        return f"{undecided} Register the model and audit it by its URI, then run mlflow-b3 gate."
     if not uri.startswith("models:/") or report.subject.model_id in uri.split("/"):
-        return "Not decided by an audit. Register the model, then run mlflow-b3 gate."
-    return f"Not decided by an audit. Ask the gate: mlflow-b3 gate {uri}"
+        recording = ", record the audit with b3.record(report)" * in_python
+        return f"{undecided} Register the model{recording}, then run mlflow-b3 gate."
+    if in_python:
+        return f"{undecided} Record it with b3.record(report), then run mlflow-b3 gate {uri}"
+    return f"{undecided} Ask the gate: mlflow-b3 gate {uri}"
 
 
 def _tipping(report: AuditReport) -> str:

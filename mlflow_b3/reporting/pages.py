@@ -65,7 +65,9 @@ def to_card(report: AuditReport) -> str:
     """Return the answer of the report as a part of a notebook."""
     shown = readable(report)
     title = f"Leakage audit of {model_name(shown)}"
-    return document.to_card(Document(title=title, answer=card_of(shown), sections=()))
+    return document.to_card(
+        Document(title=title, answer=card_of(shown, in_python=True), sections=())
+    )
 
 
 def to_html(report: AuditReport) -> str:

@@ -6,11 +6,13 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.exceptions import MlflowException
 from mlflow.models import infer_signature
 from sklearn.base import ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -362,6 +364,16 @@ def test_forest_whose_types_were_trusted_is_loaded():
     info = log(forest, skops_trusted_types=["sklearn.tree._tree.Tree"])
     refitted = fit(load_model(info.model_uri).learner, X, Y, None)
     np.testing.assert_array_equal(refitted.predict("probability", X), forest.predict_proba(X))
+
+
+@pytest.mark.usefixtures("mlflow_store")
+def test_forest_behind_an_imputer_needs_two_types_which_mlflow_names():
+    model = make_pipeline(SimpleImputer(), RandomForestClassifier(3, random_state=0)).fit(X, Y)
+    with pytest.raises(MlflowException, match=r"numpy\.dtype"):
+        log(model, skops_trusted_types=["sklearn.tree._tree.Tree"])
+    info = log(model, skops_trusted_types=["sklearn.tree._tree.Tree", "numpy.dtype"])
+    refitted = fit(load_model(info.model_uri).learner, X, Y, None)
+    np.testing.assert_array_equal(refitted.predict("probability", X), model.predict_proba(X))
 
 
 @pytest.mark.usefixtures("mlflow_store")

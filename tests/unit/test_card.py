@@ -89,6 +89,16 @@ def test_nothing_is_said_about_promotion_but_who_decides():
     assert "Register the model" in dict(card_of(bare).facts)["Promotion"]
 
 
+def test_in_python_it_is_said_that_an_audit_must_be_recorded_before_the_gate_sees_it():
+    told = "Record it with b3.record(report), then run mlflow-b3 gate models:/clinic/3"
+    assert told in Page(REPORT._repr_html_()).text
+    assert "b3.record" not in REPORT.to_html()  # also the page in MLflow, of a recorded audit
+    logged = settings(uri="runs:/5f/model")
+    assert "Register the model, record the audit with b3.record(report), then run" in (
+        Page(logged._repr_html_()).text
+    )
+
+
 def test_corrected_cross_validation_has_a_card_with_its_scores():
     assert "Corrected (CV_c) 0.349" in Page(CVC._repr_html_()).text
 

@@ -154,7 +154,10 @@ def _answer(report: AuditReport) -> Headline:
             premise += " The inflation is uncertain for the same reason."
         elif doubt:
             premise = _premise(report, told=doubt) + unsure(report)
-        return Headline(word=INFLATED, sentence=scores + _second(report), premise=premise)
+        worse = ""
+        if report.e0 is None and not report.leakage.is_known:
+            worse = " Wrong ids would make it worse; by how much is not known."
+        return Headline(word=INFLATED, sentence=scores + _second(report) + worse, premise=premise)
     if report.e0 is None and not report.leakage.is_known:
         return _without_rate(report, scores)
     compared = compare_with_threshold(report)
@@ -217,8 +220,10 @@ def _skill(report: AuditReport) -> str:
     if _compared(report, constant) == BELOW:
         return f", better than {guess}."
     worst = _worst(report)
-    if (worst <= constant) if report.subject.greater_is_better else (worst >= constant):
+    if _compared(report, constant) == ABOVE:
         return f", no better than {guess}."
+    if (worst <= constant) if report.subject.greater_is_better else (worst >= constant):
+        return f", not shown to be better than {guess}."
     return f". Whether it beats {guess} remains open."
 
 
@@ -227,6 +232,8 @@ def _missed(report: AuditReport) -> str:
     limit, skill = f", no better than the threshold ({number(report.threshold)})", _skill(report)
     if skill.startswith(", no better than "):
         return f"{limit} or {skill.removeprefix(', no better than ')}"
+    if skill.startswith(", not shown"):
+        return f"{limit}, and {skill.removeprefix(', ')}"
     return f"{limit}{' but' * skill.startswith(', better')}{skill.removeprefix(',')}"
 
 
@@ -525,10 +532,28 @@ def tipping_rates(report: AuditReport) -> str:
         latest = f"{reached} at the latest" * bool(reached)
         return f"{'; '.join(filter(None, (latest, unknown)))} ({what}: {limit})"
     never = " or ".join(f"{most} {rows}" for most, rows in missed)
+    possible = _possible_from(report)
+    could = "" if possible is None else f", {percent(possible)} could"
     if not reached:
-        return f"none: not even {never} would make it no better than {what} ({limit})"
+        return f"none: not even {never} would make it no better than {what} ({limit}){could}"
     but = f"; {never} would not" * bool(never)
-    return f"{reached} would make it no better than {what} ({limit}){but}"
+    return f"{reached} would make it no better than {what} ({limit}){could}{but}"
+
+
+def _possible_from(report: AuditReport) -> float | None:
+    """Return the cluster error from which the interval no longer excludes the threshold.
+
+    None if it does not exclude it without wrong ids either, or excludes it as far as e0 does.
+    """
+    losses = report.as_losses
+    curve, limit = losses.sensitivity, losses.threshold
+    if curve.error is None or limit is None or not curve.high or curve.high[0] >= limit:
+        return None
+    found = replace(curve, e0=curve.high).tipping_error(limit)
+    tip = report.tipping_cluster_error
+    if found is None or (tip is not None and percent(found) == percent(tip)):
+        return None
+    return found
 
 
 def _tips(report: AuditReport) -> list[tuple[float | None, str, str, str]]:
@@ -583,7 +608,18 @@ def explain_tipping(report: AuditReport) -> str:
             f"{hidden} {tip})" for tip in missed
         ]
         return f"Tipping point: the model would {fails} {'; '.join(told)}."
+    possible = _possible_from(report)
     if not reached:
-        return f"{STILL} {stays} if {' or if '.join(missed)}."
+        shown = (
+            ""
+            if possible is None
+            else f" The interval shows that only up to {percent(possible)} wrong ids."
+        )
+        return f"{STILL} {stays} if {' or if '.join(missed)}.{shown}"
     but = f", but not even if {missed[0]}" if missed else ""
-    return f"Tipping point: the model would {fails} if {' or if '.join(reached)}{but}."
+    could = (
+        ""
+        if possible is None
+        else f" By the interval, it could from {percent(possible)} wrong ids on."
+    )
+    return f"Tipping point: the model would {fails} if {' or if '.join(reached)}{but}.{could}"

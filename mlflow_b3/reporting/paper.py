@@ -24,6 +24,7 @@ from mlflow_b3.reporting.phrases import (
     joined,
     range_words,
     shares_clusters,
+    thing_of,
 )
 from mlflow_b3.reporting.sentences import sets_compared
 from mlflow_b3.results import loss_words, number, percent
@@ -268,7 +269,7 @@ def _test(report: AuditReport) -> str:
     return (
         f"A one-sided test ({test.method}, {test.units} {test.unit}) {verb} the hypothesis that the model gains "
         f"nothing from rows of the validation clusters in training (p = {test.pvalue:.2g}; in "
-        f"{sets_compared(report)}, the loss fell by {number(test.effect)}, 90% interval {low} to {high})."
+        f"{sets_compared(report)}, they improved the {thing_of(report)} by {number(test.effect)}, 90% interval {low} to {high})."
     )
 
 

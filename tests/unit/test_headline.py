@@ -121,7 +121,8 @@ def test_scores_by_rows_and_by_ids_that_differ_are_inflation_whatever_is_known_o
     assert word(audit) == INFLATED
     assert sentence(audit).startswith(
         "Reported error rate 0.150, by patient_id alone 0.250 (+0.100). Whether it beats a constant "
-        "guess (0.450) remains open. How many values of patient_id are wrong is not known"
+        "guess (0.450) remains open. Wrong ids would make it worse; by how much is not known. How many "
+        "values of patient_id are wrong is not known"
     )
     assert word(changed(audit, iid=0.23)) == CANNOT_TELL
 

@@ -171,14 +171,16 @@ def test_the_report_repeats_what_the_test_says(test):
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
         "Tipping point: the model would reach the threshold of 0.450 if 30% of the "
-        "rows carried a wrong id, but not even if 100% of the rows belonged to split clusters."
+        "rows carried a wrong id, but not even if 100% of the rows belonged to split clusters. By the "
+        "interval, it could from 19.6% wrong ids on."
     )
 
 
 def test_a_tipping_point_that_both_patterns_have_is_given_in_one_clause():
     assert explain(changed(REPORT, tipping_split_rate=0.4))[3] == (
         "Tipping point: the model would reach the threshold of 0.450 if 30% of the "
-        "rows carried a wrong id or if 40% of the rows belonged to split clusters."
+        "rows carried a wrong id or if 40% of the rows belonged to split clusters. By the interval, it "
+        "could from 19.6% wrong ids on."
     )
 
 
@@ -187,7 +189,10 @@ def test_a_threshold_that_no_rate_reaches_is_told_in_one_clause():
     assert text.startswith(
         "The model would still stay below the threshold of 0.450 if 50% of the rows carried a "
     )
-    assert text.endswith("wrong id or if 100% of the rows belonged to split clusters.")
+    assert text.endswith(
+        "wrong id or if 100% of the rows belonged to split clusters. The interval shows that only up to "
+        "19.6% wrong ids."
+    )
 
 
 def test_a_threshold_that_nobody_gave_is_named_for_what_it_is():

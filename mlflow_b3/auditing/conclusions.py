@@ -438,7 +438,7 @@ def _e0_interval(
     That is so if refits or data do not show all of the bias, or if it is beyond `FARTHEST_END`.
     """
     low, high = _possible(headline.interval, subject)
-    if shows_nothing:
+    if shows_nothing and not claim.excludes_nothing:
         low = min(low, _loco_interval(measured, subject)[0])
         if not subject.greater_is_better:
             return low, None

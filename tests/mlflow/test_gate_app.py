@@ -840,6 +840,7 @@ def test_everything_is_written_to_a_record_that_is_not_complete(call, store):
     assert written(call, run_id).keys() == {"delete"}
 
 
+@pytest.mark.newest  # MLflow 3.10 itself refuses a NaN that is logged again
 def test_requests_that_clients_repeat_are_answered_as_before(call, store):
     assert store
     client = MlflowClient()

@@ -366,6 +366,7 @@ def test_forest_whose_types_were_trusted_is_loaded():
     np.testing.assert_array_equal(refitted.predict("probability", X), forest.predict_proba(X))
 
 
+@pytest.mark.newest  # skops is MLflow's default since 3.14
 @pytest.mark.usefixtures("mlflow_store")
 def test_forest_behind_an_imputer_needs_two_types_which_mlflow_names():
     model = make_pipeline(SimpleImputer(), RandomForestClassifier(3, random_state=0)).fit(X, Y)

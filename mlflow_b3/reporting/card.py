@@ -159,8 +159,8 @@ def summary_of(
             f"  {tile.label:<{LABEL}} {value}{' ' * (widest + 2 - len(tile.value))}{tile.note}"
         )
     below = f"{premise_of(report)}." if report.e0 is not None else ""
-    if not (below or report.leakage.is_known):
-        below = GIVE_A_RATE
+    if not (below or report.leakage.is_known or report.plan.n_validated < FEW_CLUSTERS):
+        below = GIVE_A_RATE  # with few clusters a rate alone would not help
     lines += _filled(below, width, " " * (LABEL + 3), first=" " * (LABEL + 3))
     named = [(TIPPING, tipping_rates(report)), *_groups(report)]
     titles = [f"{finding.code} {finding.title}" for finding in answer.findings]

@@ -19,6 +19,11 @@ def dose_sentence(report: AuditReport, curve: DoseCurve) -> str:
     in_percent = report.subject.loss == "zero_one"
     values = {d: _of_hundred(loss) if in_percent else number(loss) for d, loss in losses.items()}
     first = f"With none of the other rows of the same {report.subject.cluster!r} in training, "
+    if not report.leakage.is_known:
+        assumed = (
+            f"If {percent(USUAL_ERROR)} of the rows carried a wrong id, which nobody has said: "
+        )
+        first = f"{assumed}{first[0].lower()}{first[1:]}"
     if in_percent:
         first += f"{values[curve.d[0]]} of 100 rows are wrong"
     else:

@@ -266,9 +266,10 @@ def _premise(report: AuditReport, *, told: str = "") -> str:
 
 
 def _unknown_rate(report: AuditReport) -> str:
+    help_ = "" if report.plan.n_validated < FEW_CLUSTERS else f" {GIVE_A_RATE}"
     return (
         f"How many values of {report.subject.cluster} are wrong is not known, so neither is the "
-        f"{loss_words(report.subject.loss)} on {new_clusters(report)}. {GIVE_A_RATE}"
+        f"{loss_words(report.subject.loss)} on {new_clusters(report)}.{help_}"
     )
 
 

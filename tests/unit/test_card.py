@@ -4,7 +4,7 @@ import re
 
 import matplotlib as mpl
 import pytest
-from example_reports import CVC, REPORT, lower_bound, report, split, unknown
+from example_reports import CVC, REPORT, changed, lower_bound, report, split, unknown
 from test_dose_reporting import REPORT_BY_DOSES
 from test_html import Page
 
@@ -43,6 +43,8 @@ def test_a_summary_has_the_headline_the_scores_the_tipping_point_and_the_finding
 def test_a_summary_without_a_rate_says_what_to_give():
     assert GIVE_A_RATE in " ".join(str(unknown()).split())
     assert GIVE_A_RATE not in " ".join(str(REPORT).split())
+    few = changed(unknown(), settings={"n_validated": 3})
+    assert GIVE_A_RATE not in " ".join(str(few).split())  # it alone would not help
 
 
 @pytest.mark.parametrize("audit", [REPORT, unknown(), split(), lower_bound(), REPORT_BY_DOSES])

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from example_reports import DOSES, REPORT, by_doses, unknown
+from example_reports import DOSES, REPORT, by_doses, changed, unknown
 from matplotlib.figure import Figure
 
 from mlflow_b3 import AuditReport
@@ -169,6 +169,18 @@ def test_the_paragraph_for_a_paper_says_how_e0_was_solved():
     assert "under every share of wrong identifiers up to 50%" in describe_for_paper(
         unknown_by_doses()
     )
+
+
+def test_without_a_rate_the_loss_without_mates_is_said_to_be_conditional():
+    """It follows from the measured losses only for an assumed rate of wrong ids."""
+    nothing_known = changed(
+        REPORT_BY_DOSES, settings={"pattern": "unknown", "claim": None}, e0=None
+    )
+    assert (
+        "If 10% of the rows carried a wrong id, which nobody has said: with none of the"
+        in to_html(nothing_known)
+    )
+    assert "which nobody has said" not in to_html(REPORT_BY_DOSES)
 
 
 def test_the_test_compares_training_sets_of_full_size():

@@ -13,7 +13,7 @@ from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
 from mlflow_b3.auditing.report import DOSE
 from mlflow_b3.data.folds import count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
-from mlflow_b3.data.scores import Score, resolve_scoring
+from mlflow_b3.data.scores import Score, loss_or_score
 from mlflow_b3.data.table import AuditData, join_target
 from mlflow_b3.errors import InputError, check_seed, choose
 from mlflow_b3.estimation.estimate import Method
@@ -241,16 +241,9 @@ def _chosen(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 def _read_score(options: Mapping[str, Any], extension: Extension) -> tuple[Any, Score | None]:
     """Return the loss, and the score that is audited in its place."""
-    loss, scoring = options["loss"], options["scoring"]
-    if scoring is None:
+    loss, found = loss_or_score(options["loss"], options["scoring"])
+    if found is None:
         return loss, None
-    if loss is not None:
-        raise InputError(
-            f"scoring={scoring!r} and loss={loss!r} both say how the model is scored; give one of them."
-        )
-    found = resolve_scoring(scoring)
-    if isinstance(found, str):
-        return found, None
     if extension.e0_method != "auto" or not extension.supports(found):
         method = options["method"]
         raise InputError(

@@ -21,7 +21,7 @@ from mlflow_b3.correlated.structure import DRAWS, CvcOptions, WorkingModel
 from mlflow_b3.data.folds import Fold, RowParts, cross_validates, digest_folds, make_folds
 from mlflow_b3.data.losses import CLASSIFICATION, REGRESSION, Loss
 from mlflow_b3.data.pairs import PairLoss
-from mlflow_b3.data.scores import Score, resolve_scoring
+from mlflow_b3.data.scores import Score, loss_or_score
 from mlflow_b3.errors import B3Error, InputError, check_seed
 from mlflow_b3.measurement.design import parse_budget, parse_seconds
 from mlflow_b3.measurement.journal import open_journal
@@ -231,15 +231,9 @@ def given_world(working: Any) -> WorkingModel:
 
 def read_scoring(loss: Any, scoring: Any) -> tuple[Any, Score | None]:
     """Return the loss, and the score in its place; refuse scores without a correction."""
-    if scoring is None:
+    loss, found = loss_or_score(loss, scoring)
+    if found is None:
         return loss, None
-    if loss is not None:
-        raise InputError(
-            f"scoring={scoring!r} and loss={loss!r} both say how the model is scored; give one of them."
-        )
-    found = resolve_scoring(scoring)
-    if isinstance(found, str):
-        return found, None
     if not is_corrected(found):
         raise InputError(
             f"scoring={found.name!r} has no correction. Use "

@@ -863,6 +863,18 @@ def _of_chosen_class(score: Score, label: Any) -> Score:
     return replace(score, name=f"{score.name}{OF_CLASS}{_shown(label)}", chosen=label)
 
 
+def loss_or_score(loss: Any, scoring: Any) -> tuple[Any, Score | None]:
+    """Return the loss that `loss` or `scoring` gives, or the score in its place; refuse both."""
+    if scoring is None:
+        return loss, None
+    if loss is not None:
+        raise InputError(
+            f"scoring={scoring!r} and loss={loss!r} both say how the model is scored; give one of them."
+        )
+    found = resolve_scoring(scoring)
+    return (found, None) if isinstance(found, str) else (None, found)
+
+
 def _own_score(scorer: Any) -> "str | Score":
     """Return the score of a scorer that has no name of scikit-learn's, or the loss of a quantile."""
     from sklearn.metrics import mean_pinball_loss

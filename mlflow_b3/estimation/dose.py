@@ -25,6 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -559,7 +560,7 @@ class _Cells:
 
     @classmethod
     def of(cls, losses: DoseLosses, bounds: tuple[float, float | None]) -> "_Cells":
-        sizes, counts = losses.sizes.astype(float), losses.counts.astype(float)
+        sizes = losses.sizes.astype(float)
         seen = np.isfinite(losses.loco)
         passes = seen.sum(axis=0)
         own = np.where(seen, losses.loco, 0).sum(axis=0) / np.maximum(passes, 1)
@@ -568,29 +569,28 @@ class _Cells:
         loco = float(share @ own)
         n = int((passes > 0).sum())
         influence = share * (own - loco) * math.sqrt(n / (n - 1))
-        strata = np.array([_stratum(size) for size in range(1, losses.sizes.max() + 1)])
-        strata = strata[losses.sizes - 1]
-        weights, levels = [], []
-        for stratum in np.unique(strata):
-            inside = np.where(strata == stratum, counts, 0)
-            for j in np.flatnonzero(inside.sum(axis=1)):
-                weights.append(inside[j] / inside[j].sum())
-                levels.append(j)
-        weight, level = np.array(weights), np.array(levels, dtype=np.intp)
-        mean = np.where(counts > 0, losses.differences / np.maximum(counts, 1), 0)
-        y = np.einsum("kc,kc->k", weight, mean[level])
-        influence_y = weight * (mean[level] - y[:, None])
-        noise, scores = _row_noise(losses), np.maximum(counts[level], 1)
-        effective = float(1 / (share**2).sum())
         different, first, size = np.unique(losses.sizes, return_index=True, return_inverse=True)
-
-        def by_size(values: Array) -> Array:
-            return np.bincount(size, values, minlength=len(different)).astype(float)
+        strata = np.array([_stratum(number) for number in different.tolist()])[size]
+        noise = _row_noise(losses)
+        effective = float(1 / (share**2).sum())
+        parts = [_Part.of(losses, inside) for inside in _places(strata)]
+        cells = np.cumsum([0, *(len(part.level) for part in parts)])
+        blocks = [slice(*ends) for ends in pairwise(cells.tolist())]
+        influence_y = np.zeros((cells[-1], len(sizes)))
+        size_weight = np.zeros((cells[-1], len(different)))
+        of_refits = np.zeros((cells[-1], len(sizes)))
+        spread = np.zeros(cells[-1])
+        for part, block in zip(parts, blocks, strict=True):
+            influence_y[block, part.clusters] = part.weight * part.residual
+            of_refits[block, part.clusters] = -math.sqrt(noise) * part.weight
+            spread[block] = noise * (part.weight**2 / part.scores).sum(axis=1)
+            for row, weight in zip(size_weight[block], part.weight, strict=True):
+                row += np.bincount(size[part.clusters], weight, len(different))
 
         return cls(
-            level=level,
-            y=y,
-            covariance=_covariance(weight, level, mean[level] - y[:, None], sizes, effective),
+            level=np.concatenate([part.level for part in parts]),
+            y=np.concatenate([part.y for part in parts]),
+            covariance=_covariance(parts, blocks, sizes, effective),
             influence_y=influence_y,
             share=share,
             loco=loco,
@@ -602,17 +602,44 @@ class _Cells:
             training_variance=_training_variance(losses),
             sampling=_Quadratic.of(influence, influence_y),
             refits=_Quadratic.of(
-                math.sqrt(noise) * share,
-                -math.sqrt(noise) * weight,
-                np.maximum(passes * sizes, 1),
-                noise * (weight**2 / scores).sum(axis=1),
+                math.sqrt(noise) * share, of_refits, np.maximum(passes * sizes, 1), spread
             ),
             sizes=different,
             first=first,
-            size_share=by_size(share),
-            size_weight=np.array([by_size(row) for row in weight]),
+            size_share=np.bincount(size, share).astype(float),
+            size_weight=size_weight,
             p_value=_paired_test(losses, effective),
         )
+
+
+def _places(values: Array) -> list[Integers]:
+    """Return the places of each different value, in ascending order of the values."""
+    order = np.argsort(values, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The cells of one stratum. No cluster is in two strata."""
+
+    clusters: Integers
+    level: Integers  # (cells,)
+    scores: Integers  # (cells, clusters), at least 1
+    weight: Array  # (cells, clusters)
+    residual: Array  # (cells, clusters): means less y
+    y: Array  # (cells,)
+
+    @classmethod
+    def of(cls, losses: DoseLosses, clusters: Integers) -> "_Part":
+        counts = losses.counts[:, clusters]
+        level = np.flatnonzero(counts.any(axis=1))
+        counts = counts[level]
+        weight = counts / counts.sum(axis=1, keepdims=True)
+        scores = np.maximum(counts, 1)
+        mean = losses.differences[level[:, None], clusters] / scores
+        mean[counts == 0] = 0
+        y = np.einsum("kc,kc->k", weight, mean)
+        return cls(clusters, level, scores, weight, mean - y[:, None], y)
 
 
 def _scale(loco: float, bounds: tuple[float, float | None]) -> float:
@@ -623,7 +650,7 @@ def _scale(loco: float, bounds: tuple[float, float | None]) -> float:
 
 
 def _covariance(
-    weight: Array, level: Integers, residual: Array, sizes: Array, effective: float
+    parts: Sequence[_Part], blocks: Sequence[slice], sizes: Array, effective: float
 ) -> Array:
     """Return the covariance of cell means over clusters, pooled over strata.
 
@@ -631,15 +658,15 @@ def _covariance(
     clusters; its variances and its correlations are shrunk towards their means, because levels that
     vary little by chance must not get large weights. a and b are fitted to squares.
     """
-    inside = weight > 0
-    number = inside.sum(axis=1)
-    spare = inside & (number > 1)[:, None]
-    residual = residual * np.sqrt(number / np.maximum(number - 1, 1))[:, None]
-    n_levels = int(level.max()) + 1
+    n_levels = 1 + max(int(part.level.max(initial=0)) for part in parts)
     r, known = np.zeros((n_levels, len(sizes))), np.zeros((n_levels, len(sizes)))
-    for k, j in enumerate(level):
-        r[j] += np.where(spare[k], residual[k], 0)
-        known[j] += spare[k]
+    for part in parts:
+        inside = part.weight > 0
+        number = inside.sum(axis=1)
+        places = part.level[:, None], part.clusters
+        spare = inside & (number > 1)[:, None]
+        factor = np.sqrt(number / np.maximum(number - 1, 1))[:, None]
+        r[places], known[places] = np.where(spare, part.residual * factor, 0), spare
     number = known.sum(axis=1)
     square = _pooled((r**2).sum(axis=1), number)
     where = known > 0
@@ -660,7 +687,11 @@ def _covariance(
     values, vectors = np.linalg.eigh(correlation)
     correlation = (vectors * np.maximum(values, 0.02)) @ vectors.T
     R = correlation * np.outer(deviation, deviation)
-    return np.asarray((weight * per_cluster) @ weight.T * R[np.ix_(level, level)])
+    covariance = np.zeros((blocks[-1].stop, blocks[-1].stop))
+    for part, block in zip(parts, blocks, strict=True):
+        weight, levels = part.weight, np.ix_(part.level, part.level)
+        covariance[block, block] = (weight * per_cluster[part.clusters]) @ weight.T * R[levels]
+    return covariance
 
 
 def _pooled(squares: Array, number: Array) -> Array:

@@ -270,15 +270,20 @@ def _load(request: Request) -> Subject:
 
 def _campaign(plan: Plan) -> Campaign:
     request, subject = plan.request, plan.subject
-    known: dict[str, Any] = {"subject": plan.subject_summary, "plan": plan.summary}
+
+    def known(part: Measurement) -> dict[str, Any]:
+        so_far = plan.measured(len(part.row_losses))
+        return {
+            "folds": so_far.summaries,
+            "subject": so_far.subject_summary,
+            "plan": so_far.summary,
+        }
 
     def look(part: Measurement) -> str:
-        folds = plan.measured(len(part.row_losses)).summaries
-        return preview(part, plan.claim, folds, **known)
+        return preview(part, plan.claim, **known(part))
 
     def enough(part: Measurement) -> bool:
-        folds = plan.measured(len(part.row_losses)).summaries
-        return enough_refits(part, plan.claim, folds, **known)
+        return enough_refits(part, plan.claim, **known(part))
 
     common: dict[str, Any] = {
         "data": subject.rows,

@@ -105,9 +105,16 @@ class Plan:
         """Return the plan with only the folds that were measured, if refits ended early."""
         if count == len(self.folds):
             return self
-        repeats = self.repeats * count // len(self.folds)
-        folds, summaries = self.folds[:count], self.summaries[:count]
-        return replace(self, folds=folds, summaries=summaries, repeats=repeats)
+        if count not in self._shorter:
+            repeats = self.repeats * count // len(self.folds)
+            folds, summaries = self.folds[:count], self.summaries[:count]
+            self._shorter[count] = replace(self, folds=folds, summaries=summaries, repeats=repeats)
+        return self._shorter[count]
+
+    @functools.cached_property
+    def _shorter(self) -> "dict[int, Plan]":
+        """Plans with fewer folds, whose summaries take a while in large tables."""
+        return {}
 
     @property
     def findings(self) -> list[Finding]:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
+from scipy.interpolate import CubicSpline
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
@@ -362,9 +363,8 @@ class DoseFit:
         laws = _Laws.of(self.losses, cells, law)
         doses = _curve_doses(laws)
         points = np.eye(laws.x0.size)[doses]
-        found = _Posterior.of(
-            cells, laws, self._noises, np.vstack([-laws.x0, points - laws.x0, laws.held])
-        )
+        functionals = np.vstack([-laws.x0, points - laws.x0, laws.held])
+        (found,) = _Posterior.of_each(cells, laws.x[None], functionals[None], self._noises)
         parts = self._variance(found, laws)
         e0 = self._clipped(cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(parts))
@@ -397,9 +397,39 @@ class DoseFit:
         )
 
     def reading(self, law: Law) -> DoseReading:
-        """Return e_0 and its interval under a law: one point of a sensitivity curve."""
+        """Return e_0 and its interval under a law."""
         laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, self._noises, -laws.x0[None])
+        return self._reading(self._posterior(laws), laws)
+
+    def readings(
+        self, laws: Sequence[Law], rates: Sequence[float], at: Sequence[float]
+    ) -> list[DoseReading]:
+        """Return e_0 and its interval along a rate, from the laws at some rates.
+
+        Between these, laws are interpolated by cubic splines over the square root of the rate: it is the
+        first wrong ids that change the laws of large clusters most. e_0 itself bends where the weights of
+        kinds change, and where it is limited.
+
+        Parameters
+        ----------
+        laws : sequence of laws
+        rates : sequence of float
+            The rate of each law, in ascending order.
+        at : sequence of float
+            The rates for which e_0 is returned.
+        """
+        known = [_Laws.of(self.losses, self._cells, law) for law in laws]
+        wanted = known if [*at] == [*rates] else _Laws.between(known, rates, at)
+        x, x0 = np.array([laws.x for laws in wanted]), np.array([laws.x0 for laws in wanted])
+        found = _Posterior.of_each(self._cells, x, -x0[:, None], self._noises)
+        return [self._reading(*pair) for pair in zip(found, wanted, strict=True)]
+
+    def _posterior(self, laws: "_Laws") -> "_Posterior":
+        """Return the posterior of e_0 less LOCO."""
+        (found,) = _Posterior.of_each(self._cells, laws.x[None], -laws.x0[None, None], self._noises)
+        return found
+
+    def _reading(self, found: "_Posterior", laws: "_Laws") -> DoseReading:
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
         low, high = self._interval(e0, stderr, laws)
@@ -417,8 +447,7 @@ class DoseFit:
 
     def influence(self, law: Law) -> tuple[Array, Array]:
         """Return the first-order contributions of the clusters to the errors of LOCO and e_0."""
-        laws = _Laws.of(self.losses, self._cells, law)
-        found = _Posterior.of(self._cells, laws, self._noises, -laws.x0[None])
+        found = self._posterior(_Laws.of(self.losses, self._cells, law))
         both = self._cells.influence + found.weights[0] @ self._cells.influence_y
         return self._cells.influence, both
 
@@ -782,7 +811,6 @@ class _Laws:
     x: Array
     x0: Array
     held: Array
-    hidden_dependence: float
 
     @classmethod
     def of(cls, losses: DoseLosses, cells: _Cells, law: Law) -> "_Laws":
@@ -809,13 +837,31 @@ class _Laws:
             undosed = far if level == last else single
             own = _padded(laws, D) if level < last else undosed[places]
             x_cells.append(shares[places] @ (own - base[places]))
-        x0, rows_held = cells.size_share @ base, cells.size_share @ far
-        return cls(
-            x=np.array(x_cells),
-            x0=x0,
-            held=rows_held,
-            hidden_dependence=_hidden_dependence(x0, rows_held),
+        return cls(x=np.array(x_cells), x0=cells.size_share @ base, held=cells.size_share @ far)
+
+    @classmethod
+    def between(
+        cls, known: "Sequence[_Laws]", rates: Sequence[float], at: Sequence[float]
+    ) -> "list[_Laws]":
+        """Return the laws at some rates, interpolated between those at others."""
+        place, wanted = np.sqrt(rates), np.sqrt(at)
+        x, x0, held = (
+            CubicSpline(place, [getattr(laws, name) for laws in known])(wanted)
+            for name in ("x", "x0", "held")
         )
+        return [cls(*parts) for parts in zip(x, x0, held, strict=True)]
+
+    @property
+    def hidden_dependence(self) -> float:
+        """Pairs of true mates over pairs of true mates with the same id.
+
+        Rows of one true cluster vary together; a sum over noisy clusters sees that only where they share
+        an id. A held-back row has its mates of the same id in training, beside those that a validation
+        row has: the difference of the mean doses is the number of mates with the same id.
+        """
+        doses = np.arange(len(self.x0))
+        apart, together = float(self.x0 @ doses), float((self.held - self.x0) @ doses)
+        return min(1 + apart / max(together, 1e-9), 10.0) if apart > 1e-9 else 1.0
 
 
 def _padded(laws: Sequence[Array], length: int) -> Array:
@@ -823,18 +869,6 @@ def _padded(laws: Sequence[Array], length: int) -> Array:
     for row, law in zip(padded, laws, strict=True):
         row[: len(law)] = law
     return padded
-
-
-def _hidden_dependence(plain: Array, held: Array) -> float:
-    """Return pairs of true mates over pairs of true mates with the same id.
-
-    Rows of one true cluster vary together; a sum over noisy clusters sees that only where they share
-    an id. A held-back row has its mates of the same id in training, beside those that a validation row
-    has: the difference of the mean doses is the number of mates with the same id.
-    """
-    doses = np.arange(len(plain))
-    apart, together = float(plain @ doses), float((held - plain) @ doses)
-    return min(1 + apart / max(together, 1e-9), 10.0) if apart > 1e-9 else 1.0
 
 
 # --- The effect of mates
@@ -892,61 +926,75 @@ class _Posterior:
     no_effect: float
 
     @classmethod
-    def of(
-        cls, cells: _Cells, laws: _Laws, noises: Sequence[_Noise], functionals: Array
-    ) -> "_Posterior":
+    def of_each(
+        cls, cells: _Cells, x: Array, functionals: Array, noises: Sequence[_Noise]
+    ) -> "list[_Posterior]":
+        """Return the posterior for each of several laws.
+
+        Parameters
+        ----------
+        cells : _Cells
+        x : array, laws by cells by doses
+        functionals : array, laws by functionals by doses
+        noises : sequence of _Noise
+        """
         y, V, n = cells.y, cells.covariance, len(cells.y)
-        kinds, prior = _kinds(laws.x0.size, cells.unit)
-        f, functional = -laws.x @ kinds.T, -functionals @ kinds.T  # one column for each kind
-        variances = (np.array(AMPLITUDES)[:, None] * cells.scale) ** 2
+        kinds, prior = _kinds(x.shape[-1], cells.unit)
+        # one column for each kind
+        f, functional = -x @ kinds.T, -functionals @ kinds.T
+        variances = (np.array(AMPLITUDES)[:, None, None] * cells.scale) ** 2
         degrees = max(cells.effective - 1, 3)
 
         def fit(squares: Any) -> Any:
             return -0.5 * (degrees + n) * np.log1p(squares / degrees)
 
-        null, evidence, amount, left, slope = [], [], [], [], []
+        null, evidence, amount, left, white = [], [], [], [], []
         for noise in noises:
             white_y, white_f = noise.white_y, np.linalg.solve(noise.covariance, f)
             constant, square = -0.5 * noise.log_determinant, float(y @ white_y)
-            grown = 1 + variances * (f * white_f).sum(axis=0)  # (amplitudes, kinds)
-            remaining = variances / grown
-            left.append(remaining)
-            A = remaining * (f.T @ white_y)
-            explained = A * (f.T @ white_y)
+            # amplitudes by laws by kinds
+            grown = 1 + variances * (f * white_f).sum(axis=1)
+            remaining, seen = variances / grown, white_y @ f
+            A = remaining * seen
             null.append(constant + fit(square))
-            evidence.append(constant - 0.5 * np.log(grown) + fit(square - explained))
+            evidence.append(constant - 0.5 * np.log(grown) + fit(square - A * seen))
             amount.append(A)
-            slope.append(remaining[:, None, :] * white_f)
+            left.append(remaining)
+            white.append(white_f)
+        # noises by amplitudes by laws by kinds
         logs, log_null = np.array(evidence) + np.log(prior / len(AMPLITUDES)), np.array(null)
-        top = max(logs.max(), log_null.max())
-        effects, none = np.exp(logs - top), float(np.exp(log_null - top).sum())
-        amounts = np.array(amount)
+        top = np.maximum(logs.max(axis=(0, 1, 3)), log_null.max())
+        effects = np.exp(logs - top[:, None])
+        none = np.exp(log_null[:, None] - top).sum(axis=0)
+        amounts, remaining = np.array(amount), np.array(left)
 
-        def averaged(no_effect: float) -> tuple[Array, float]:
-            total = (1 - no_effect) * float(effects.sum()) + no_effect * none
-            return (1 - no_effect) * effects / total, no_effect * none / total
+        def averaged(no_effect: float) -> tuple[Array, Array]:
+            total = (1 - no_effect) * effects.sum(axis=(0, 1, 3)) + no_effect * none
+            return (1 - no_effect) * effects / total[:, None], no_effect * none / total
 
         p, p_null = averaged(NO_EFFECT)
-        mean = functional @ (p * amounts).sum(axis=(0, 1))
-        weights = np.einsum("mak,mack,tk->tc", p, np.array(slope), functional)
-        squares = amounts**2 + np.array(left)
+        mean = (functional @ (p * amounts).sum(axis=(0, 1))[..., None])[..., 0]
+        weights = sum(
+            (functional * share[:, None]) @ white_f.swapaxes(1, 2)
+            for share, white_f in zip((p * remaining).sum(axis=1), white, strict=True)
+        )
+        squares = amounts**2 + remaining
 
         def distance(share: Array) -> Array:
             """Return the mean square distance from the estimate for shares of effects, by kind."""
-            first, second = ((share * x).sum(axis=(0, 1)) for x in (amounts, squares))
-            away = functional**2 * second - 2 * mean[:, None] * functional * first
-            return np.asarray(away + mean[:, None] ** 2 * share.sum(axis=(0, 1)))
+            first, second, total = (
+                (share * values).sum(axis=(0, 1))[:, None] for values in (amounts, squares, 1.0)
+            )
+            away = functional**2 * second - 2 * mean[..., None] * functional * first
+            return np.asarray(away + mean[..., None] ** 2 * total)
 
         # the interval is for even odds, and for each kind alone as far as y leaves it open
         even, even_null = averaged(0.5)
-        most = max(none, float((effects.sum(axis=(0, 1)) / prior).max()))
-        square = distance(even).sum(axis=1) + even_null * mean**2
-        alone = effects / prior / most * np.array(left) / variances
-        square = np.maximum(square, distance(alone).max(axis=1))
-        sampled = ((weights @ V) * weights).sum(axis=1)
-        return cls(
-            mean=mean,
-            shape=np.maximum(square - sampled, 0),
-            weights=weights,
-            no_effect=p_null,
-        )
+        most = np.maximum(none, (effects.sum(axis=(0, 1)) / prior).max(axis=1))
+        square = distance(even).sum(axis=2) + even_null[:, None] * mean**2
+        alone = effects / prior / most[:, None] * remaining / variances
+        square = np.maximum(square, distance(alone).max(axis=2))
+        sampled = ((weights @ V) * weights).sum(axis=2)
+        shape = np.maximum(square - sampled, 0)
+        parts = zip(mean, shape, weights, p_null.tolist(), strict=True)
+        return [cls(*part) for part in parts]

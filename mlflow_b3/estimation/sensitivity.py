@@ -29,6 +29,8 @@ from mlflow_b3.results import Result
 # --- The sensitivity curve: e_0 as a function of the leaked share, and its tipping points
 
 MOST_NODES = 17
+#: An estimate and its interval.
+Point = tuple[float, tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,29 +207,39 @@ def _make_monotone(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def trace(
-    point: Callable[[float], tuple[float, tuple[float, float]]],
+    point: Callable[[float], Point],
     shares: Sequence[float],
     *,
     pattern: str,
     error: Sequence[float] | None,
     most: int | None = None,
-    exact: Sequence[float] = (),
 ) -> Sensitivity:
     """Evaluate an estimator along increasing shares.
 
-    With `most`, it is evaluated at that many shares and at those of them that are to be `exact`, and
-    interpolated between them.
+    With `most`, it is evaluated at that many shares only, and interpolated between them.
+    """
+    wanted = nodes = np.array(shares)
+    if most is not None and len(shares) > most:
+        nodes = wanted[np.linspace(0, len(shares) - 1, most).round().astype(int)]
+    found = np.array([[e0, *ends] for e0, ends in map(point, nodes.tolist())])
+    columns = [_interpolate(wanted, nodes, column).tolist() for column in found.T]
+    points = [(e0, (low, high)) for e0, low, high in zip(*columns, strict=True)]
+    return join_points(points, shares, pattern=pattern, error=error)
+
+
+def join_points(
+    points: Sequence[Point],
+    shares: Sequence[float],
+    *,
+    pattern: str,
+    error: Sequence[float] | None,
+) -> Sensitivity:
+    """Return the curve through estimates and their intervals at increasing shares.
 
     If the curve falls, a larger leaked share never means a smaller loss on new clusters. Estimates
     and upper ends are therefore made non-decreasing; lower ends are left unchanged.
     """
-    nodes = np.array(shares)
-    if most is not None and len(shares) > most:
-        chosen = np.linspace(0, len(shares) - 1, most).round().astype(int)
-        nodes = nodes[np.union1d(chosen, np.flatnonzero(np.isin(nodes, exact)))]
-    points = [point(share) for share in nodes.tolist()]
-    found = np.array([[e0, low, high] for e0, (low, high) in points])
-    values = np.column_stack([_interpolate(np.array(shares), nodes, column) for column in found.T])
+    values = np.array([[e0, *ends] for e0, ends in points])
     if values[-1, 0] >= values[0, 0]:
         values[:, ::2] = np.maximum.accumulate(values[:, ::2], axis=0)
     e0, low, high = (tuple(column.tolist()) for column in values.T)

@@ -131,6 +131,15 @@ def test_the_sensitivity_curve_passes_through_the_estimate(report):
     assert report.sensitivity.e0[at] == pytest.approx(report.e0, abs=1e-6)
 
 
+@pytest.mark.parametrize("rate", [0.3, 0.48])
+def test_curves_agree_with_audits_at_other_rates(rate):
+    frame, options = b3.make_clinic(cluster_error=0.1).frame, {**COLUMNS, "budget": 25}
+    curve = b3.audit(KNeighborsClassifier(5), frame, cluster_error=0.1, **options).sensitivity
+    there = b3.audit(KNeighborsClassifier(5), frame, cluster_error=rate, **options)
+    low, high = there.e0_interval
+    assert curve.e0[curve.error.index(rate)] == pytest.approx(there.e0, abs=0.005 * (high - low))
+
+
 def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(by_curve):
     report, path = by_curve, by_curve.path
     assert path.loss[0] == pytest.approx(report.e0)

@@ -321,8 +321,7 @@ class ByDoses:
     def _read(self, value: float) -> tuple[Reading, Array]:
         rates = self.rates(value)
         read = self.reading(rates)
-        _, influence = self.fit.influence(self.law(rates))
-        influence = influence[self.measured.units.ids]
+        influence = self.fit.influence(self.law(rates))[self.measured.units.ids]
         own = float(robust_covariance(influence[:, None])[0, 0])
         noise = math.sqrt(max(0.0, read.stderr**2 - own))
         return (
@@ -352,7 +351,7 @@ class ByDoses:
         return tuple(steps.tolist()), tuple(losses)
 
     @property
-    def usual(self) -> DoseLaw:
+    def _usual(self) -> DoseLaw:
         """The law of doses at the middle of what is known, or for a usual cluster error."""
         known = self.claim.is_known
         return self.law(
@@ -362,7 +361,7 @@ class ByDoses:
     @property
     def is_enough(self) -> bool:
         """Whether more refits would hardly narrow the interval."""
-        parts = self.fit.estimate(self.usual).variance
+        parts = self.fit.variance(self._usual)
         return parts.refits < NEGLIGIBLE * (parts.clusters + parts.refits + parts.ids)
 
 

@@ -238,9 +238,8 @@ def _read(
         return None
     found = way(replace(measured, doses=group.doses, groups=()))
     degrees = max(group.clusters - 1, 2.0)
-    usual = found.usual
-    of_loco = found.fit.influence(usual)[0][measured.units.ids]
-    loco = found.fit.estimate(usual).loco
+    of_loco = found.fit.loco_influence[measured.units.ids]
+    loco = found.fit.loco
     base: dict[str, Any] = {
         "name": group.name,
         "loco": loco,

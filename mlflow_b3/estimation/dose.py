@@ -24,7 +24,6 @@ so that no cell is clearly worse than LOCO, at the price of a little of the mean
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +33,7 @@ from scipy import optimize, stats
 from scipy.interpolate import CubicSpline
 
 from mlflow_b3.errors import InputError
+from mlflow_b3.estimation.effects import Effects
 from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
 from mlflow_b3.measurement.doses import DoseLosses
 from mlflow_b3.results import Result
@@ -50,10 +50,6 @@ Integers = NDArray[np.intp]
 NO_EFFECT = 0.7
 #: Prior standard deviations of the largest effect, as shares of how large effects can be.
 AMPLITUDES = (0.02, 0.06, 0.2, 0.6, 1.5)
-#: Prior probabilities of steps, saturation and S-shapes, given an effect.
-FAMILIES = (0.2, 0.5, 0.3)
-#: Doses by which the slowest saturating effect and S-shape have risen, in units of doses.
-SLOWEST = (30.0, 6.0)
 #: Prior standard deviations of δ, as shares of LOCO.
 COMPOSITIONS = (0.0, 0.03)
 #: The same for losses of pairs of rows: the doses of other rows shift those of all.
@@ -84,6 +80,9 @@ class Law(Protocol):
 
     def row_folds(self, size: int) -> Array:
         """Return the law of rows in folds of single rows."""
+
+    def expecting(self, effects: Effects) -> "Law":
+        """Return the same law with expectations for probabilities: E[F(d)] by kind, P(0) and E[d]."""
 
 
 # --- What is concluded
@@ -361,9 +360,9 @@ class DoseFit:
         """Return the estimate under a law, or under a law and the ends of a range around it."""
         cells = self._cells
         laws = _Laws.of(self.losses, cells, law)
-        doses = _curve_doses(laws)
-        points = np.eye(laws.x0.size)[doses]
-        functionals = np.vstack([-laws.x0, points - laws.x0, laws.held])
+        doses = self._curve_doses(law)
+        unseen, held = laws.x0[:-2], laws.held[:-2]
+        functionals = np.vstack([unseen, unseen - cells.effects.at(doses).T, -held])
         (found,) = _Posterior.of_each(cells, laws.x[None], functionals[None], self._noises)
         parts = self._variance(found, laws)
         e0 = self._clipped(cells.loco + float(found.mean[0]))
@@ -391,7 +390,7 @@ class DoseFit:
             effect=-float(found.mean[-1]),
             p_value=cells.p_value,
             shrunk=found.no_effect > 0.5,
-            unseen=float(laws.x0[0]),
+            unseen=laws.unseen,
             effective_clusters=cells.effective,
             refits=self.losses.refits,
         )
@@ -421,19 +420,36 @@ class DoseFit:
         known = [_Laws.of(self.losses, self._cells, law) for law in laws]
         wanted = known if [*at] == [*rates] else _Laws.between(known, rates, at)
         x, x0 = np.array([laws.x for laws in wanted]), np.array([laws.x0 for laws in wanted])
-        found = _Posterior.of_each(self._cells, x, -x0[:, None], self._noises)
+        found = _Posterior.of_each(self._cells, x, x0[:, None, :-2], self._noises)
         return [self._reading(*pair) for pair in zip(found, wanted, strict=True)]
 
     def _posterior(self, laws: "_Laws") -> "_Posterior":
         """Return the posterior of e_0 less LOCO."""
-        (found,) = _Posterior.of_each(self._cells, laws.x[None], -laws.x0[None, None], self._noises)
+        x, x0 = laws.x[None], laws.x0[None, None, :-2]
+        (found,) = _Posterior.of_each(self._cells, x, x0, self._noises)
         return found
 
     def _reading(self, found: "_Posterior", laws: "_Laws") -> DoseReading:
         e0 = self._clipped(self._cells.loco + float(found.mean[0]))
         stderr = math.sqrt(sum(self._variance(found, laws)))
         low, high = self._interval(e0, stderr, laws)
-        return DoseReading(e0=e0, low=low, high=high, stderr=stderr, unseen=float(laws.x0[0]))
+        return DoseReading(e0=e0, low=low, high=high, stderr=stderr, unseen=laws.unseen)
+
+    def variance(self, law: Law) -> VarianceParts:
+        """Return where the squared standard error of e_0 comes from."""
+        laws = _Laws.of(self.losses, self._cells, law)
+        clusters, refits, ids = self._variance(self._posterior(laws), laws)
+        return VarianceParts(clusters=clusters, refits=refits, ids=ids)
+
+    @property
+    def loco(self) -> float:
+        """The score with noisy ids."""
+        return self._cells.loco
+
+    @property
+    def loco_influence(self) -> Array:
+        """The first-order contributions of the clusters to the error of LOCO."""
+        return self._cells.influence
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -445,11 +461,10 @@ class DoseFit:
         """Whether the test shows that mates in training lower the loss (one-sided, 5%)."""
         return self._cells.p_value <= 1 - self.level
 
-    def influence(self, law: Law) -> tuple[Array, Array]:
-        """Return the first-order contributions of the clusters to the errors of LOCO and e_0."""
+    def influence(self, law: Law) -> Array:
+        """Return the first-order contributions of the clusters to the error of e_0."""
         found = self._posterior(_Laws.of(self.losses, self._cells, law))
-        both = self._cells.influence + found.weights[0] @ self._cells.influence_y
-        return self._cells.influence, both
+        return np.asarray(self._cells.influence + found.weights[0] @ self._cells.influence_y)
 
     def _variance(
         self, found: "_Posterior", laws: "_Laws", of: int = 0
@@ -484,7 +499,7 @@ class DoseFit:
             ends = (1 / (1 + math.exp(-(centre + s * min(step, 30)))) for s in (-1, 1))
             low, high = (least + (most - least) * end for end in ends)
         if self._cells.loco <= least:
-            high = max(high, self._without_errors(float(laws.x0[0])))
+            high = max(high, self._without_errors(laws.unseen))
         return min(low, value), max(high, value)
 
     def _without_errors(self, unseen: float) -> float:
@@ -504,6 +519,18 @@ class DoseFit:
         share = 1 - math.pow((1 - self.level) / 2, 1 / clusters)
         return min(least + (most - least) * share, self._worst)
 
+    def _curve_doses(self, law: Law) -> Integers:
+        """Return every dose up to ten, then about ten more to the largest common dose."""
+        laws = [law.held_back(size) for size in self._cells.sizes.tolist()]
+        held = np.zeros(max(map(len, laws)))
+        for share, of_size in zip(self._cells.size_share, laws, strict=True):
+            held[: len(of_size)] += share * of_size
+        above = 1 - np.cumsum(held)
+        largest = int(np.argmax(above < 0.005)) if (above < 0.005).any() else held.size - 1
+        every = np.arange(min(largest, EVERY_DOSE) + 1)
+        more = np.round(np.geomspace(EVERY_DOSE, max(largest, EVERY_DOSE), 10)).astype(np.intp)
+        return np.unique(np.concatenate([every, more[more <= largest]]))
+
     def _curve(self, found: "_Posterior", laws: "_Laws", doses: Integers) -> DoseCurve:
         places = range(1, len(doses) + 1)
         loss = [self._clipped(self._cells.loco + float(found.mean[k])) for k in places]
@@ -515,15 +542,6 @@ class DoseFit:
             low=tuple(low for low, _ in ends),
             high=tuple(high for _, high in ends),
         )
-
-
-def _curve_doses(laws: "_Laws") -> Integers:
-    """Return every dose up to ten, then about ten more to the largest common dose."""
-    above = 1 - np.cumsum(laws.held)
-    largest = int(np.argmax(above < 0.005)) if (above < 0.005).any() else laws.x0.size - 1
-    every = np.arange(min(largest, EVERY_DOSE) + 1)
-    more = np.round(np.geomspace(EVERY_DOSE, max(largest, EVERY_DOSE), 10)).astype(np.intp)
-    return np.unique(np.concatenate([every, more[more <= largest]]))
 
 
 # --- Means of differences by stratum of sizes and level, and their covariance over clusters
@@ -572,7 +590,7 @@ class _Cells:
     effective: float
     typical: float  # LOCO above the least possible loss
     scale: float  # how large effects can be
-    unit: float  # of doses: a fifteenth of a typical cluster, at least one row
+    effects: Effects
     training_variance: float  # of LOCO, over sets of training clusters
     sampling: _Quadratic  # variance over clusters of LOCO and differences
     refits: _Quadratic  # variance over refits of the same
@@ -627,7 +645,8 @@ class _Cells:
             effective=effective,
             typical=max(loco - bounds[0], 1e-9),
             scale=_scale(loco, bounds),
-            unit=max(1.0, float(np.median(np.repeat(sizes, losses.sizes))) / 15),
+            # in units of a fifteenth of a typical cluster, or of one row
+            effects=Effects(max(1.0, float(np.median(np.repeat(sizes, losses.sizes))) / 15)),
             training_variance=_training_variance(losses),
             sampling=_Quadratic.of(influence, influence_y),
             refits=_Quadratic.of(
@@ -806,7 +825,15 @@ def _paired_test(losses: DoseLosses, effective: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """x: the law of each cell minus that of its rows in unchanged folds; x0: the law behind LOCO."""
+    """Expectations of effects under the laws of the cells.
+
+    Attributes
+    ----------
+    x : array, cells by kinds
+        Under the law of each cell, less those under the law of its rows in unchanged folds.
+    x0, held : array
+        Under the laws behind LOCO and of held-back rows, followed by P(0) and E[d].
+    """
 
     x: Array
     x0: Array
@@ -814,30 +841,23 @@ class _Laws:
 
     @classmethod
     def of(cls, losses: DoseLosses, cells: _Cells, law: Law) -> "_Laws":
+        law = law.expecting(cells.effects)
         sizes, first = cells.sizes, cells.first
         plain, held, rows = (
-            [law_of(size) for size in sizes.tolist()]
+            np.array([law_of(size) for size in sizes.tolist()])
             for law_of in (law.plain, law.held_back, law.row_folds)
         )
-        last = losses.held_back
-        at = [np.flatnonzero(shares) for shares in cells.size_weight]
-        dosed = [
-            [
-                law.validation(int(sizes[k]), int(losses.doses[level, first[k]]))
-                for k in (places.tolist() if level < last else ())
-            ]
-            for level, places in zip(cells.level, at, strict=True)
-        ]
-        D = max(len(v) for laws in (plain, held, rows, *dosed) for v in laws)
-        base, far, single = _padded(plain, D), _padded(held, D), _padded(rows, D)
-        x_cells = []
-        for level, shares, places, laws in zip(
-            cells.level, cells.size_weight, at, dosed, strict=True
-        ):
-            undosed = far if level == last else single
-            own = _padded(laws, D) if level < last else undosed[places]
-            x_cells.append(shares[places] @ (own - base[places]))
-        return cls(x=np.array(x_cells), x0=cells.size_share @ base, held=cells.size_share @ far)
+        x = []
+        for level, shares in zip(cells.level.tolist(), cells.size_weight, strict=True):
+            at = np.flatnonzero(shares)
+            if level < losses.held_back:
+                doses = losses.doses[level, first[at]]
+                pairs = zip(sizes[at].tolist(), doses.tolist(), strict=True)
+                own = np.array([law.validation(*pair) for pair in pairs])
+            else:
+                own = (held if level == losses.held_back else rows)[at]
+            x.append(shares[at] @ (own - plain[at])[:, :-2])
+        return cls(x=np.array(x), x0=cells.size_share @ plain, held=cells.size_share @ held)
 
     @classmethod
     def between(
@@ -852,6 +872,11 @@ class _Laws:
         return [cls(*parts) for parts in zip(x, x0, held, strict=True)]
 
     @property
+    def unseen(self) -> float:
+        """The share of rows without mates in training."""
+        return float(self.x0[-2])
+
+    @property
     def hidden_dependence(self) -> float:
         """Pairs of true mates over pairs of true mates with the same id.
 
@@ -859,16 +884,8 @@ class _Laws:
         an id. A held-back row has its mates of the same id in training, beside those that a validation
         row has: the difference of the mean doses is the number of mates with the same id.
         """
-        doses = np.arange(len(self.x0))
-        apart, together = float(self.x0 @ doses), float((self.held - self.x0) @ doses)
+        apart, together = float(self.x0[-1]), float(self.held[-1] - self.x0[-1])
         return min(1 + apart / max(together, 1e-9), 10.0) if apart > 1e-9 else 1.0
-
-
-def _padded(laws: Sequence[Array], length: int) -> Array:
-    padded = np.zeros((len(laws), length))
-    for row, law in zip(padded, laws, strict=True):
-        row[: len(law)] = law
-    return padded
 
 
 # --- The effect of mates
@@ -891,23 +908,12 @@ class _Noise:
         return cls(noise, float(np.linalg.slogdet(noise)[1]), white_y)
 
 
-@lru_cache(maxsize=4)
-def _kinds(n_doses: int, unit: float) -> tuple[Array, Array]:
-    """Return shapes F(d) of the effect with F(0) = 0 and F(∞) = 1, and their prior probabilities."""
-    d = np.arange(n_doses, dtype=float)
-    steps = [(d >= k) * 1.0 for k in (1, 2, 3)]
-    saturating = [1 - np.exp(-d / s) for s in np.geomspace(0.8, SLOWEST[0] * unit, 6)]
-    sigmoid = [1 - (1 + d / s) * np.exp(-d / s) for s in np.geomspace(0.8, SLOWEST[1] * unit, 4)]
-    families = (steps, saturating, sigmoid)
-    prior = [p / len(family) for p, family in zip(FAMILIES, families, strict=True) for _ in family]
-    return np.array(steps + saturating + sigmoid), np.array(prior)
-
-
 @dataclass(frozen=True, eq=False)
 class _Posterior:
     """Linear functionals of γ, averaged over all kinds and scales of effects.
 
-    For a kind F with γ = -A·F and A ~ N(0, a²), the differences are y = A·f + noise with f = -x·F, so A
+    For a kind F with γ = -A·F and A ~ N(0, a²), the differences are y = A·f + noise with f = -E[F] of its
+    cell, so A
     has a normal posterior in closed form, and its evidence is that of a regression with one
     coefficient. Student's t in place of the normal evidence, with the effective number of clusters less
     one as degrees of freedom, allows for the estimated covariance.
@@ -927,21 +933,20 @@ class _Posterior:
 
     @classmethod
     def of_each(
-        cls, cells: _Cells, x: Array, functionals: Array, noises: Sequence[_Noise]
+        cls, cells: _Cells, x: Array, functional: Array, noises: Sequence[_Noise]
     ) -> "list[_Posterior]":
         """Return the posterior for each of several laws.
 
         Parameters
         ----------
         cells : _Cells
-        x : array, laws by cells by doses
-        functionals : array, laws by functionals by doses
+        x : array, laws by cells by kinds
+        functional : array, laws by functionals by kinds
+            The functionals of -F.
         noises : sequence of _Noise
         """
         y, V, n = cells.y, cells.covariance, len(cells.y)
-        kinds, prior = _kinds(x.shape[-1], cells.unit)
-        # one column for each kind
-        f, functional = -x @ kinds.T, -functionals @ kinds.T
+        f, prior = -x, cells.effects.prior
         variances = (np.array(AMPLITUDES)[:, None, None] * cells.scale) ** 2
         degrees = max(cells.effective - 1, 3)
 

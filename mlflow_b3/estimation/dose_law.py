@@ -7,10 +7,11 @@ the noisy sizes and a statement about the ids: how many rows are misplaced, how 
 clusters.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln
 
 from mlflow_b3.errors import InputError, choose
+from mlflow_b3.estimation.effects import Effects
 from mlflow_b3.measurement.refits import UNIFORM, FragmentSizes
 
 Floats = NDArray[np.float64]
@@ -410,6 +412,41 @@ class _Batch:
         self.same = np.array([rows.same for rows in scored])
 
 
+class _Reader(Protocol):
+    """What is read off generating functions: they are evaluated at the points `z`."""
+
+    @property
+    def z(self) -> Complexes:
+        """The points, inside of the unit circle."""
+
+    @property
+    def radius(self) -> float:
+        """The largest modulus of a point."""
+
+    def read(self, generating: Complexes) -> Floats:
+        """Return what is wanted, one row for each generating function."""
+
+
+class _Probabilities:
+    """Reads the probabilities of all doses up to the largest one off a circle."""
+
+    def __init__(self, largest_dose: int) -> None:
+        self._largest_dose = largest_dose
+        self._points = 2 * (largest_dose + 1)
+        self.radius = ALIASING ** (1 / self._points)
+        angles = np.arange(self._points // 2 + 1) / self._points
+        self.z = self.radius * np.exp(-2j * np.pi * angles)
+
+    def read(self, generating: Complexes) -> Floats:
+        """Return P(d), of which the last one is the probability of as many or more."""
+        doses = np.arange(self._largest_dose)
+        coefficients = np.fft.irfft(generating, self._points)[:, : self._largest_dose]
+        law = np.maximum(coefficients * self.radius ** -doses.astype(np.float64), 0)
+        total = law.sum(axis=1)
+        law /= np.maximum(total, 1)[:, None]
+        return np.column_stack([law, np.maximum(0, 1 - total)])
+
+
 class _Design:
     """Noisy clusters and what refits do with them: what laws at all rates have in common.
 
@@ -439,13 +476,22 @@ class _Design:
         # refits that hold more rows back have more held-back rows
         excess = (1 - t) * float(self.counts @ variance) / injected**2 if injected else 0.0
         self._left_of_held_back = min(self.held_back_share * (1 + excess), 1.0)
-        points = 2 * (self.largest_dose + 1)
-        self.radius = ALIASING ** (1 / points)
-        #: The points at which generating functions are evaluated, and their powers.
-        self.z = self.radius * np.exp(-2j * np.pi * np.arange(points // 2 + 1) / points)
+        self._batches: dict[tuple[float, str], tuple[list[_Key], _Batch]] = {}
+        self._expecting: dict[Effects, _Design] = {}
+        self._read_off(_Probabilities(self.largest_dose))
+
+    def _read_off(self, reader: "_Reader") -> None:
+        self.reader, self.z, self.radius = reader, reader.z, reader.radius
         self.z_powers = self.z ** np.arange(EXACT_DRAWS + 1)[:, None]
-        self._batches: dict[float, tuple[list[_Key], _Batch]] = {}
         self._tables: dict[float, Complexes] = {}
+
+    def expecting(self, effects: Effects) -> "_Design":
+        """Return the same design for laws that are read off as expectations of effects."""
+        if effects not in self._expecting:
+            other = copy.copy(self)
+            other._read_off(effects)
+            self._expecting[effects] = other
+        return self._expecting[effects]
 
     def power(self, count: Any, chance: Any) -> Complexes:
         """Return the generating functions of binomial laws, one row for each count."""
@@ -465,12 +511,14 @@ class _Design:
             self._tables[chance] = self.power(np.arange(EXACT_SIZE), chance)
         return self._tables[chance]
 
-    def batch(self, spread: float) -> "tuple[list[_Key], _Batch]":
-        """Return what is scored of all observed sizes."""
-        if spread not in self._batches:
-            keys = [key for size in self.observed.tolist() for key in self._keys(size)]
-            self._batches[spread] = keys, _Batch([self.scored(*key, spread) for key in keys])
-        return self._batches[spread]
+    def batch(self, spread: float, name: str = "") -> "tuple[list[_Key], _Batch]":
+        """Return what is scored of all observed sizes: everything, or the rows of one kind."""
+        if (spread, name) not in self._batches:
+            every = [key for size in self.observed.tolist() for key in self._keys(size)]
+            keys = [key for key in every if name in ("", key[0])]
+            batch = _Batch([self.scored(*key, spread) for key in keys])
+            self._batches[spread, name] = keys, batch
+        return self._batches[spread, name]
 
     def _keys(self, size: int) -> "list[_Key]":
         others = [(name, size, 0) for name in ("plain", "held back", "row folds")]
@@ -637,6 +685,27 @@ class DoseLaw:
         law._set_rates(cluster_error, split_rate, spread)
         return law
 
+    def expecting(self, effects: Effects) -> "DoseLaw":
+        """Return the same law, whose methods give expectations in place of probabilities.
+
+        Parameters
+        ----------
+        effects : Effects
+            The functions of the dose whose expectations are wanted; what is returned for a row is
+            `effects.read` of its generating function. Without a limit on doses, this takes fewer
+            points than the probabilities of all doses do.
+        """
+        if effects not in self._expecting:
+            law = copy.copy(self)
+            law._design = self._design.expecting(effects)
+            law._z, law._made = law._design.z, {}
+            # what was found while the rates were set, which is not about generating functions
+            law._cache = dict(self._cache)
+            self._cache.clear()
+            law._make(*law._design.batch(self.spread))
+            self._expecting[effects] = law
+        return self._expecting[effects]
+
     def _set_rates(self, cluster_error: float, split_rate: float, spread: float) -> None:
         for name, value, high in (
             ("cluster_error", cluster_error, 1 - 1e-12),
@@ -657,6 +726,7 @@ class DoseLaw:
         self._grid = _Sizes.up_to(min(top, self.n_rows))
         self._cache: dict[Any, Any] = {}
         self._made: dict[_Key, Floats] = {}
+        self._expecting: dict[Effects, DoseLaw] = {}
         self._find_parts()
 
     @property
@@ -901,17 +971,16 @@ class DoseLaw:
 
     # --- generating functions
 
-    @cached_property
-    def _injected_from_other(self) -> Complexes:
-        """Doses from the injected rows of another part, to which all of its rows are mates."""
-        return self._injected(self._grid.atom)
+    def _injected(self, own: bool) -> Complexes:
+        """Return doses from the injected rows of the scored row's own part, or of another part."""
+        key = ("injected", own)
+        if key not in self._cache:
+            # all rows of another part are mates
+            self._cache[key] = self._make_injected(self._grid.atom - own)
+        found: Complexes = self._cache[key]
+        return found
 
-    @cached_property
-    def _injected_from_own(self) -> Complexes:
-        """Doses from the injected rows of the scored row's own part."""
-        return self._injected(self._grid.atom - 1)
-
-    def _injected(self, count: Floats) -> Complexes:
+    def _make_injected(self, count: Floats) -> Complexes:
         """Return the generating functions of natives injected from a validation cluster.
 
         `count` is how many mates of the scored row there are in each part of the grid.
@@ -934,14 +1003,7 @@ class DoseLaw:
         first = np.append(0, np.cumsum(np.bincount(part[of], minlength=len(count))))
         entries: Any = (chance / number[total])[of], (np.cumsum(occurs) - 1)[kind], first
         weight: Any = csr_array(entries, shape=(len(count), len(dose)))
-        few = int(np.searchsorted(dose, EXACT_DRAWS, side="right"))
-        most = int(dose[:few].max(initial=0))
-        drawn = _log_binomial(np.arange(most + 1), dose[:few, None], share[:few, None] / SHARES)
-        of_few = weight if few == len(dose) else weight[:, :few]
-        result = _weighted(of_few @ np.exp(drawn), self._design.z_powers[: most + 1])
-        if few < len(dose):
-            power = self._design.power(dose[few:], share[few:] / SHARES)
-            result += _weighted(weight[:, few:], power)
+        result = _weighted(weight, self._design.power(dose, share / SHARES))
         result[count < 1] = 1
         return result
 
@@ -1006,10 +1068,10 @@ class DoseLaw:
             of_training = training * (1 + kept[:, None] * (self._z - 1))
             of_validation = validation * (1 + elsewhere[:, None] * (self._z - 1))
             if not plain:
-                of_validation *= self._injected_from_other
+                of_validation *= self._injected(own=False)
             other = _weighted(self._others, of_training), _weighted(self._others, of_validation)
         if self.cluster_error:
-            own = training, validation if plain else validation * self._injected_from_own
+            own = training, validation if plain else validation * self._injected(own=True)
         return _Blocks(whole=self._unsplit, other=other, own=own)
 
     def _of_misplaced(self, chance: float, elsewhere: Floats) -> Complexes:
@@ -1061,7 +1123,7 @@ class DoseLaw:
             weights = np.array([self._other_parts(size) for size in batch.size[places].tolist()])
             laws = self._blocks(*key).misplaced(weights, batch.apart[places])
             generating[places] += strangers[places, None] * laws
-        return self._invert(generating)
+        return self._design.reader.read(generating)
 
     def _elsewhere_of_natives(
         self, size: int, rows: Sequence[_Alike]
@@ -1137,14 +1199,6 @@ class DoseLaw:
         found: Floats = self._cache[key]
         return found
 
-    def _invert(self, generating: Complexes) -> Floats:
-        points, doses = 2 * (self.largest_dose + 1), np.arange(self.largest_dose)
-        coefficients = np.fft.irfft(generating, points)[:, : self.largest_dose]
-        law = np.maximum(coefficients * self._design.radius ** -doses.astype(np.float64), 0)
-        total = law.sum(axis=1)
-        law /= np.maximum(total, 1)[:, None]
-        return np.column_stack([law, np.maximum(0, 1 - total)])
-
     # --- public laws
 
     def validation(self, size: int, dose: int) -> Floats:
@@ -1199,10 +1253,11 @@ class DoseLaw:
         return self._found("row folds", size)
 
     def _found(self, name: str, size: int, dose: int = 0) -> Floats:
-        """Return a copy of a law. Those of all observed sizes are made together, at the first one."""
+        """Return a copy of a law. Those of rows of one kind are made together, at the first one."""
         key = name, size, dose
-        if not self._made:
-            self._make(*self._design.batch(self.spread))
+        keys, batch = self._design.batch(self.spread, name)
+        if keys[0] not in self._made:
+            self._make(keys, batch)
         if key not in self._made:
             self._make([key], _Batch([self._design.scored(*key, self.spread)]))
         return self._made[key].copy()

@@ -9,6 +9,7 @@ import pytest
 
 from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.dose import DoseFit, DoseSolution, estimate_doses
+from mlflow_b3.estimation.effects import Effects
 from mlflow_b3.measurement.doses import DoseLosses
 
 DOSES = (0, 1, 2, 3, 5)
@@ -35,6 +36,26 @@ class MixedLaw:
 
     def row_folds(self, size: int) -> np.ndarray:
         return self.held_back(size)
+
+    def expecting(self, effects: Effects) -> "Expectations":
+        return Expectations(self, effects)
+
+
+class Expectations(MixedLaw):
+    """The same law, by expectations of effects."""
+
+    def __init__(self, law: MixedLaw, effects: Effects) -> None:
+        self.law, self.effects = law, effects
+
+    def validation(self, size: int, dose: int) -> np.ndarray:
+        return self.of(self.law.validation(size, dose))
+
+    def held_back(self, size: int) -> np.ndarray:
+        return self.of(self.law.held_back(size))
+
+    def of(self, chances: np.ndarray) -> np.ndarray:
+        doses = np.arange(len(chances))
+        return np.array([*(self.effects.at(doses) @ chances), chances[0], doses @ chances])
 
 
 def simulated(
@@ -225,7 +246,8 @@ def test_intervals_stay_wide_where_few_rows_have_no_mates_and_a_step_fits_as_wel
 
 def test_influences_are_those_of_leaving_clusters_out():
     losses = simulated(saturating, LEAKY, clusters=60, noise=0.3, between=0.2)
-    loco, e0 = DoseFit(losses).influence(LEAKY)
+    fit = DoseFit(losses)
+    loco, e0 = fit.loco_influence, fit.influence(LEAKY)
     whole = estimate_doses(losses, LEAKY)
     changes = []
     for cluster in range(60):

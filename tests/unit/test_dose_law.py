@@ -11,6 +11,7 @@ from mlflow_b3.estimation.dose_law import (
     cluster_error_of_shares,
     split_of_seen_share,
 )
+from mlflow_b3.estimation.effects import Effects
 from mlflow_b3.measurement.refits import UNIFORM, parse_fragments
 
 pytestmark = pytest.mark.newest
@@ -218,6 +219,36 @@ def test_sizes_in_steps_change_laws_less_than_another_sample_of_clusters_does(mo
 
 BALANCED, TINY = np.full(1000, 10), np.repeat([2, 3, 4], 700)
 ZIPF, FEW = np.maximum(1, (60 / np.arange(1, 21) ** 0.7).astype(int)).repeat(20), np.full(12, 40)
+
+
+@pytest.mark.parametrize("targets", ["rows", "clusters"])
+@pytest.mark.parametrize("rates", [{}, {"cluster_error": 0.2}, {"split_rate": 0.4}])
+def test_expectations_are_sums_over_probabilities(rates, targets):
+    law, effects = DoseLaw(SIZES, doses_of, targets=targets, **rates), Effects(unit=2.0)
+    expecting, doses = law.expecting(effects), np.arange(law.largest_dose + 1)
+    for size in (1, 3, 10, 17, 25):  # 17 is not among the sizes
+        pairs = [
+            (law.plain(size), expecting.plain(size)),
+            (law.held_back(size), expecting.held_back(size)),
+            (law.row_folds(size), expecting.row_folds(size)),
+            *(
+                (law.validation(size, dose), expecting.validation(size, dose))
+                for dose in doses_of(size)
+            ),
+        ]
+        for chances, found in pairs:
+            wanted = [*(effects.at(doses) @ chances), chances[0], doses @ chances]
+            # improbable terms that are dropped count as the largest dose there, and as none in E[d]
+            np.testing.assert_allclose(found[:-1], wanted[:-1], atol=1e-5)
+            np.testing.assert_allclose(found[-1], wanted[-1], atol=1e-3)
+
+
+def test_expectations_know_no_largest_dose():
+    sizes = np.full(20, 300)
+    held = DoseLaw(sizes, doses_of).expecting(Effects(unit=20.0)).held_back(300)
+    exact = DoseLaw(sizes, doses_of)
+    assert held[-1] == pytest.approx(299 * (1 - exact.held_back_share), rel=0.01)
+    assert held[-1] > 2 * exact.largest_dose
 
 
 WORLDS = 3

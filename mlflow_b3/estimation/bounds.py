@@ -167,8 +167,8 @@ def _line_lengths(levels: int) -> tuple[int, ...]:
 def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:
     scale = np.where(errors > 0, errors, 1.0)
     correlation = covariance / np.outer(scale, scale)
-    values, vectors = np.linalg.eigh(correlation)
-    root = vectors * np.sqrt(np.clip(values, 0, None))
+    # unlike eigenvectors, this root is unique: the same digits on every processor
+    root = np.linalg.cholesky(correlation + RIDGE * np.eye(len(errors)))
     points = (root @ _normal_points(len(errors))).max(axis=0)
     if np.isfinite(freedom):
         points = points / _chi_points(len(errors), freedom)
@@ -178,6 +178,8 @@ def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: flo
 # The quantile is an integral. It is always computed over the same evenly spread (Sobol) points, so
 # a moderate number of them is enough.
 LOG_POINTS = 12
+# Added to the variances of correlations, some of which are singular.
+RIDGE = 1e-8
 
 
 @lru_cache(maxsize=16)

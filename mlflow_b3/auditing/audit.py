@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from mlflow_b3.auditing.conclusions import (
+    ByShares,
     conclude,
     conclude_test,
-    enough_refits,
     examine_rows,
     preview,
     summarize_measurement,
+    way_to_conclude,
 )
+from mlflow_b3.auditing.doses import ByDoses
 from mlflow_b3.auditing.extension import PlannedExtension
 from mlflow_b3.auditing.findings import audit_findings, distribution_findings, linkage_findings
 from mlflow_b3.auditing.plan import Plan, identify, plan_audit
@@ -237,12 +239,14 @@ class Measured:
         What the method adds, with refits of its own.
     journal : Journal or None
         Open, for the refits of the extension.
+    looks : _Looks
     """
 
     losses: Measurement
     counts: FitCounts
     extension: PlannedExtension
     journal: Journal | None
+    looks: "_Looks"
 
 
 def _load(request: Request) -> Subject:
@@ -268,23 +272,42 @@ def _load(request: Request) -> Subject:
     return subject
 
 
-def _campaign(plan: Plan) -> Campaign:
+class _Looks:
+    """Looks at what is known while refits run. The last one is kept, as it takes as long again."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._last: tuple[Measurement, ByShares | ByDoses] | None = None
+
+    def preview(self, part: Measurement) -> str:
+        """Return in a few words what is known so far."""
+        plan = self._plan.measured(len(part.row_losses))
+        return preview(
+            part, plan.claim, plan.summaries, subject=plan.subject_summary, plan=plan.summary
+        )
+
+    def enough(self, part: Measurement) -> bool:
+        """Return whether more refits would hardly narrow the interval of e0."""
+        way = self.way(part)
+        return isinstance(way, ByDoses) and way.is_enough
+
+    def way(self, measured: Measurement) -> ByShares | ByDoses:
+        """Return how conclusions are drawn from what was measured."""
+        if self._last is None or self._last[0] is not measured:
+            plan = self._plan.measured(len(measured.row_losses))
+            way = way_to_conclude(
+                measured,
+                plan.claim,
+                plan.summaries,
+                subject=plan.subject_summary,
+                plan=plan.summary,
+            )
+            self._last = measured, way
+        return self._last[1]
+
+
+def _campaign(plan: Plan, looks: _Looks) -> Campaign:
     request, subject = plan.request, plan.subject
-
-    def known(part: Measurement) -> dict[str, Any]:
-        so_far = plan.measured(len(part.row_losses))
-        return {
-            "folds": so_far.summaries,
-            "subject": so_far.subject_summary,
-            "plan": so_far.summary,
-        }
-
-    def look(part: Measurement) -> str:
-        return preview(part, plan.claim, **known(part))
-
-    def enough(part: Measurement) -> bool:
-        return enough_refits(part, plan.claim, **known(part))
-
     common: dict[str, Any] = {
         "data": subject.rows,
         "learner": subject.learner,
@@ -295,13 +318,17 @@ def _campaign(plan: Plan) -> Campaign:
         "budget": plan.budget,
         "means": request.means,
         "started": request.started,
-        "preview": look,
+        "preview": looks.preview,
         # recording opens the audit's MLflow run here
         "before_first_refit": subject.audited.before_first_refit,
     }
     if plan.doses is not None:
         return DoseCampaign(
-            **common, passes=plan.doses, enough=enough, score=subject.score, groups=subject.groups
+            **common,
+            passes=plan.doses,
+            enough=looks.enough,
+            score=subject.score,
+            groups=subject.groups,
         )
     return Campaign(
         **common,
@@ -317,7 +344,8 @@ def _campaign(plan: Plan) -> Campaign:
 @contextmanager
 def _measure(plan: Plan) -> Iterator[Measured]:
     """Run the refits of an audit; its journal stays open for those of the extension."""
-    campaign = _campaign(plan)
+    looks = _Looks(plan)
+    campaign = _campaign(plan, looks)
     with ExitStack() as stack:
         stack.enter_context(without_autologging())
         stack.enter_context(without_bytecode())
@@ -332,7 +360,9 @@ def _measure(plan: Plan) -> Iterator[Measured]:
         journal = _open_journal(stack, plan, extension)
         with extension.budget_explained():
             losses, counts = campaign.measure(journal)
-        yield Measured(losses=losses, counts=counts, extension=extension, journal=journal)
+        yield Measured(
+            losses=losses, counts=counts, extension=extension, journal=journal, looks=looks
+        )
 
 
 def _open_journal(stack: ExitStack, plan: Plan, extension: PlannedExtension) -> Journal | None:
@@ -356,7 +386,7 @@ def _report(plan: Plan, measured: Measured) -> AuditReport:
     if plan.request.scoring is not None:
         _refuse_clipped(plan.subject.loss, measured.losses)
     request, subject, counts = plan.request, plan.subject, measured.counts
-    report = _conclude(plan, measured.losses)
+    report = _conclude(plan, measured.losses, measured.looks)
     report = measured.extension.run(report, measured.journal, counts)
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     measurement = replace(
@@ -385,7 +415,7 @@ def _refuse_clipped(loss: Loss, losses: Measurement) -> None:
         )
 
 
-def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
+def _conclude(plan: Plan, losses: Measurement, looks: _Looks) -> AuditReport:
     """Put the report together, still without findings and how the refits went."""
     conclusion, influence = conclude(
         losses,
@@ -395,6 +425,7 @@ def _conclude(plan: Plan, losses: Measurement) -> AuditReport:
         refit=plan.refit_summary,
         plan=plan.summary,
         test=conclude_test(losses.test_losses, plan.request.test, splits=plan.folds),
+        way=looks.way(losses),
     )
     report = AuditReport(
         subject=plan.subject_summary,

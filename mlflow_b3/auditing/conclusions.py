@@ -7,14 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import logit
-from threadpoolctl import ThreadpoolController
 
 from mlflow_b3.auditing.doses import ByDoses
 from mlflow_b3.auditing.groups import GroupScores, conclude_groups
@@ -73,6 +71,7 @@ from mlflow_b3.linkage.leak_sources import row_leak_probability
 from mlflow_b3.linkage.rows import SuspiciousRow, loss_regression, rank_rows
 from mlflow_b3.measurement.collecting import Measurement, TestLosses, robust_covariance
 from mlflow_b3.measurement.refits import FEW_CLUSTERS, parse_fragments
+from mlflow_b3.measurement.runner import one_thread
 from mlflow_b3.results import number
 
 # --- What follows from the measured losses: the numbers of an audit's report
@@ -97,8 +96,11 @@ def conclude(
     refit: RefitSummary,
     plan: PlanSummary,
     test: LeakageTest,
+    way: "ByShares | ByDoses | None" = None,
 ) -> tuple[Conclusion, Influence]:
     """Draw every conclusion of an audit from what was measured.
+
+    `way` is that of `way_to_conclude`, if it is there already.
 
     Returns
     -------
@@ -109,9 +111,9 @@ def conclude(
     greater = subject.greater_is_better
     subject = _with_ceiling(subject, measured)
     threshold = turned(plan.threshold) if greater else plan.threshold
-    way = _way(measured, claim, folds, subject=subject, plan=plan)
+    way = way or way_to_conclude(measured, claim, folds, subject=subject, plan=plan)
     # laws of doses take many small products, for which threads only wait for each other
-    with nullcontext() if measured.doses is None else _linear_algebra().limit(limits=1):
+    with nullcontext() if measured.doses is None else one_thread():
         by_rows = way.rows_sensitivity()
         by_fragments = way.split_sensitivity()
         headline = way.headline([by_rows, *([by_fragments] if by_fragments else [])])
@@ -167,12 +169,6 @@ def cannot_show(subject: SubjectSummary, folds: Folds) -> bool:
     return few or any(fold.shared_clusters for fold in folds)
 
 
-@lru_cache(maxsize=1)
-def _linear_algebra() -> ThreadpoolController:
-    """Return the controller of NumPy's and SciPy's threads, which takes milliseconds to find them."""
-    return ThreadpoolController()
-
-
 def curve_method(plan: PlanSummary) -> Method:
     """Return the method by which the loss curve is extrapolated."""
     if plan.method == DOSE:  # the curve follows from the losses by dose, and has no e0 of its own
@@ -180,7 +176,7 @@ def curve_method(plan: PlanSummary) -> Method:
     return as_method(plan.method, **plan.method_options)
 
 
-def _way(
+def way_to_conclude(
     measured: Measurement,
     claim: Leakage,
     folds: Folds,
@@ -189,6 +185,7 @@ def _way(
     plan: PlanSummary,
 ) -> "ByShares | ByDoses":
     """Return how conclusions are drawn: from the losses by dose, or from the loss curve."""
+    subject = _with_ceiling(subject, measured)
 
     def possible(e0: float, interval: tuple[float, float]) -> _Point:
         return _point(e0, interval, subject)
@@ -228,7 +225,7 @@ def _groups(
     plan: PlanSummary,
 ) -> GroupScores | None:
     def way(of_group: Measurement) -> ByDoses:
-        found = _way(of_group, claim, folds, subject=subject, plan=plan)
+        found = way_to_conclude(of_group, claim, folds, subject=subject, plan=plan)
         assert isinstance(found, ByDoses)
         return replace(found, chance=None)  # classes have other shares in a group
 
@@ -299,7 +296,7 @@ def preview(
     plan: PlanSummary,
 ) -> str:
     """Return in a few words what is known so far: e0 and its interval, or the loss by the ids."""
-    way = _way(measured, claim, folds, subject=subject, plan=plan)
+    way = way_to_conclude(measured, claim, folds, subject=subject, plan=plan)
     found = way.estimate() if claim.is_known else None
     if found is None:
         score, value, interval = "loco", measured.loco, _loco_interval(measured, subject)
@@ -310,19 +307,6 @@ def preview(
     if subject.greater_is_better:
         value, low, high = turned(value), turned(high), turned(low)
     return f"{score} {number(value)} ({number(low)} to {number(high)})"
-
-
-def enough_refits(
-    measured: Measurement,
-    claim: Leakage,
-    folds: Folds,
-    *,
-    subject: SubjectSummary,
-    plan: PlanSummary,
-) -> bool:
-    """Return whether more refits would hardly narrow the interval of e0."""
-    way = _way(measured, claim, folds, subject=subject, plan=plan)
-    return isinstance(way, ByDoses) and way.is_enough
 
 
 def _read(

@@ -34,7 +34,7 @@ from mlflow_b3.measurement.refits import FragmentSizes
 
 #: Rates at which laws of doses are computed for sensitivity curves, over the cluster error and over
 #: the split rate, in which laws change less. Curves are within 0.5% of the width of their interval.
-NODES, SPLIT_NODES = 8, 6
+NODES, SPLIT_NODES = 8, 5
 #: The number of rates at which e0 is computed for a distribution of rates.
 PRIOR_RATES = 13
 #: The share of validation rows without mates in training below which e0 is an extrapolation.

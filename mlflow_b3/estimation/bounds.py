@@ -123,7 +123,7 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     line evaluated at x* therefore underestimates e_0, and so does b(0) itself. The limit is the
     largest of these values minus c standard errors, where c is the quantile of the joint maximum.
     """
-    weights = _lines(problem)
+    weights = _Lines.of(problem).at(problem.target)
     values = weights @ problem.loss
     covariance = weights @ problem.covariance @ weights.T
     errors = np.sqrt(np.clip(np.diag(covariance), 0, None))
@@ -131,29 +131,41 @@ def lower_limit(problem: Extrapolation, confidence: float) -> float:
     return float(np.max(values - critical * errors))
 
 
-def highest_line(problem: Extrapolation) -> float:
-    """Return the largest value at x* of the lines of `lower_limit`, above which no limit is."""
-    return float(np.max(_lines(problem) @ problem.loss))
+def highest_line(problem: Extrapolation, targets: Array) -> Array:
+    """Return, for each x*, the largest value there of the lines of `lower_limit`: no limit is above it.
+
+    `targets` take the place of the target of the problem.
+    """
+    lines = _Lines.of(problem)
+    start, slope = lines.weights @ problem.loss, lines.slope @ problem.loss
+    return np.asarray((start + (targets[:, None] - lines.centre) * slope).max(axis=1))
 
 
-def _lines(problem: Extrapolation) -> Array:
-    """Return the weights of the losses in b(0), and in lines through the first levels at x*."""
-    rows = [np.eye(len(problem.exposure))[0]]
-    for count in _line_lengths(len(problem.exposure)):
-        row = np.zeros(len(problem.exposure))
-        row[:count] = _line_weights(
-            problem.exposure[:count], problem.stderr[:count], problem.target
-        )
-        rows.append(row)
-    return np.array(rows)
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """b(0), and weighted lines through the first levels, as weights of the losses."""
 
+    weights: Array  # of the value at the centre
+    centre: Array
+    slope: Array
 
-def _line_weights(exposure: Array, stderr: Array, target: float) -> Array:
-    """Return the weights of the losses in a weighted line evaluated at the target."""
-    weights = stderr**-2 / np.sum(stderr**-2)
-    centred = exposure - weights @ exposure
-    slope = weights * centred / float(weights @ centred**2)
-    return np.asarray(weights + (target - weights @ exposure) * slope)
+    @classmethod
+    def of(cls, problem: Extrapolation) -> "_Lines":
+        exposure, precision = problem.exposure, problem.stderr**-2
+        lengths = _line_lengths(len(exposure))
+        weights, slope = np.zeros((2, len(lengths) + 1, len(exposure)))
+        centre = np.zeros(len(weights))
+        weights[0, 0] = 1
+        for row, count in enumerate(lengths, start=1):
+            own = precision[:count] / np.sum(precision[:count])
+            centre[row] = own @ exposure[:count]
+            away = exposure[:count] - centre[row]
+            weights[row, :count], slope[row, :count] = own, own * away / float(own @ away**2)
+        return cls(weights, centre, slope)
+
+    def at(self, target: float) -> Array:
+        """Return the weights of the losses in the values at a target."""
+        return np.asarray(self.weights + (target - self.centre)[:, None] * self.slope)
 
 
 @lru_cache(maxsize=16)

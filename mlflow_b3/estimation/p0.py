@@ -22,6 +22,7 @@ from mlflow_b3.estimation.estimate import (
     as_method,
     check_bound,
     fit_all,
+    fit_curve,
     is_accurate,
     residual_of,
 )
@@ -168,18 +169,28 @@ def search_p0(
         np.zeros(1) if p0_validation is None else _candidates("p0_validation", p0_validation, 1)
     )
     pairs = [(float(t), float(v)) for t in candidates for v in p_validation if t + v < 1]
-    problems = [unmix(curve, LeakShares(p0=t, p0_validation=v)) for t, v in pairs]
-    fits = fit_all(problems, chosen)
-    shrink = [(1 - t - v) / (1 - t) for t, v in pairs]
-    residual = np.array(
-        [s * residual_of(f, p) for s, f, p in zip(shrink, fits, problems, strict=True)]
-    )
-    possible = np.array([_allows_possible_loss(problem, bound) for problem in problems])
+    shares = [LeakShares(p0=t, p0_validation=v) for t, v in pairs]
+    first = unmix(curve, shares[0])
+    if chosen.name == "power" and p0_validation is None:  # candidates differ in their target only
+        fits = [fit_curve(first, chosen)]
+        residual = np.full(len(pairs), residual_of(fits[0], first))
+        highest = highest_line(first, -candidates / (1 - candidates) / curve.exhausted_at)
+    else:
+        problems = [first, *(unmix(curve, share) for share in shares[1:])]
+        fits = fit_all(problems, chosen)
+        shrink = [(1 - t - v) / (1 - t) for t, v in pairs]
+        each = zip(shrink, fits, problems, strict=True)
+        residual = np.array([s * residual_of(f, p) for s, f, p in each])
+        highest = np.array([highest_line(p, np.array([p.target]))[0] for p in problems])
+    possible = np.ones(len(pairs), dtype=bool)
+    if bound is not None:
+        for place in np.flatnonzero(highest > bound).tolist():
+            possible[place] = _allows_possible_loss(unmix(curve, shares[place]), bound)
     if not possible.any():  # the curve excludes every candidate, so it tells nothing about p0
         possible[:] = True
     kept = residual[possible]
     best = int(np.argmin(residual))
-    noise = float(np.linalg.norm(problems[0].stderr))
+    noise = float(np.linalg.norm(first.stderr))
     forward = np.array([t for t, _ in pairs])
     return P0Search(
         p0=tuple(forward.tolist()),
@@ -210,10 +221,8 @@ def _candidates(name: str, values: Sequence[Number] | None, n_train: int) -> NDA
     return grid
 
 
-def _allows_possible_loss(problem: Extrapolation, bound: float | None) -> bool:
+def _allows_possible_loss(problem: Extrapolation, bound: float) -> bool:
     """Return whether the lower limit of e_0 is a possible loss."""
-    if bound is None or highest_line(problem) <= bound:
-        return True
     shape = check_shape(problem)
     if not (shape.decreasing and shape.convex):
         return True

@@ -1184,8 +1184,8 @@ class Refitter:
         at, weight = self.resampler.arranged(task, chosen), self.data.weight
         return Rows(
             X=self.data.take(at),
-            target=self.data.target[at],
-            ids=self.data.ids[at],
+            target=self.data.target.take(at),
+            ids=self.data.ids.take(at),
             weight=None if weight is None else weight[at],
         )
 
@@ -1194,7 +1194,7 @@ class Refitter:
         if not len(chosen):  # drawing with replacement can use up V̂
             return np.zeros(0), np.zeros(0)
         at = self.resampler.arranged(task, chosen)
-        X, target, count = self.data.take(at), self.data.target[at], len(draw.validation)
+        X, target, count = self.data.take(at), self.data.target.take(at), len(draw.validation)
         if isinstance(self.loss, PairLoss):
             clusters, groups = self.resampler.clusters[chosen], self.loss.groups
             inside = None if groups is None else groups[chosen]

@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -16,7 +17,7 @@ from typing import Any, Self
 
 import joblib
 import pandas as pd
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 from mlflow_b3.data.table import AuditData
@@ -59,6 +60,8 @@ def largest_count(data: AuditData, workers: int) -> int:
     workers : int
         How many are wanted.
     """
+    if workers == 1:
+        return 1
     free, needed = available_memory(), COPIES * table_bytes(data.features)
     if free is None or not needed:
         return workers
@@ -188,8 +191,20 @@ def open_workers(refitter: Refitter, settings: WorkerSettings, expected: int) ->
         yield Here(refitter)
         return
     # threads of linear algebra add up in an order of their own, so that digits would depend on them
-    with threadpool_limits(1):
+    with one_thread():
         yield from _open(refitter, settings, expected)
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Limit linear algebra to one thread."""
+    # finding its libraries takes milliseconds, and new ones come with new modules
+    limits: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1)
+    return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:  # noqa: ARG001 - found anew for other modules
+    return ThreadpoolController()
 
 
 def _open(refitter: Refitter, settings: WorkerSettings, expected: int) -> Iterator[Workers]:

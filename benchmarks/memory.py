@@ -90,7 +90,7 @@ def two_of_five_folds(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.flatnonzero(fold != own), np.flatnonzero(fold == own)) for own in (0, 1)]
 
 
-def measure(source: str, rows: int, workers: int) -> None:
+def measure(source: str, rows: int, workers: int, backend: str | None = None) -> None:
     """Audit once and print how much memory that took."""
     import mlflow_b3 as b3
 
@@ -110,6 +110,7 @@ def measure(source: str, rows: int, workers: int) -> None:
             folds=two_of_five_folds(rows),
             budget=46,
             n_jobs=workers,
+            backend=backend,
             progress=False,
         )
     seconds = time.perf_counter() - started
@@ -129,10 +130,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[250_000, 500_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--sources", nargs="+", default=["DataFrame", "file"])
+    parser.add_argument("--backend", help="such as threading; processes by default")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        measure(options.sources[0], options.rows[0], options.workers[0])
+        measure(options.sources[0], options.rows[0], options.workers[0], options.backend)
         return
     print(
         "     rows   table  from       jobs  before    peak  multiples of table  fits  seconds\n"
@@ -147,6 +149,7 @@ def main() -> None:
                 for workers in options.workers:
                     given = str(path) if source == "file" else source
                     arguments = ["--one", "--rows", rows, "--workers", workers, "--sources", given]
+                    arguments += ["--backend", options.backend] if options.backend else []
                     # each in a process of its own: peaks of a process never fall again
                     subprocess.run([sys.executable, __file__, *map(str, arguments)], check=True)
             path.unlink(missing_ok=True)

@@ -273,7 +273,7 @@ def _load(request: Request) -> Subject:
 
 
 class _Looks:
-    """Looks at what is known while refits run. The last one is kept, as it takes as long again."""
+    """Looks at what is known while refits run. What ended them is kept for the conclusions."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -289,21 +289,19 @@ class _Looks:
     def enough(self, part: Measurement) -> bool:
         """Return whether more refits would hardly narrow the interval of e0."""
         way = self.way(part)
-        return isinstance(way, ByDoses) and way.is_enough
+        if not isinstance(way, ByDoses) or not way.is_enough:
+            return False
+        self._last = part, way
+        return True
 
     def way(self, measured: Measurement) -> ByShares | ByDoses:
         """Return how conclusions are drawn from what was measured."""
-        if self._last is None or self._last[0] is not measured:
-            plan = self._plan.measured(len(measured.row_losses))
-            way = way_to_conclude(
-                measured,
-                plan.claim,
-                plan.summaries,
-                subject=plan.subject_summary,
-                plan=plan.summary,
-            )
-            self._last = measured, way
-        return self._last[1]
+        if self._last is not None and self._last[0] is measured:
+            return self._last[1]
+        plan = self._plan.measured(len(measured.row_losses))
+        return way_to_conclude(
+            measured, plan.claim, plan.summaries, subject=plan.subject_summary, plan=plan.summary
+        )
 
 
 def _campaign(plan: Plan, looks: _Looks) -> Campaign:

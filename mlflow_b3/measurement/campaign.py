@@ -624,8 +624,10 @@ class DoseCampaign(Campaign):
                 return None
             if number and self.enough is not None:
                 measured = collected.assemble()
-                if self.enough(measured):
+                if number + 1 == self.passes.passes or self.enough(measured):
                     break
+                measured = None
+                self.data.give_back()
         session.progress.expect(session.counts.planned, final=True)
         return measured
 

@@ -160,16 +160,16 @@ class DoseLosses:
         known = seen.sum(axis=0)
         baseline = np.where(seen, losses, 0).sum(axis=0) / np.maximum(known, 1)
 
-        # level by level, because all levels of all rows would not fit the processor's cache
-        numbers = [np.where(known > 0, np.asarray(own, dtype=float), 0) for own in counts]
-        differences = _by_cluster(
-            (
-                np.where(number > 0, np.asarray(total, dtype=float) - number * baseline, 0)
-                for total, number in zip(sums, numbers, strict=True)
-            ),
-            codes,
-        )
-        missing = [-1] * (len(numbers) - 2)
+        def numbers(own: ArrayLike) -> Array:
+            return np.where(known > 0, np.asarray(own, dtype=float), 0)
+
+        def excess(total: ArrayLike, number: Array) -> Array:
+            return np.where(number > 0, np.asarray(total, dtype=float) - number * baseline, 0)
+
+        # level by level, because all levels of all rows would fill memory
+        differences = _by_cluster(map(excess, sums, map(numbers, counts)), codes)
+        scores = _by_cluster(map(numbers, counts), codes).astype(np.intp)
+        missing = [-1] * (len(scores) - 2)
         lists = [tuple(own) for own in doses]
         padded = {own: [*own, *missing[len(own) :]] for own in set(lists)}
         levels = np.array([padded[own] for own in lists], dtype=np.intp)
@@ -180,7 +180,7 @@ class DoseLosses:
             sizes=sizes,
             doses=np.ascontiguousarray(levels.T),
             differences=differences,
-            counts=_by_cluster(numbers, codes).astype(np.intp),
+            counts=scores,
             loco=cluster_means(losses, codes),
             folds=np.asarray(folds, dtype=np.intp)[:, first],
             training_share=training_share,

@@ -28,6 +28,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from joblib.parallel import ThreadingBackend
 from threadpoolctl import threadpool_limits
 
+from mlflow_b3.data.memory import temporary_folder
 from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.measurement.refits import Outcome, Refitter, Task, WorkersLost, close_quietly
 
@@ -89,7 +90,7 @@ def share(value: Any) -> Iterator[Shared]:
     The folder is made in that of `JOBLIB_TEMP_FOLDER`, or else in the system's for temporary files;
     not in /dev/shm, which is memory. It is removed at the end, also of a process that was killed.
     """
-    parent = os.environ.get("JOBLIB_TEMP_FOLDER") or tempfile.gettempdir()
+    parent = temporary_folder()
     try:
         folder = tempfile.mkdtemp(prefix="mlflow-b3-", dir=parent)
     except OSError as error:

@@ -1160,6 +1160,7 @@ class Refitter:
             result = {"error": f"{_describe_error(error)}\n\n{traceback.format_exc()}"}
         texts = {f"{w.category.__name__}: {w.message}" for w in caught}
         seconds = time.perf_counter() - started
+        self.data.give_back()
         return Outcome(task=task, seconds=seconds, warnings=tuple(sorted(texts)), **result)
 
     def run_batch(

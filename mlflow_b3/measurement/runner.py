@@ -240,6 +240,7 @@ def processes_or_here(refitter: Refitter, count: int) -> Iterator[Workers]:
     with ExitStack() as stack:
         try:
             handle = stack.enter_context(share(refitter))
+            refitter.data.give_back()
         except CannotShare as error:
             _LOG.warning("Refits run one after another in this process: %s", error)
             yield Here(refitter)

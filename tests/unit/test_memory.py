@@ -12,7 +12,8 @@ from sklearn.utils import check_array
 import mlflow_b3 as b3
 from mlflow_b3.data import table as table_module
 from mlflow_b3.data.folds import Fold, digest_folds
-from mlflow_b3.data.table import ModelInputs, digest_table, prepare, read_table
+from mlflow_b3.data.memory import map_columns, mapped_files
+from mlflow_b3.data.table import ModelInputs, RowCopies, digest_table, prepare, read_table
 from mlflow_b3.demo import FEATURES, make_clinic
 from mlflow_b3.measurement import collecting
 from mlflow_b3.measurement.collecting import RowMeans, UnitTotals, by_unit
@@ -24,7 +25,6 @@ COLUMNS = {"target": "disease", "cluster": "patient_id"}
 @pytest.fixture
 def _large(monkeypatch):
     """Treat every table as a large one."""
-    monkeypatch.setattr(table_module, "SMALL", 0)
     monkeypatch.setattr(table_module, "SMALL", 0)
 
 
@@ -88,6 +88,63 @@ def test_a_table_with_columns_of_many_kinds_is_left_to_pandas():
     taken = data.take(np.array([5, 4]))
     assert taken["f"].dtype == frame["f"].dtype
     pd.testing.assert_frame_equal(taken, data.features.iloc[[5, 4]])
+
+
+# ---------------------------------------------------------------- memory that is given back
+
+
+def saved(tmp_path, kind):
+    clinic = make_clinic(patients=30, records=4).frame
+    path = tmp_path / f"clinic.{kind}"
+    clinic.to_parquet(path) if kind == "parquet" else clinic.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.usefixtures("_large")
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_large_file_is_mapped_and_gives_the_numbers_of_a_table_in_memory(
+    kind, tmp_path, monkeypatch
+):
+    path, model = saved(tmp_path, kind), KNeighborsClassifier(3)
+    assert mapped_files(read_table(path)[list(FEATURES)])
+    large = b3.audit(model, path, cluster_error=0.1, **COLUMNS)
+    monkeypatch.setattr(table_module, "SMALL", 2**25)
+    assert not mapped_files(read_table(path))
+    small = b3.audit(model, path, cluster_error=0.1, **COLUMNS)
+    assert (large.e0, large.loco, large.iid) == (small.e0, small.loco, small.iid)
+    assert large.subject.data_digest == small.subject.data_digest
+
+
+@pytest.mark.usefixtures("_large")
+def test_rows_of_a_mapped_file_are_there_again_after_their_memory_was_given_back(tmp_path):
+    frame = table()
+    frame.to_parquet(tmp_path / "t.parquet")
+    data = prepared(read_table(tmp_path / "t.parquet"))
+    rows = np.array([7, 3, 150, 3])
+    for _ in range(2):
+        data.give_back()
+        pd.testing.assert_frame_equal(
+            data.take(rows), prepared(frame).take(rows), check_names=False
+        )
+
+
+def test_what_was_changed_in_a_private_map_is_not_given_back(tmp_path):
+    """The file does not have it."""
+    np.zeros((4, 3)).tofile(tmp_path / "numbers")
+    private = np.memmap(tmp_path / "numbers", dtype=float, mode="c", shape=(4, 3))
+    private[2, 1] = 5
+    taken = RowCopies(private).take(np.arange(4))
+    assert RowCopies(private).mapped == ()
+    assert taken[2, 1] == private[2, 1] == 5
+
+
+def test_without_room_for_a_file_a_table_stays_in_memory(monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    frame = table()
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    assert map_columns(frame) is frame
 
 
 # ---------------------------------------------------------------- reading and digests

@@ -291,14 +291,14 @@ def _read_file(path: Path) -> pd.DataFrame:
 def _read_csv(path: Path) -> pd.DataFrame:
     """Read a file with the column names that it has; pandas would rename the second of two."""
     frame = pd.read_csv(path)
-    if path.stat().st_size > SMALL:
-        frame = map_columns(frame)
     first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
     if first.shape != (1, frame.shape[1]):  # the first column holds row labels
         return frame
     written = zip(first.iloc[0], frame.columns, strict=True)
     names = [name or given for name, given in written]
-    return frame.set_axis(names, axis=1) if len(set(names)) < len(names) else frame
+    if len(set(names)) < len(names):
+        return frame.set_axis(names, axis=1)
+    return map_columns(frame) if path.stat().st_size > SMALL else frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

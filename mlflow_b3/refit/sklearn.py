@@ -194,7 +194,7 @@ def learner(model: Any, source: Source) -> Learner:
     own = None if library is None else find_flavour([library])
     if own is not None:
         return own[1].learner(model, source)  # type: ignore[no-any-return]
-    from mlflow_b3.refit import sklearn_network  # avoids a circular import
+    from mlflow_b3.refit import neighbours, sklearn_network  # avoids a circular import
 
     if sklearn_network.is_network(model):
         if source.require_route("clone", *sklearn_network.ROUTES) != "clone":
@@ -204,7 +204,10 @@ def learner(model: Any, source: Source) -> Learner:
     search_again = source.require_options("search_again").get("search_again", False)
     if not isinstance(search_again, bool):
         raise InputError(f"refit_options search_again={search_again!r} must be true or false.")
-    return CloneLearner(model, search_again=search_again)
+    found = CloneLearner(model, search_again=search_again)
+    if neighbours.can_share_search(found._estimator):
+        return neighbours.NeighbourLearner(model, search_again=search_again)
+    return found
 
 
 class CloneLearner(Learner):

@@ -330,9 +330,9 @@ def test_networks_for_several_targets_are_refused(route):
 
 @pytest.mark.skipif("loss" not in MLPRegressor().get_params(), reason="scikit-learn before 1.8")
 def test_last_layer_of_a_poisson_network_is_refused():
-    network = MLPRegressor(loss="poisson", hidden_layer_sizes=3, max_iter=300, tol=1.0).fit(
-        X, BINARY
-    )
+    network = MLPRegressor(
+        loss="poisson", hidden_layer_sizes=3, max_iter=300, tol=1.0, random_state=0
+    ).fit(X, BINARY)
     with pytest.raises(ModelError, match=r"exponentials of its last layer"):
         load_model(network, refit="last-layer")
     assert load_model(network, refit="hot-start").learner.route == "hot-start"

@@ -32,9 +32,11 @@ from mlflow_b3.measurement.collecting import Measurement, robust_covariance
 from mlflow_b3.measurement.design import dose_levels
 from mlflow_b3.measurement.refits import FragmentSizes
 
-#: Rates at which laws of doses are computed for sensitivity curves, over the cluster error and over
-#: the split rate, in which laws change less. Curves are within 0.5% of the width of their interval.
-NODES, SPLIT_NODES = 8, 5
+#: Rates at which laws of doses are computed for sensitivity curves: over the cluster error, if clusters are
+#: larger than `LARGE` rows, and over the split rate, in which laws change less. In 26 audits that were not
+#: used for choosing them, e0 of curves was off by 3% of the width of its interval at most, its upper end by 6%.
+NODES, MORE_NODES, SPLIT_NODES = 8, 10, 5
+LARGE = 30
 #: The number of rates at which e0 is computed for a distribution of rates.
 PRIOR_RATES = 13
 #: The share of validation rows without mates in training below which e0 is an extrapolation.
@@ -224,7 +226,7 @@ class ByDoses:
             return Rates(cluster_error=error, split_rate=split)
 
         exact = self.claim.values() if self.claim.is_rate and self.claim.misplaces else ()
-        return self._trace(shares, at, "rows", exact, NODES)
+        return self._trace(shares, at, "rows", exact, self._nodes)
 
     def _p0_sensitivity(self, back: float) -> Sensitivity:
         """Return e0 over p0; a cluster error would change the given p0_validation too."""
@@ -232,7 +234,7 @@ class ByDoses:
         largest = min(0.95 - back, LARGEST_SHARE * (1 - back))
         wanted = [value for value in self.errors if value == 0 or value <= largest]
         shares = [*takewhile(self._is_possible, wanted)]
-        read = self._along(shares, self.rates, self.claim.values(), NODES)
+        read = self._along(shares, self.rates, self.claim.values(), self._nodes)
         return join_points(self._points(read), shares, pattern="rows", error=None)
 
     def _is_possible(self, p0: float) -> bool:
@@ -294,18 +296,18 @@ class ByDoses:
     ) -> list[DoseReading]:
         """Return e0 and its interval along increasing values, from the laws at some of them.
 
-        These are nodes of Chebyshev, and the `exact` values, to which nodes close to them give way.
+        The `exact` values are among these.
         """
-        chosen = np.array(values)
-        if len(values) > nodes:
-            first, last = values[0], values[-1]
-            places = (first + last) / 2 - (last - first) / 2 * np.cos(np.linspace(0, np.pi, nodes))
-            inside = np.array([value for value in exact if first < value < last])
-            far = np.abs(places[1:-1, None] - inside).min(axis=1, initial=np.inf)
-            apart = places[1:-1][far > (last - first) / nodes / 4]
-            chosen = np.unique([first, *apart, *inside, last])
+        inside = [value for value in exact if values[0] < value < values[-1]]
+        chosen = self.fit.rates_between(values[0], values[-1], nodes, inside)
+        if len(chosen) >= len(values):
+            chosen = np.array(values)
         laws = [self.law(rates(value)) for value in chosen.tolist()]
         return self.fit.readings(laws, chosen.tolist(), values)
+
+    @property
+    def _nodes(self) -> int:
+        return NODES if self.fit.typical_size <= LARGE else MORE_NODES
 
     def _points(self, read: Sequence[DoseReading]) -> list[Point]:
         return [self.possible(self._limited(r.e0), (r.low, r.high)) for r in read]

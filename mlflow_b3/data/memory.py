@@ -30,7 +30,7 @@ def map_columns(frame: pd.DataFrame) -> pd.DataFrame:
     for place, dtype in enumerate(frame.dtypes):
         if isinstance(dtype, np.dtype) and dtype.kind in NUMERIC_KINDS:
             places.setdefault(dtype, []).append(place)
-    if os.name != "posix" or not places:
+    if os.name != "posix" or not places or frame.empty:
         return frame
     columns: list[Any] = [frame.iloc[:, place] for place in range(frame.shape[1])]
     try:

@@ -179,12 +179,21 @@ def _line_lengths(levels: int) -> tuple[int, ...]:
 def _joint_quantile(covariance: Array, errors: Array, level: float, freedom: float) -> float:
     scale = np.where(errors > 0, errors, 1.0)
     correlation = covariance / np.outer(scale, scale)
-    # unlike eigenvectors, this root is unique: the same digits on every processor
-    root = np.linalg.cholesky(correlation + RIDGE * np.eye(len(errors)))
-    points = (root @ _normal_points(len(errors))).max(axis=0)
+    points = (_root(correlation) @ _normal_points(len(errors))).max(axis=0)
     if np.isfinite(freedom):
         points = points / _chi_points(len(errors), freedom)
     return float(np.quantile(points, level))
+
+
+def _root(correlation: Array) -> Array:
+    """Return a root that is unique, unlike eigenvectors: the same digits on every processor."""
+    ridge = RIDGE * np.eye(len(correlation))
+    try:
+        return np.asarray(np.linalg.cholesky(correlation + ridge))
+    except np.linalg.LinAlgError:  # a covariance that was rounded may have a negative variance
+        values, vectors = np.linalg.eigh(correlation)
+        repaired = (vectors * np.clip(values, 0, None)) @ vectors.T
+        return np.asarray(np.linalg.cholesky(repaired + ridge))
 
 
 # The quantile is an integral. It is always computed over the same evenly spread (Sobol) points, so

@@ -405,9 +405,8 @@ class DoseFit:
     ) -> list[DoseReading]:
         """Return e_0 and its interval along a rate, from the laws at some rates.
 
-        Between these, laws are interpolated by cubic splines over the square root of the rate: it is the
-        first wrong ids that change the laws of large clusters most. e_0 itself bends where the weights of
-        kinds change, and where it is limited.
+        Between these, laws are interpolated; see `rates_between`. e_0 itself bends where the weights of kinds
+        change, and where it is limited.
 
         Parameters
         ----------
@@ -418,10 +417,37 @@ class DoseFit:
             The rates for which e_0 is returned.
         """
         known = [_Laws.of(self.losses, self._cells, law) for law in laws]
-        wanted = known if [*at] == [*rates] else _Laws.between(known, rates, at)
+        scale = self._law_scale
+        wanted = known if [*at] == [*rates] else _Laws.between(known, scale(rates), scale(at))
         x, x0 = np.array([laws.x for laws in wanted]), np.array([laws.x0 for laws in wanted])
         found = _Posterior.of_each(self._cells, x, x0[:, None, :-2], self._noises)
         return [self._reading(*pair) for pair in zip(found, wanted, strict=True)]
+
+    def rates_between(
+        self, first: float, last: float, number: int, exact: Sequence[float] = ()
+    ) -> Array:
+        """Return rates from whose laws those of all rates between the first and the last follow.
+
+        Laws change where a wrong id is one more for a whole cluster: they are smooth in log(1 + M·rate), with
+        M rows in a typical cluster. On this scale they are interpolated by cubic splines between nodes of
+        Chebyshev.
+
+        Parameters
+        ----------
+        first, last : float
+        number : int
+            Of nodes.
+        exact : sequence of float
+            Rates that are among those returned. Nodes close to them give way.
+        """
+        low, high = self._law_scale([first, last]).tolist()
+        places = (low + high) / 2 - (high - low) / 2 * np.cos(np.linspace(0, np.pi, number))[1:-1]
+        far = np.abs(places[:, None] - self._law_scale(exact)).min(axis=1, initial=np.inf)
+        apart = np.expm1(places[far > (high - low) / number / 4]) / self.typical_size
+        return np.unique([first, *apart, *exact, last])
+
+    def _law_scale(self, rates: Sequence[float]) -> Array:
+        return np.log1p(self.typical_size * np.asarray(rates, dtype=np.float64))
 
     def _posterior(self, laws: "_Laws") -> "_Posterior":
         """Return the posterior of e_0 less LOCO."""
@@ -440,6 +466,11 @@ class DoseFit:
         laws = _Laws.of(self.losses, self._cells, law)
         clusters, refits, ids = self._variance(self._posterior(laws), laws)
         return VarianceParts(clusters=clusters, refits=refits, ids=ids)
+
+    @property
+    def typical_size(self) -> float:
+        """The number of rows of the cluster of a typical row."""
+        return self._cells.typical_size
 
     @property
     def loco(self) -> float:
@@ -589,6 +620,7 @@ class _Cells:
     influence: Array  # of LOCO
     effective: float
     typical: float  # LOCO above the least possible loss
+    typical_size: float  # rows of the cluster of a typical row
     scale: float  # how large effects can be
     effects: Effects
     training_variance: float  # of LOCO, over sets of training clusters
@@ -620,6 +652,7 @@ class _Cells:
         strata = np.array([_stratum(number) for number in different.tolist()])[size]
         noise = _row_noise(losses)
         effective = float(1 / (share**2).sum())
+        typical_size = float(np.median(np.repeat(sizes, losses.sizes)))
         parts = [_Part.of(losses, inside) for inside in _places(strata)]
         cells = np.cumsum([0, *(len(part.level) for part in parts)])
         blocks = [slice(*ends) for ends in pairwise(cells.tolist())]
@@ -644,9 +677,10 @@ class _Cells:
             influence=influence,
             effective=effective,
             typical=max(loco - bounds[0], 1e-9),
+            typical_size=typical_size,
             scale=_scale(loco, bounds),
             # in units of a fifteenth of a typical cluster, or of one row
-            effects=Effects(max(1.0, float(np.median(np.repeat(sizes, losses.sizes))) / 15)),
+            effects=Effects(max(1.0, typical_size / 15)),
             training_variance=_training_variance(losses),
             sampling=_Quadratic.of(influence, influence_y),
             refits=_Quadratic.of(
@@ -860,11 +894,8 @@ class _Laws:
         return cls(x=np.array(x), x0=cells.size_share @ plain, held=cells.size_share @ held)
 
     @classmethod
-    def between(
-        cls, known: "Sequence[_Laws]", rates: Sequence[float], at: Sequence[float]
-    ) -> "list[_Laws]":
-        """Return the laws at some rates, interpolated between those at others."""
-        place, wanted = np.sqrt(rates), np.sqrt(at)
+    def between(cls, known: "Sequence[_Laws]", place: Array, wanted: Array) -> "list[_Laws]":
+        """Return the laws at some places, interpolated between those at others."""
         x, x0, held = (
             CubicSpline(place, [getattr(laws, name) for laws in known])(wanted)
             for name in ("x", "x0", "held")
@@ -874,7 +905,7 @@ class _Laws:
     @property
     def unseen(self) -> float:
         """The share of rows without mates in training."""
-        return float(self.x0[-2])
+        return min(max(float(self.x0[-2]), 0.0), 1.0)
 
     @property
     def hidden_dependence(self) -> float:

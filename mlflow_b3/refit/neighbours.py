@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.utils.multiclass import check_classification_targets
 
 from mlflow_b3.data.losses import Predictor
 from mlflow_b3.data.memory import NUMERIC_KINDS
@@ -37,8 +38,9 @@ MOST_ROWS = 50_000
 ROUNDING = 1e-10
 #: With more ties than this share of neighbours, rows that are not certain take longer than was saved.
 MOST_TIES = 0.05
-#: Distances are computed for so many pairs of rows at a time.
-PAIRS = 200_000
+#: After a scaler, distances are computed for so many numbers at a time. With more features than this,
+#: scikit-learn compares all rows by matrix products, which takes less time.
+NUMBERS, MOST_SCALED = 2**21, 15
 EUCLIDEAN = ("minkowski", "euclidean")
 #: Scalers that multiply features, and by what.
 SCALERS: dict[type, Callable[[Any], Any]] = {
@@ -101,9 +103,11 @@ class NeighbourRows:
     @classmethod
     def search(cls, features: Any, estimator: BaseEstimator) -> Self | None:
         """Find the nearest rows of each row; None for tables where that is not worth it."""
+        scaler, model = _parts(estimator)
         if not _are_plain_numbers(features):
             return None
-        scaler, model = _parts(estimator)
+        if scaler is not None and features.shape[1] > MOST_SCALED:
+            return None
         scaling = _Scaling.of(scaler, features, features)
         given = model.get_params()
         count = min(len(features), TIMES * given["n_neighbors"] + MORE)
@@ -131,12 +135,11 @@ class NeighbourRows:
 
     @property
     def nbytes(self) -> int:
-        """What a copy of these rows takes."""
-        return int(self.rows.nbytes)
+        """The size of what a refit scales, or of the lists that it looks into."""
+        return int(8 * np.prod(self.features.shape) + self.nearest.nbytes + self.distance.nbytes)
 
-    @cached_property
-    def taken(self) -> Any:
-        """The features of these rows."""
+    def take(self) -> Any:
+        """Return a copy of the features of these rows."""
         return RowCopies(self.features).take(self.rows)
 
     def among(
@@ -165,7 +168,7 @@ class NeighbourRows:
         if np.array_equal(scaling.factors, self.factors):
             return np.asarray(self.distance[self.rows] ** 2)
         numbers, squared = scaling.numbers, np.empty(nearest.shape)
-        step = max(1, PAIRS // nearest.shape[1])
+        step = max(1, NUMBERS // (nearest.shape[1] * numbers.shape[1]))
         for start in range(0, len(nearest), step):
             part = slice(start, start + step)
             away = numbers[nearest[part]] - numbers[self.rows[part], None]
@@ -223,8 +226,9 @@ def _are_plain_numbers(features: Any) -> bool:
 class NeighbourLearner(CloneLearner):
     """Trains nearest neighbours whose search is shared by all refits.
 
-    Predictions are those of the estimator itself, trained on the rows of a refit: it predicts rows
-    whose neighbours are not certain, such as rows with ties.
+    Predictions are those of the estimator itself, trained on the rows of a refit. It predicts rows whose
+    neighbours are not certain, such as rows with ties, whose order scikit-learn's search by brute force
+    leaves to rounding.
     """
 
     def __init__(self, estimator: BaseEstimator, *, search_again: bool = False) -> None:
@@ -234,7 +238,10 @@ class NeighbourLearner(CloneLearner):
 
     def represent(self, X: Any, ids: Array) -> Any:  # noqa: ARG002 - as other learners
         """Search the nearest rows of each row."""
-        found = NeighbourRows.search(X, self._estimator)
+        try:
+            found = NeighbourRows.search(X, self._estimator)
+        except Exception:  # the refits fail in the same way, and report it
+            return X
         return X if found is None else found
 
     def train(self, rows: Rows, seed: int | None) -> Predictor:
@@ -243,14 +250,18 @@ class NeighbourLearner(CloneLearner):
             return super().train(rows, seed)
 
         def exact() -> Predictor:
-            return super(NeighbourLearner, self).train(replace(rows, X=rows.X.taken), seed)
+            return super(NeighbourLearner, self).train(replace(rows, X=rows.X.take()), seed)
 
         trained = np.zeros(len(rows.X.nearest), dtype=bool)
         trained[rows.X.rows] = True
+        scaler, model = _parts(self._estimator)
+        if self.task == "classification":
+            check_classification_targets(rows.target)  # as the estimator does
+        elif rows.target.dtype.kind not in NUMERIC_KINDS:
+            return _OnFeatures(exact())
         if trained.sum() < len(rows.X):  # a row that is drawn twice counts twice
             return _OnFeatures(exact())
-        scaler, model = _parts(self._estimator)
-        training = None if scaler is None else rows.X.taken
+        training = None if scaler is None else rows.X.take()
         scaling = _Scaling.of(scaler, training, rows.X.features)
         return _NeighbourPredictor(model, rows, trained, scaling, exact)
 
@@ -264,7 +275,7 @@ class _OnFeatures:
 
     def predict(self, kind: str, X: Any) -> Array:
         """Return predictions of one kind."""
-        return self._predictor.predict(kind, X.taken if isinstance(X, NeighbourRows) else X)
+        return self._predictor.predict(kind, X.take() if isinstance(X, NeighbourRows) else X)
 
 
 class _NeighbourPredictor:
@@ -296,12 +307,12 @@ class _NeighbourPredictor:
     def predict(self, kind: str, X: NeighbourRows) -> Array:
         """Return predictions of one kind."""
         if kind not in (("value",) if self.classes is None else ("label", "probability")):
-            return self._exact.predict(kind, X.taken)  # or it says which kinds there are
+            return self._exact.predict(kind, X.take())  # or it says which kinds there are
         nearest, certain = X.among(self._trained, self._number, self._scaling)
         found = self._vote(kind, self._values[nearest])
         if certain.all():
             return found
-        rest = np.asarray(self._exact.predict(kind, X[~certain].taken))
+        rest = np.asarray(self._exact.predict(kind, X[~certain].take()))
         predicted = np.empty((len(X), *rest.shape[1:]), dtype=rest.dtype)
         predicted[certain], predicted[~certain] = found, rest
         return predicted

@@ -140,6 +140,17 @@ def test_curves_agree_with_audits_at_other_rates(rate):
     assert curve.e0[curve.error.index(rate)] == pytest.approx(there.e0, abs=0.005 * (high - low))
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.02])
+def test_curves_of_large_clusters_agree_with_audits_at_small_rates(rate):
+    """In clusters of 120 rows it is the first wrong ids that change most."""
+    clinic = b3.make_clinic(patients=30, records=120, split_rate=0.2, seed=5)
+    frame, options = clinic.frame, {**COLUMNS, "budget": 25}
+    curve = b3.audit(KNeighborsClassifier(5), frame, split_rate=0.2, **options).sensitivity
+    there = b3.audit(KNeighborsClassifier(5), frame, cluster_error=rate, **options)
+    low, high = there.e0_interval
+    assert curve.e0[curve.error.index(rate)] == pytest.approx(there.e0, abs=0.02 * (high - low))
+
+
 def test_the_extrapolation_leads_from_the_measured_losses_to_the_estimate(by_curve):
     report, path = by_curve, by_curve.path
     assert path.loss[0] == pytest.approx(report.e0)

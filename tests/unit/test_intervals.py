@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mlflow_b3 import LossCurve, estimate
+from mlflow_b3 import LossCurve, estimate, search_p0
 from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.fragments import estimate_fragments, seen_share
 from mlflow_b3.measurement.curve import FragmentLosses
@@ -62,6 +62,21 @@ def test_a_curve_sharper_than_stated_can_escape_the_upper_end_and_a_higher_limit
         return estimate(curve, 0.1).interval[1]
 
     assert high(25) < spike(0) < high(100)
+
+
+def test_a_covariance_that_was_rounded_can_be_searched():
+    """Rounding can make a variance negative."""
+    spread = 0.02 * (1 - 0.2 * LEVELS)
+    curve = LossCurve(
+        injected=LEVELS,
+        loss=0.3 - 0.126 * (1 - np.exp(-3 * LEVELS)),
+        stderr=np.full(6, 0.002),
+        n_train=200,
+        covariance=np.outer(spread, spread).round(5),
+        degrees_of_freedom=30,
+    )
+    assert np.linalg.eigvalsh(np.array(curve.covariance))[0] < 0
+    assert search_p0(curve, bound=0.31).identified[1] < 0.5
 
 
 def test_more_noise_over_clusters_means_a_wider_interval():

@@ -1,5 +1,7 @@
 """Nearest neighbours share one search, and predict what each refit alone would predict."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -104,6 +106,34 @@ def test_too_few_rows_and_other_predictions_raise_what_the_estimator_raises():
                 predicted(learner_of(model), features(), y, training, np.arange(80, N), kind)
 
 
+def test_targets_and_parameters_that_the_estimator_refuses_are_refused():
+    as_objects = np.array([0, 1] * (N // 2), dtype=object)
+    never = KNeighborsClassifier(leaf_size=0)
+    for model, y, error in (
+        (KNeighborsClassifier(), as_objects, "Unknown label type"),
+        (never, targets(never), "leaf_size"),
+    ):
+        for learner_of in (NeighbourLearner, CloneLearner):
+            with pytest.raises(ValueError, match=error):
+                predicted(
+                    learner_of(model), features(), y, np.arange(80), np.arange(80, N), "label"
+                )
+
+
+def test_wide_tables_take_little_memory():
+    """Distances are computed for a part of the rows at a time."""
+    wide = pd.DataFrame(np.random.default_rng(0).standard_normal((2000, 15)))
+    model = make_pipeline(StandardScaler(), KNeighborsClassifier())
+    learner, y = NeighbourLearner(model), np.arange(2000) % 2
+    X = learner.represent(wide, np.arange(2000))
+    rows = Rows(X=X[np.arange(1000)], target=y[:1000], ids=np.arange(1000))
+    tracemalloc.start()
+    learner.fit(rows, 0).predict("label", X[np.arange(1000, 2000)])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 60 * 2**20
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -132,6 +162,13 @@ def test_the_search_is_not_shared_where_distances_depend_on_more_than_the_rows(m
 )
 def test_other_tables_are_searched_in_every_refit(X):
     assert NeighbourLearner(KNeighborsClassifier()).represent(X, None) is X
+
+
+def test_many_features_are_searched_in_every_refit_after_a_scaler():
+    wide = pd.DataFrame(np.random.default_rng(0).standard_normal((N, 16)))
+    model = make_pipeline(StandardScaler(), KNeighborsClassifier())
+    assert NeighbourLearner(model).represent(wide, None) is wide
+    assert isinstance(NeighbourLearner(KNeighborsClassifier()).represent(wide, None), NeighbourRows)
 
 
 @pytest.mark.parametrize("steps", [(), (StandardScaler(),)], ids=["alone", "after a scaler"])

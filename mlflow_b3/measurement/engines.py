@@ -28,7 +28,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from joblib.parallel import ThreadingBackend
 from threadpoolctl import threadpool_limits
 
-from mlflow_b3.data.memory import temporary_folder
+from mlflow_b3.data.memory import keep_freed, temporary_folder
 from mlflow_b3.errors import B3Error, InputError, choose
 from mlflow_b3.measurement.refits import Outcome, Refitter, Task, WorkersLost, close_quietly
 
@@ -63,6 +63,7 @@ class Shared:
                     del _loaded[other]  # its sharing is over
                 rest, buffers = joblib.load(_file(self.folder), mmap_mode="r")
                 _loaded[self.folder] = pickle.loads(rest, buffers=buffers)
+                keep_freed()
             return _loaded[self.folder]
 
 

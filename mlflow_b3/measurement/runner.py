@@ -20,6 +20,7 @@ import pandas as pd
 from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
+from mlflow_b3.data.memory import keep_freed
 from mlflow_b3.data.table import AuditData
 from mlflow_b3.errors import FitError, InputError, InterruptedAudit, choose
 from mlflow_b3.measurement.engines import (
@@ -187,6 +188,7 @@ def open_workers(refitter: Refitter, settings: WorkerSettings, expected: int) ->
     expected : int
         How many refits there will be.
     """
+    keep_freed()
     if not refitter.learner.parallel:
         yield Here(refitter)
         return

@@ -47,7 +47,7 @@ from mlflow_b3.measurement.collecting import Measurement
 from mlflow_b3.measurement.design import parse_seconds
 from mlflow_b3.measurement.journal import Journal, JournalFolder, open_journal
 from mlflow_b3.measurement.refits import FitCounts
-from mlflow_b3.measurement.runner import Means, WorkerSettings
+from mlflow_b3.measurement.runner import Means, WorkerSettings, one_thread
 from mlflow_b3.options import Design, LinkageEvidence, RefitOptions, Running, flat_options
 from mlflow_b3.refit.loading import without_autologging, without_bytecode
 from mlflow_b3.version import __version__
@@ -289,8 +289,9 @@ class _Looks:
     def enough(self, part: Measurement) -> bool:
         """Return whether more refits would hardly narrow the interval of e0."""
         way = self.way(part)
-        if not isinstance(way, ByDoses) or not way.is_enough:
-            return False
+        with one_thread():  # as for the conclusions, which take over what was computed here
+            if not isinstance(way, ByDoses) or not way.is_enough:
+                return False
         self._last = part, way
         return True
 

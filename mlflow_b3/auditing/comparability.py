@@ -223,8 +223,7 @@ def _noise(reports: Reports, score: Score) -> list[str]:
     if few:
         notes.append(
             f"{_listed(few)}: fewer than {FEW_CLUSTERS} clusters were validated. So few do not show how "
-            "much new clusters differ; intervals are for new rows of the same clusters, and no "
-            "difference is taken to be more than noise."
+            "much new clusters differ, and no difference is taken to be more than noise."
         )
     silent = [name for name, report in reports.items() if not score.says_noise(report)]
     if silent:

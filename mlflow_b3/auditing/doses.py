@@ -302,8 +302,7 @@ class ByDoses:
         chosen = self.fit.rates_between(values[0], values[-1], nodes, inside)
         if len(chosen) >= len(values):
             chosen = np.array(values)
-        laws = [self.law(rates(value)) for value in chosen.tolist()]
-        return self.fit.readings(laws, chosen.tolist(), values)
+        return self.fit.readings(lambda value: self.law(rates(value)), chosen.tolist(), values)
 
     @property
     def _nodes(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlflow_b3.auditing.doses import FEW_UNSEEN
 from mlflow_b3.auditing.leakage import SAFE_THRESHOLD, Evidence
-from mlflow_b3.auditing.report import AuditReport, RefitSummary, SubjectSummary
+from mlflow_b3.auditing.report import DOSE, AuditReport, RefitSummary, SubjectSummary
 from mlflow_b3.data.folds import Fold, make_folds
 from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import IN_TABLE, AuditData
@@ -46,8 +46,13 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B301",
-                f"only {report.plan.n_validated} clusters were validated. The intervals are for new rows of "
-                "these clusters, not for new clusters: so few do not show how much clusters differ.",
+                f"only {report.plan.n_validated} clusters were validated. "
+                + (
+                    "So few hardly show how much clusters differ: e0 and its interval are rough."
+                    if report.plan.method == DOSE
+                    else "The intervals are for new rows of these clusters, not for new clusters: so few do "
+                    "not show how much clusters differ."
+                ),
             )
         )
     if report.p0_bound is not None and report.p0_bound.vacuous:

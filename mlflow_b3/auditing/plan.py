@@ -49,7 +49,7 @@ from mlflow_b3.measurement.design import (
     parse_budget,
     plan_doses,
 )
-from mlflow_b3.measurement.refits import FEW_CLUSTERS, FragmentSizes
+from mlflow_b3.measurement.refits import FragmentSizes
 from mlflow_b3.refit.loading import without_autologging
 from mlflow_b3.refit.trainer import StoredCode
 from mlflow_b3.results import Finding
@@ -171,6 +171,7 @@ def plan_audit(request: Request, subject: Subject) -> Plan:
     _check_repeats(request.repeats)
     evidence = read_evidence(request.linkage, table, request.row_id)
     grouped = evidence.regrouped(table)
+    request = replace(request, folds=request.affordable_folds(grouped))
     by_doses = _is_by_doses(request, subject, budget)
     doses = _plan_doses(request, grouped, budget) if by_doses else None
     repeats = _repeats(request, grouped, subject.learner.stochastic, budget, doses)
@@ -233,10 +234,7 @@ def _is_by_doses(request: Request, subject: Subject, budget: int | str | None) -
                 f"fewer, cannot be measured here: {CROSSED}. Use such folds, or give at least {needed} "
                 "refits."
             )
-    if reasons or asked:
-        return not reasons
-    few = table.n_clusters < FEW_CLUSTERS
-    return not few or _too_few_for_shares(request, table, stochastic, budget)
+    return not reasons
 
 
 def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
@@ -251,26 +249,13 @@ def _why_not_by_doses(request: Request, table: AuditData) -> list[str]:
         )
         if value != usual
     ]
-    if table.n_repeated == 0:
-        reasons.append(f"no {table.cluster_name!r} has two rows")
     if request.folds_given:
         folds = make_folds(table, request.folds, seed=request.seed)
         if any(fold.shared_clusters for fold in summarize_folds(folds, table)):
             reasons.append(CROSSED)
-        validated = len({c for fold in folds for c in table.clusters[fold.validation].tolist()})
-        if validated < FEW_CLUSTERS and not request.by_dose:
-            reasons.append(f"the folds validate only {validated} clusters")
+        if len({c for fold in folds for c in table.clusters[fold.validation].tolist()}) < 2:
+            reasons.append("the folds validate only one cluster")
     return reasons
-
-
-def _too_few_for_shares(
-    request: Request, table: AuditData, stochastic: bool, budget: int | str | None
-) -> bool:
-    """Return whether the budget is too small for the loss curve of a few large clusters."""
-    fits, _ = parse_budget(budget)
-    count = count_folds(table, request.folds) or table.n_clusters
-    needed = least_fits(n_folds=count, stochastic=stochastic, levels=request.levels)
-    return fits is not None and fits < needed
 
 
 def _plan_doses(request: Request, table: AuditData, budget: int | str | None) -> DosePlan:

@@ -11,7 +11,7 @@ import numpy as np
 from mlflow_b3.auditing.extension import Extension, find_extension
 from mlflow_b3.auditing.leakage import Leakage, LinkageArguments, make_claim
 from mlflow_b3.auditing.report import DOSE
-from mlflow_b3.data.folds import count_folds, load_folds
+from mlflow_b3.data.folds import DEFAULT_FOLDS, count_folds, load_folds
 from mlflow_b3.data.losses import Loss, named_loss
 from mlflow_b3.data.scores import Score, loss_or_score
 from mlflow_b3.data.table import AuditData, join_target
@@ -127,12 +127,22 @@ class Request:
         """Whether the folds themselves, or a splitter, are given."""
         return self.folds is not None and not isinstance(self.folds, (int, np.integer, str))
 
+    def affordable_folds(self, table: AuditData) -> Any:
+        """Return the folds; by default not one for each of a few clusters if the budget is too small for that."""
+        fits, _ = parse_budget(self.budget)
+        if self.folds is not None or fits is None:
+            return self.folds
+        count = count_folds(table, None)
+        assert count is not None
+        short = count > DEFAULT_FOLDS and fits < count + count_row_folds(count)
+        return max(DEFAULT_FOLDS, fits // 2) if short else None
+
     def check_budget(self, table: AuditData | None = None, stochastic: bool = False) -> None:
         """Refuse a budget that is too small for the folds, if their number is known."""
         whole = isinstance(self.folds, (int, np.integer)) and not isinstance(self.folds, bool)
         count = int(self.folds) if whole else None
         if table is not None and self.linkage.safe_threshold is None:
-            count = count_folds(table, self.folds)
+            count = count_folds(table, self.affordable_folds(table))
         fits, _ = parse_budget(self.budget)
         if fits is None:
             return

@@ -43,7 +43,7 @@ def map_columns(frame: pd.DataFrame) -> pd.DataFrame:
                 mapped = np.memmap(file, dtype, mode="r", shape=(len(own), len(frame)))
             for place, values in zip(own, np.asarray(mapped), strict=True):
                 columns[place] = pd.Series(values, index=frame.index, copy=False)
-    except OSError:
+    except (OSError, ValueError):  # the disk is full; ValueError if only the map shows it
         return frame
     read = pd.DataFrame(dict(enumerate(columns)), index=frame.index, copy=False)
     read.columns = frame.columns

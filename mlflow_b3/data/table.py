@@ -1198,6 +1198,11 @@ class AuditData:
             give_back(self._copies.mapped)
             trim()
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the features are mapped from a file, for reading only."""
+        return bool(self._copies.mapped)
+
     @cached_property
     def is_large(self) -> bool:
         """Whether the features should not be copied once more than needed."""

@@ -22,13 +22,13 @@ so that no cell is clearly worse than LOCO, at the price of a little of the mean
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 from scipy.interpolate import CubicSpline
 
@@ -36,6 +36,7 @@ from mlflow_b3.errors import InputError
 from mlflow_b3.estimation.effects import Effects
 from mlflow_b3.measurement.collecting import CORRELATED_ERRORS
 from mlflow_b3.measurement.doses import DoseLosses
+from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.results import Result
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ BORROWED = 10
 #: The largest factor by which shared training sets enlarge the variance over clusters: the upper end
 #: of what simulated clinics showed (see `CORRELATED_ERRORS`).
 MOST_CORRELATED = 2.0
+#: If the laws at other rates predict an interval worse than by this share of its width, laws at more rates are
+#: used; how often their number is increased.
+ROUGH, REFINEMENTS = 0.1, 3
+#: Rates that differ by less than this share of a range of rates are the same.
+SAME_RATE = 1e-6
 #: Doses of the curve up to which every dose has a point.
 EVERY_DOSE = 10
 
@@ -353,7 +359,7 @@ class DoseFit:
             shifted = np.where(self._cells.level == losses.by_row, 0.0, 1.0)
         deviations = PAIR_SHIFTS if by_pairs else COMPOSITIONS
         self._noises = [_Noise.of(self._cells, tau, shifted) for tau in deviations]
-        freedom = max(self._cells.effective - 1, 2)
+        freedom = max(self._cells.effective - 1, min(2, len(self._cells.share) - 1))
         self._quantile = float(stats.t.ppf((1 + level) / 2, freedom))
 
     def estimate(self, law: Law, *, law_range: tuple[Law, Law] | None = None) -> DoseSolution:
@@ -401,27 +407,64 @@ class DoseFit:
         return self._reading(self._posterior(laws), laws)
 
     def readings(
-        self, laws: Sequence[Law], rates: Sequence[float], at: Sequence[float]
+        self, law: Callable[[float], Law], known: Sequence[float], at: Sequence[float]
     ) -> list[DoseReading]:
         """Return e_0 and its interval along a rate, from the laws at some rates.
 
         Between these, laws are interpolated; see `rates_between`. e_0 itself bends where the weights of kinds
-        change, and where it is limited.
+        change, and where it is limited. Laws bend where a rate is so high that no cluster can have a certain
+        true size any more. Where laws cannot be predicted from those at other rates, more of them are used.
 
         Parameters
         ----------
-        laws : sequence of laws
-        rates : sequence of float
-            The rate of each law, in ascending order.
+        law : callable
+            Returns the law at a rate.
+        known : sequence of float
+            Rates whose laws are used, in ascending order.
         at : sequence of float
-            The rates for which e_0 is returned.
+            The rates for which e_0 is returned, in ascending order.
         """
-        known = [_Laws.of(self.losses, self._cells, law) for law in laws]
-        scale = self._law_scale
-        wanted = known if [*at] == [*rates] else _Laws.between(known, scale(rates), scale(at))
-        x, x0 = np.array([laws.x for laws in wanted]), np.array([laws.x0 for laws in wanted])
+
+        def read(rate: float) -> _Laws:
+            return _Laws.of(self.losses, self._cells, law(rate))
+
+        rates, laws = [*known], [read(rate) for rate in known]
+        if [*at] == rates:
+            return self._read_all(laws)
+        for _ in range(REFINEMENTS):
+            more = self._between_rough(rates, laws)
+            if not more:
+                break
+            found = dict(zip(rates, laws, strict=True)) | {rate: read(rate) for rate in more}
+            rates = sorted(found)
+            laws = [found[rate] for rate in rates]
+        return self._read_all(_Laws.between(laws, self._law_scale(rates), self._law_scale(at)))
+
+    def _between_rough(self, rates: Sequence[float], laws: "Sequence[_Laws]") -> list[float]:
+        """Return the middles beside rates at which the laws at the other rates give another interval."""
+        place = self._law_scale(rates)
+        predicted, every = [], np.arange(len(rates))
+        for inner in every[1:-1]:
+            rest = every != inner
+            weights = CubicSpline(place[rest], np.eye(len(rates))[rest])(place[inner])
+            predicted.append(_Laws.sum(laws, weights))
+        rough = set()
+        read = zip(every[1:-1], self._read_all(laws)[1:-1], self._read_all(predicted), strict=True)
+        for inner, is_, would_be in read:
+            off = max(
+                abs(is_.e0 - would_be.e0),
+                abs(is_.low - would_be.low),
+                abs(is_.high - would_be.high),
+            )
+            if off > ROUGH * (is_.high - is_.low):
+                rough |= {inner - 1, inner}
+        middles = [np.expm1((place[left] + place[left + 1]) / 2) for left in sorted(rough)]
+        return [float(middle) / self.typical_size for middle in middles]
+
+    def _read_all(self, laws: "Sequence[_Laws]") -> list[DoseReading]:
+        x, x0 = np.array([own.x for own in laws]), np.array([own.x0 for own in laws])
         found = _Posterior.of_each(self._cells, x, x0[:, None, :-2], self._noises)
-        return [self._reading(*pair) for pair in zip(found, wanted, strict=True)]
+        return [self._reading(*pair) for pair in zip(found, laws, strict=True)]
 
     def rates_between(
         self, first: float, last: float, number: int, exact: Sequence[float] = ()
@@ -438,15 +481,20 @@ class DoseFit:
         number : int
             Of nodes.
         exact : sequence of float
-            Rates that are among those returned. Nodes close to them give way.
+            Rates that are among those returned, unless they are as good as the same. Nodes close to them
+            give way.
         """
         low, high = self._law_scale([first, last]).tolist()
         places = (low + high) / 2 - (high - low) / 2 * np.cos(np.linspace(0, np.pi, number))[1:-1]
         far = np.abs(places[:, None] - self._law_scale(exact)).min(axis=1, initial=np.inf)
         apart = np.expm1(places[far > (high - low) / number / 4]) / self.typical_size
-        return np.unique([first, *apart, *exact, last])
+        inner = np.unique([*apart, *exact])
+        gaps = np.diff(self._law_scale([first, *inner]))
+        before_last = high - self._law_scale(inner) > SAME_RATE * (high - low)
+        kept = inner[(gaps > SAME_RATE * (high - low)) & before_last]
+        return np.array([first, *kept, last])
 
-    def _law_scale(self, rates: Sequence[float]) -> Array:
+    def _law_scale(self, rates: ArrayLike) -> Array:
         return np.log1p(self.typical_size * np.asarray(rates, dtype=np.float64))
 
     def _posterior(self, laws: "_Laws") -> "_Posterior":
@@ -502,6 +550,8 @@ class DoseFit:
     ) -> tuple[float, float, float]:
         """Return the variance from clusters, from refits and from unknown doses."""
         sampling = self._cells.sampling.at(found.weights[of])
+        if len(self._cells.share) < FEW_CLUSTERS:  # covariances of so few cancel by chance
+            sampling = max(sampling, self._cells.level_variance)
         least, most = (CORRELATED_ERRORS - 1) * sampling, (MOST_CORRELATED - 1) * sampling
         sampling += min(max(self._cells.training_variance, least), most)
         sampling *= laws.hidden_dependence
@@ -583,6 +633,16 @@ def _stratum(size: int) -> int:
     return size if size <= 3 else 4 if size <= 5 else 5 + int(math.log2(size / 6))
 
 
+def _strata(different: NDArray[Any], size: Integers) -> Integers:
+    """Return the stratum of each cluster, from the different sizes and the place of its own among them.
+
+    Few clusters are one stratum: the noise of one with a single cluster cannot be seen.
+    """
+    if len(size) < FEW_CLUSTERS:
+        return np.zeros(len(size), dtype=np.intp)
+    return np.array([_stratum(number) for number in different.tolist()], dtype=np.intp)[size]
+
+
 @dataclass(frozen=True, eq=False)
 class _Quadratic:
     """A variance as a function of the weights w that the differences have beside LOCO.
@@ -649,7 +709,7 @@ class _Cells:
         n = int((passes > 0).sum())
         influence = share * (own - loco) * math.sqrt(n / (n - 1))
         different, first, size = np.unique(losses.sizes, return_index=True, return_inverse=True)
-        strata = np.array([_stratum(number) for number in different.tolist()])[size]
+        strata = _strata(different, size)
         noise = _row_noise(losses)
         effective = float(1 / (share**2).sum())
         typical_size = float(np.median(np.repeat(sizes, losses.sizes)))
@@ -694,7 +754,7 @@ class _Cells:
         )
 
 
-def _places(values: Array) -> list[Integers]:
+def _places(values: Integers) -> list[Integers]:
     """Return the places of each different value, in ascending order of the values."""
     order = np.argsort(values, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
@@ -896,11 +956,20 @@ class _Laws:
     @classmethod
     def between(cls, known: "Sequence[_Laws]", place: Array, wanted: Array) -> "list[_Laws]":
         """Return the laws at some places, interpolated between those at others."""
+        weights = CubicSpline(place, np.eye(len(place)))(wanted)
+        return [cls.sum(known, own) for own in weights]
+
+    @classmethod
+    def sum(cls, laws: "Sequence[_Laws]", weights: Array) -> "_Laws":
+        """Return a weighted sum of laws: shares remain shares, and mean doses positive."""
         x, x0, held = (
-            CubicSpline(place, [getattr(laws, name) for laws in known])(wanted)
+            np.tensordot(weights, [getattr(law, name) for law in laws], 1)
             for name in ("x", "x0", "held")
         )
-        return [cls(*parts) for parts in zip(x, x0, held, strict=True)]
+        for expected in (x0, held):
+            np.clip(expected[:-1], 0, 1, out=expected[:-1])
+            expected[-1] = max(expected[-1], 0.0)
+        return cls(x=x, x0=x0, held=held)
 
     @property
     def unseen(self) -> float:
@@ -916,7 +985,10 @@ class _Laws:
         row has: the difference of the mean doses is the number of mates with the same id.
         """
         apart, together = float(self.x0[-1]), float(self.held[-1] - self.x0[-1])
-        return min(1 + apart / max(together, 1e-9), 10.0) if apart > 1e-9 else 1.0
+        # where almost no row has mates, both are rounding errors; mates apart that vary as one add no
+        # more than their number
+        most = min(10.0, 1 + 10 * apart)
+        return min(1 + apart / max(together, 1e-9), most) if apart > 1e-9 else 1.0
 
 
 # --- The effect of mates

@@ -431,6 +431,8 @@ def measure_agreement(learner: Learner, table: AuditData) -> Agreement:
     logged = learner.original
     if logged is None:
         return Agreement()
+    if table.is_mapped:  # for reading only, and some models write into what they are given
+        table = table.with_features(table.features.copy())
     rows = table.as_taken().features  # for a large table a copy, freed after the fit
     refitted = learner.fit(Rows(X=rows, target=table.target, ids=table.ids, weight=table.weight))
     del rows

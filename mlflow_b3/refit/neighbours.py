@@ -31,8 +31,9 @@ Numbers = NDArray[np.integer[Any]]
 #: How many nearest rows of all are known of each row: enough for the neighbours that a row needs, where
 #: a third of the rows is not trained on, and rows of its own cluster are not.
 TIMES, MORE = 4, 40
-#: Larger tables are searched anew in every refit, as one search would take minutes.
-MOST_ROWS = 50_000
+#: With more rows, or more nearest rows of all rows, neighbours are searched anew in every refit: one search
+#: would take minutes, or gigabytes.
+MOST_ROWS, MOST_NEAREST = 50_000, 4_000_000
 #: Squared distances that differ by less than this share of the largest squared size of a row may be
 #: ordered differently by another search.
 ROUNDING = 1e-10
@@ -69,7 +70,7 @@ def can_share_search(estimator: BaseEstimator) -> bool:
 
 def _parts(estimator: Any) -> tuple[Any, Any]:
     """Return the scaler, or None, and the model of an estimator; None for others."""
-    if not isinstance(estimator, Pipeline):
+    if type(estimator) is not Pipeline:
         return None, estimator
     plain = len(estimator.steps) == 2 and estimator.memory is None
     steps = [step for _, step in estimator.steps]
@@ -108,9 +109,11 @@ class NeighbourRows:
             return None
         if scaler is not None and features.shape[1] > MOST_SCALED:
             return None
-        scaling = _Scaling.of(scaler, features, features)
         given = model.get_params()
         count = min(len(features), TIMES * given["n_neighbors"] + MORE)
+        if count * len(features) > MOST_NEAREST:
+            return None
+        scaling = _Scaling.of(scaler, features, features)
         search = NearestNeighbors(
             n_neighbors=count, algorithm=given["algorithm"], leaf_size=given["leaf_size"]
         )
@@ -203,6 +206,9 @@ class _Scaling:
             numbers = np.asarray(fitted.transform(features), dtype=np.float64)
             factors = SCALERS[type(scaler)](fitted)
         largest = float(np.einsum("rf,rf->r", numbers, numbers).max())
+        if isinstance(scaler, MinMaxScaler):  # which adds what it multiplied and what it moves
+            moved = numbers - fitted.min_
+            largest = max(largest, float(np.einsum("rf,rf->r", moved, moved).max()))
         return cls(
             numbers=numbers,
             factors=np.broadcast_to(np.asarray(factors, dtype=np.float64), numbers.shape[1:]),
@@ -227,8 +233,8 @@ class NeighbourLearner(CloneLearner):
     """Trains nearest neighbours whose search is shared by all refits.
 
     Predictions are those of the estimator itself, trained on the rows of a refit. It predicts rows whose
-    neighbours are not certain, such as rows with ties, whose order scikit-learn's search by brute force
-    leaves to rounding.
+    neighbours are not certain, such as rows with ties. Their order is left to rounding where scikit-learn
+    searches by brute force, and can depend on which rows are predicted together.
     """
 
     def __init__(self, estimator: BaseEstimator, *, search_again: bool = False) -> None:

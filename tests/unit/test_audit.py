@@ -364,6 +364,42 @@ def test_by_doses_the_least_number_of_refits_still_shows_that_leaked_rows_help(c
     assert least.conclusion.dose.variance.refits > 0
 
 
+def test_the_noise_of_a_few_hospitals_of_unequal_size_is_no_effect_of_mates():
+    """No hospital has the size of another one, so noise shows only in how they differ from each other."""
+    off = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        hospital = np.repeat(np.arange(3), (250, 120, 40))
+        X = rng.normal(size=(len(hospital), 3)) + rng.normal(size=(3, 3))[hospital]
+        sick = X[:, 0] + rng.logistic(size=len(hospital)) + rng.normal(size=3)[hospital] > 0
+        frame = pd.DataFrame(X).set_axis(list("abc"), axis=1).assign(disease=sick)
+        wrong = rng.random(len(hospital)) < 0.1
+        frame["patient_id"] = np.where(wrong, rng.permutation(hospital), hospital)
+        report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, seed=seed, **COLUMNS)
+        off.append(report.e0 - report.loco)
+    assert np.abs(off).max() < 0.15  # 0.31 if each size has a noise of its own
+
+
+@pytest.mark.parametrize("error", [(0.3 - 0.2, 0.1), float(np.nextafter(0.5, 0)), 1e-300], ids=str)
+def test_rates_that_are_as_good_as_the_same_are_one(clinic, error):
+    report = b3.audit(LogisticRegression(), clinic.frame, cluster_error=error, **COLUMNS, **SMALL)
+    assert np.isfinite(report.e0)
+
+
+def test_of_rows_that_are_nearly_all_single_the_interval_is_hardly_wider_than_that_of_loco():
+    """Mates that an audit assumes, of which there are none, tell nothing about how rows vary together."""
+    rng = np.random.default_rng(0)
+    n = 300
+    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"))
+    frame["disease"] = frame["a"] + rng.logistic(size=n) > 0
+    frame["patient_id"] = np.where(np.arange(n) < 280, np.arange(n), np.arange(n) // 2)
+    for error in (0.1, 0.11, 0.12):
+        found = b3.audit(KNeighborsClassifier(), frame, cluster_error=error, **COLUMNS)
+        low, high = found.e0_interval
+        loco_low, loco_high = found.loco_interval
+        assert high - low < 1.3 * (loco_high - loco_low)
+
+
 def test_the_gap_between_the_scores_by_clusters_and_by_rows_has_an_interval(report):
     low, high = report.conclusion.loco_gap_interval
     assert 0 < low < report.loco - report.iid < high
@@ -392,14 +428,52 @@ def test_few_clusters_are_left_out_one_at_a_time_and_named_as_few(clinic):
     frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % 4)
     report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS)
     assert len(report.folds) == 4
+    assert report.settings.fits <= 100
     assert "B301" in codes(report)
+    assert report.loco_interval[0] >= report.e0_interval[0]
+    assert report.loco_interval[1] <= report.e0_interval[1]
 
 
-def test_all_single_row_clusters_are_said_to_tell_nothing(clinic):
+def test_two_clusters_have_an_answer_that_nobody_can_rely_on(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % 2)
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS)
+    assert headline_of(report).word == "Cannot tell"
+
+
+@pytest.mark.parametrize("clusters", [6, 10])
+@pytest.mark.parametrize("budget", [10, 11])
+def test_ten_refits_are_enough_where_one_cluster_at_a_time_is_left_out_by_default(
+    clinic, clusters, budget
+):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % clusters)
+    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, budget=budget, **COLUMNS)
+    assert len(report.folds) == 5
+    assert report.settings.fits == 10
+    with pytest.raises(b3.InputError, match="Give at least 10"):
+        b3.audit(LogisticRegression(), frame, cluster_error=0.1, budget=9, **COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"cluster_error": 0.1},
+        {"cluster_error": 0.05, "split_rate": 0.2},
+        {},
+        {"scoring": "roc_auc"},
+    ],
+    ids=str,
+)
+def test_all_single_row_clusters_are_said_to_tell_nothing(clinic, known):
     frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)))
-    report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS, **SMALL)
+    report = b3.audit(LogisticRegression(), frame, budget=10, **known, **COLUMNS)
+    assert report.e0 is None
+    assert "No cluster has a second row" in headline_of(report).sentence
     assert "B311" in codes(report)
     assert report.fragments is None
+
+
+def test_single_row_clusters_cannot_be_split(clinic):
+    frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)))
     with pytest.raises(b3.InputError, match="at least two rows"):
         b3.audit(LogisticRegression(), frame, split_rate=0.1, **COLUMNS, **SMALL)
 

@@ -116,6 +116,20 @@ def test_a_large_file_is_mapped_and_gives_the_numbers_of_a_table_in_memory(
 
 
 @pytest.mark.usefixtures("_large")
+def test_models_that_write_into_what_they_predict_are_compared_with_refits_of_mapped_rows(tmp_path):
+    class Careless(LogisticRegression):
+        def predict_proba(self, X):
+            X.iloc[0, 0] *= 1.0
+            return super().predict_proba(X)
+
+    path, names = saved(tmp_path, "parquet"), list(FEATURES)
+    assert mapped_files(read_table(path)[names])
+    frame = pd.read_parquet(path)
+    model = Careless(max_iter=1000).fit(frame[names], frame["disease"])
+    report = b3.audit(model, path, loss="log", budget=10, cluster_error=0.1, **COLUMNS)
+    assert report.refit.agreement == pytest.approx(1)
+
+
 def test_rows_of_a_mapped_file_are_there_again_after_their_memory_was_given_back(tmp_path):
     frame = table()
     frame.to_parquet(tmp_path / "t.parquet")

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import is_regressor
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import mlflow_b3 as b3
@@ -162,6 +162,21 @@ def test_the_search_is_not_shared_where_distances_depend_on_more_than_the_rows(m
 )
 def test_other_tables_are_searched_in_every_refit(X):
     assert NeighbourLearner(KNeighborsClassifier()).represent(X, None) is X
+
+
+def test_so_many_neighbours_that_a_list_of_them_takes_gigabytes_are_searched_in_every_refit():
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((3000, 2)))
+    assert NeighbourRows.search(X, KNeighborsClassifier(5)) is not None
+    assert NeighbourRows.search(X, KNeighborsClassifier(400)) is None
+
+
+def test_a_pipeline_with_predictions_of_its_own_keeps_them():
+    class Opposite(Pipeline):
+        def predict(self, X):
+            return 1 - super().predict(X)
+
+    model = Opposite([("scale", StandardScaler()), ("model", KNeighborsClassifier())])
+    assert not isinstance(learner(model, Source()), NeighbourLearner)
 
 
 def test_many_features_are_searched_in_every_refit_after_a_scaler():

@@ -1,6 +1,7 @@
 """What an audit by doses found, in words: the loss by mates in training, and its noise."""
 
-from mlflow_b3.auditing.doses import USUAL_ERROR
+from mlflow_b3.auditing.doses import NEGLIGIBLE, USUAL_ERROR
+from mlflow_b3.auditing.findings import ids_part, ids_remedy
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.reporting.phrases import joined
@@ -78,23 +79,23 @@ def explain_doses(report: AuditReport) -> list[str]:
         f"The measured effect of rows of the same cluster is within the noise: with a probability of "
         f"{percent(found.no_effect)}, there is none. So e0 was pulled towards the score by the ids."
     )
-    return [*([shrunk] if found.shrunk else []), narrowing(found)]
+    return [*([shrunk] if found.shrunk else []), narrowing(report, found)]
 
 
-def narrowing(found: DoseSolution) -> str:
+def narrowing(report: AuditReport, found: DoseSolution) -> str:
     """Return what the variance of e0 comes from and what would reduce it, largest part first."""
     parts = found.variance
     total = parts.clusters + parts.refits + parts.ids
     if not total > 0:
         return "The variance of e0 could not be split into its sources."
+    few = parts.refits < NEGLIGIBLE * total  # more would not change much
     causes = {
         "which clusters are in the table (more clusters narrow the interval)": parts.clusters,
-        "the refits (a larger budget narrows it)": parts.refits,
-        "what is not known about the ids (better knowledge of how many are wrong narrows it)": (
-            parts.ids
-        ),
+        "the refits" + " (a larger budget narrows it)" * (not few): parts.refits,
+        f"{ids_part(report)} ({ids_remedy(report)})": parts.ids,
     }
     ordered = sorted(causes.items(), key=lambda cause: -cause[1])
+    ordered = [(cause, part) for cause, part in ordered if part > 0]
     (cause, part), *others = ordered
     first = f"{_percentage(part / total)} comes from {cause}"
     told = [first, *(f"{_percentage(part / total)} from {cause}" for cause, part in others)]

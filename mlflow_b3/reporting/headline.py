@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
+from mlflow_b3.auditing.findings import LEAST_AGREEMENT, ids_remedy, original_words
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc_sentences import summarise_cvc
@@ -306,12 +306,10 @@ def _remedy(report: AuditReport, doubt: str) -> str:
     found = report.conclusion.dose
     if found is None:
         return "; more clusters or a larger budget would narrow it"
-    parts = {
-        "more clusters": found.variance.clusters,
-        "a larger budget": found.variance.refits,
-        "knowing better how many ids are wrong": found.variance.ids,
-    }
-    return f"; {max(parts, key=parts.__getitem__)} would narrow it"
+    parts = found.variance
+    if parts.ids > max(parts.clusters, parts.refits):
+        return f"; {ids_remedy(report)}"
+    return f"; {'more clusters' if parts.clusters >= parts.refits else 'a larger budget'} would narrow it"
 
 
 def _uninformative(report: AuditReport) -> str:

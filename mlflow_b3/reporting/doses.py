@@ -79,7 +79,27 @@ def explain_doses(report: AuditReport) -> list[str]:
         f"The measured effect of rows of the same cluster is within the noise: with a probability of "
         f"{percent(found.no_effect)}, there is none. So e0 was pulled towards the score by the ids."
     )
-    return [*([shrunk] if found.shrunk else []), narrowing(report, found)]
+    if report.test.rejected:
+        shrunk = (
+            f"The leakage test finds an effect of rows of the same cluster (p = {report.test.pvalue:.2g}), "
+            "but its size is uncertain: by dose, it is within the noise. So e0 was pulled towards the score by "
+            "the ids."
+        )
+    return [*([shrunk] if is_shrunk(report) else []), narrowing(report, found)]
+
+
+def is_shrunk(report: AuditReport) -> bool:
+    """Return whether e0 was pulled towards the score by the ids, because no effect is more probable."""
+    found = report.conclusion.dose
+    return found is not None and report.e0 is not None and found.shrunk
+
+
+def shrunk_in_short(report: AuditReport) -> str:
+    """Return in a few words that e0 was pulled towards the score by the ids; nothing if it was not."""
+    if not is_shrunk(report):
+        return ""
+    why = "Size of the effect uncertain" if report.test.rejected else "Effect within the noise"
+    return f"{why}: e0 was pulled towards LOCO."
 
 
 def narrowing(report: AuditReport, found: DoseSolution) -> str:

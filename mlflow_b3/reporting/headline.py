@@ -7,10 +7,12 @@ from mlflow_b3.auditing.findings import LEAST_AGREEMENT, ids_remedy, original_wo
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc_sentences import summarise_cvc
+from mlflow_b3.reporting.doses import is_shrunk
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     confidence_of,
     folds_words,
+    ids_are_right,
     is_finite,
     new_clusters,
     premise_of,
@@ -199,7 +201,7 @@ def _worst(report: AuditReport) -> float:
 
 def _second(report: AuditReport) -> str:
     """Return what is known about LOCO, unless it is the worst score."""
-    if _worst(report) == report.loco:
+    if _worst(report) == report.loco or ids_are_right(report):
         return ""
     shown = {
         SHOWN: "inflated as well",
@@ -365,23 +367,30 @@ def loco_inflation(report: AuditReport) -> str:
     """Return whether the score by the cluster ids was shown to be optimistic.
 
     `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows, or the correction is not
-    upwards or too small to be seen in the numbers as they are printed; or `OPEN` if too little is
-    known about the ids or the refits.
+    upwards, too small to be seen in the numbers as they are printed, or within the noise of the effects
+    by dose; or `OPEN` if too little is known about the ids or the refits.
     """
     report = report.as_losses
     known = report.e0 is not None and not _unchecked(report)
     low, high = report.claim.range or (0.0, 1.0)
-    gap = report.inflation or 0.0
-    if report.e0 is not None and number(report.e0) == number(report.loco):
-        gap = 0.0
+    gap = 0.0 if _equals_loco(report) or is_shrunk(report) else report.inflation or 0.0
     profits = report.test.rejected
     beyond = report.e0_interval[0] > report.loco and not _unchecked(report)
+    beyond = beyond and (report.e0 is None or gap > 0)
     if beyond or (profits and known and low > 0 and gap > 0):
         return SHOWN
     if profits and shares_clusters(report):
         return SHOWN
     whole = report.refit.is_full
     return NOT_SHOWN if known and whole and (not profits or gap <= 0 or high == 0) else OPEN
+
+
+def _equals_loco(report: AuditReport) -> bool:
+    """Return whether e0 and LOCO are the same as they are printed, or nearly so."""
+    if report.e0 is None:
+        return False
+    difference = signed(report.e0 - report.loco, beside=report.loco)
+    return number(report.e0) == number(report.loco) or difference == signed(0.0)
 
 
 def compare_with_threshold(report: AuditReport) -> str:

@@ -13,7 +13,7 @@ from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.refit.learner import CLASSES_READ
 from mlflow_b3.reporting.cvc_sentences import describe_cvc, open_about_cvc
 from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
-from mlflow_b3.reporting.doses import curve_from_doses, doses_measured, explain_doses
+from mlflow_b3.reporting.doses import curve_from_doses, doses_measured, explain_doses, is_shrunk
 from mlflow_b3.reporting.headline import (
     NOT_SHOWN,
     OPEN,
@@ -32,6 +32,7 @@ from mlflow_b3.reporting.phrases import (
     explain_regression,
     fold_words,
     folds_words,
+    ids_are_right,
     is_finite,
     is_half,
     is_mixture,
@@ -40,7 +41,7 @@ from mlflow_b3.reporting.phrases import (
     sharpness_words,
     thing_of,
 )
-from mlflow_b3.results import article, loss_words, number, percent, shortened
+from mlflow_b3.results import article, loss_words, number, percent, shortened, signed
 
 # --- What an audit found, in sentences that need no statistics to read
 
@@ -53,6 +54,7 @@ DOSE_WORDS = {
     "halves": "in halves",
     "singles": "with one row breaking off",
 }
+NOT_OPTIMISTIC = "by this estimate not optimistic"
 
 
 def explain(report: AuditReport) -> list[str]:
@@ -172,21 +174,30 @@ def explain_inflation(report: AuditReport) -> str:
         return f"{ignoring}; {second}. {found}; {shows}"
     losses = report.as_losses
     assert losses.e0 is not None
-    start = f"{ignoring}, {_optimistic(losses.e0 - losses.iid)}. {second[0].upper()}{second[1:]}"
-    if report.inflation <= 0:
-        return f"{start}, {_optimistic(report.inflation)}."
+    first = _optimistic(losses.e0 - losses.iid, beside=report.iid)
+    start = f"{ignoring}, {first}. {second[0].upper()}{second[1:]}"
+    if ids_are_right(report):
+        return f"{start}."
+    gap = _optimistic(report.inflation, beside=report.loco)
+    if report.inflation <= 0 or gap == NOT_OPTIMISTIC:
+        return f"{start}, {gap}."
     half = ", if half of that limit leaked" if is_half(report) else ""
-    return f"{start}, {_optimistic(report.inflation)}{half}." + {
-        NOT_SHOWN: " This is within the noise: it may not be optimistic at all.",
+    noise = " This is within the noise: it may not be optimistic at all."
+    if report.test.rejected and is_shrunk(report):
+        noise = " How large this is remains uncertain."
+    return f"{start}, {gap}{half}." + {
+        NOT_SHOWN: noise,
         OPEN: " Whether it is optimistic at all is not known.",
     }.get(answer, "")
 
 
-def _optimistic(gap: float) -> str:
+def _optimistic(gap: float, *, beside: float) -> str:
     """Return how optimistic a score is by the estimate of e0."""
+    if signed(gap, beside=beside) == signed(0.0):
+        return NOT_OPTIMISTIC
     if gap > 0:
         return f"by this estimate optimistic by {number(gap)}"
-    return f"by this estimate not optimistic (correction {number(gap)})"
+    return f"{NOT_OPTIMISTIC} (correction {number(gap)})"
 
 
 def explain_test_of(report: AuditReport) -> str:

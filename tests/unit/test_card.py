@@ -4,8 +4,8 @@ import re
 
 import matplotlib as mpl
 import pytest
-from example_reports import CVC, REPORT, changed, lower_bound, report, split, unknown
-from test_dose_reporting import REPORT_BY_DOSES
+from example_reports import CVC, REPORT, by_doses, changed, lower_bound, report, split, unknown
+from test_dose_reporting import REPORT_BY_DOSES, SHRUNK
 from test_html import Page
 
 from mlflow_b3 import InputError
@@ -47,7 +47,9 @@ def test_a_summary_without_a_rate_says_what_to_give():
     assert GIVE_A_RATE not in " ".join(str(few).split())  # it alone would not help
 
 
-@pytest.mark.parametrize("audit", [REPORT, unknown(), split(), lower_bound(), REPORT_BY_DOSES])
+@pytest.mark.parametrize(
+    "audit", [REPORT, unknown(), split(), lower_bound(), REPORT_BY_DOSES, by_doses(SHRUNK)]
+)
 def test_a_summary_is_short_and_as_wide_as_the_terminal(audit):
     links = {"Report": "http://127.0.0.1:5000/#/experiments/0/runs/0/artifacts/b3/report.html"}
     lines = summary_of(audit, width=80, links=links).splitlines()

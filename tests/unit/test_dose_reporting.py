@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from example_reports import DOSES, REPORT, SHOWS_NOTHING, by_doses, changed, unknown
+from example_reports import DOSES, PROFITS, REPORT, SHOWS_NOTHING, by_doses, changed, unknown
 from matplotlib.figure import Figure
 
 from mlflow_b3 import AuditReport
@@ -15,7 +15,7 @@ from mlflow_b3.estimation.dose import VarianceParts
 from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.reporting.charts import charts_of, figures_of
 from mlflow_b3.reporting.doses import narrowing
-from mlflow_b3.reporting.headline import headline_of
+from mlflow_b3.reporting.headline import NOT_SHOWN, headline_of, loco_inflation
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
 from mlflow_b3.reporting.paper import describe_for_paper
 from mlflow_b3.reporting.sentences import (
@@ -29,6 +29,7 @@ from mlflow_b3.reporting.tables import settings_table
 from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, parameters_of
 
 REPORT_BY_DOSES = by_doses()
+SHRUNK = replace(DOSES, shrunk=True, no_effect=0.63)
 SENTENCE = (
     "With none of the other rows of the same 'patient_id' in training, 30 of 100 rows are wrong; with "
     "one 26, with three 20, with nine 15."
@@ -194,10 +195,37 @@ def test_a_wide_interval_comes_with_what_would_narrow_it(largest, told):
 
 
 def test_an_effect_within_its_noise_is_told():
-    doses = replace(DOSES, shrunk=True, no_effect=0.63)
-    text = " ".join(explain(by_doses(doses)))
+    text = " ".join(explain(by_doses(SHRUNK, test=SHOWS_NOTHING)))
     assert "with a probability of 63%, there is none. So e0 was pulled towards the score by" in text
     assert "pulled" not in " ".join(explain(REPORT_BY_DOSES))
+
+
+def test_an_effect_that_only_the_leakage_test_finds_is_told_without_contradiction():
+    """Its null hypothesis is tested on all doses at once; by dose, no effect may stay more probable."""
+    audit = by_doses(SHRUNK)
+    text = " ".join(explain(audit))
+    assert audit.test.rejected
+    assert (
+        "The leakage test finds an effect of rows of the same cluster (p = 0.0001), but its" in text
+    )
+    assert "there is none" not in text
+    assert "How large this is remains uncertain." in text
+    assert loco_inflation(audit) == NOT_SHOWN
+    assert "inflated as well" not in str(headline_of(audit))
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        (SHOWS_NOTHING, "Effect within the noise: e0 was pulled towards LOCO."),
+        (PROFITS, "Size of the effect uncertain: e0 was pulled towards LOCO."),
+    ],
+)
+def test_a_pull_towards_the_score_by_ids_has_a_line_on_the_terminal(test, told):
+    lines = [line.strip() for line in str(by_doses(SHRUNK, test=test)).splitlines()]
+    assert lines.count(told) == 1
+    assert "pulled" not in str(REPORT_BY_DOSES)
+    assert "pulled" not in str(unknown_by_doses())
 
 
 @pytest.mark.parametrize(

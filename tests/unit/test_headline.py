@@ -42,6 +42,7 @@ from mlflow_b3.reporting.headline import (
     loco_inflation,
     tipping_rates,
 )
+from mlflow_b3.reporting.sentences import explain_inflation
 
 pytestmark = pytest.mark.newest
 
@@ -185,6 +186,22 @@ def test_inflation_by_ids_needs_rows_that_leaked_and_a_learner_that_profits(chan
 def test_a_correction_that_the_printed_numbers_do_not_show_is_no_inflation(e0, expected):
     audit = report(loco=0.25, e0=e0, inflation=e0 - 0.25, e0_interval=(0.2, 0.34))
     assert loco_inflation(audit) == expected
+
+
+@pytest.mark.parametrize("e0", [0.25, 0.2501, 0.2499])
+def test_where_all_ids_are_right_nothing_is_said_about_the_score_by_ids(e0):
+    """It is e0, up to rounding errors."""
+    audit = report(settings={"claim": (0.0, 0.0)}, e0=e0, inflation=e0 - 0.25)
+    assert "on new patients" in sentence(audit) or e0 < 0.25
+    assert "inflated" not in sentence(audit)
+    assert "inflation" not in sentence(audit)
+    assert explain_inflation(audit).endswith(" By patient_id alone it is 0.250.")
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign():
+    audit = sound(settings=ANY, iid=0.1602, e0=0.1601, loco=0.16, inflation=0.0001)
+    assert "on new patients 0.160 (+0.000)" in sentence(audit)
+    assert "-0.000" not in str(audit) + audit.to_text()
 
 
 @pytest.mark.parametrize("changes", [{"n_validated": 6, "n_clusters": 6}, {"refit_agreement": 0.5}])

@@ -29,6 +29,8 @@ HURTS = 0.025
 #: Refits of a fold in one pass of an audit by doses: one without injected rows, and five at most.
 REFITS_PER_FOLD = 6
 MOSTLY = 0.5
+#: What is known of the smallest effect that a test finds where all differences are 0.
+NOTHING_CHANGED = "no loss changed, so which effect the test would have found is not known"
 LEAST_AGREEMENT = 0.9
 
 
@@ -58,21 +60,24 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B307",
-                "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the loss "
-                "curve cannot reveal it: the same curve fits every share. The interval holds "
-                "for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
+                "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the "
+                "measured losses cannot reveal it: they fit every share. The interval holds for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
                 "(mlflow-b3 review), or use the error rate that your record linkage reports, and "
                 "audit again.",
             )
         )
     test = report.test
     if not test.rejected:
+        power = (
+            f"the test would have found an effect of {test.detectable:.3g} with probability 0.8"
+            if test.detectable > 0
+            else NOTHING_CHANGED
+        )
         found.append(
             (
                 "B308",
                 f"the test did not show that this learner benefits from leaked rows (p = "
-                f"{test.pvalue:.2g}). It may benefit all the same: the test would have found an effect of "
-                f"{test.detectable:.3g} with probability 0.8.",
+                f"{test.pvalue:.2g}). It may benefit all the same: {power}.",
             )
         )
     losses, greater = report.as_losses, report.subject.greater_is_better

@@ -21,10 +21,7 @@ def dose_sentence(report: AuditReport, curve: DoseCurve) -> str:
     values = {d: _of_hundred(loss) if in_percent else number(loss) for d, loss in losses.items()}
     first = f"With none of the other rows of the same {report.subject.cluster!r} in training, "
     if not report.leakage.is_known:
-        assumed = (
-            f"If {percent(USUAL_ERROR)} of the rows carried a wrong id, which nobody has said: "
-        )
-        first = f"{assumed}{first[0].lower()}{first[1:]}"
+        first = f"{dose_premise(report)}: {first[0].lower()}{first[1:]}"
     if in_percent:
         first += f"{values[curve.d[0]]} of 100 rows are wrong"
     else:
@@ -68,6 +65,14 @@ def _rate(report: AuditReport) -> str:
     if low < high:
         return " It is for the middle of the given range."
     return ""
+
+
+def dose_premise(report: AuditReport) -> str:
+    """Return the rate of wrong ids that a table of the losses is for, unless it is the given one."""
+    if not report.leakage.is_known:
+        return f"If {percent(USUAL_ERROR)} of the rows carried a wrong id, which nobody has said"
+    low, high = report.claim.range or (0.0, 0.0)
+    return "For the middle of the range of wrong ids" * (low < high)
 
 
 def explain_doses(report: AuditReport) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 
-from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
+from mlflow_b3.auditing.findings import LEAST_AGREEMENT, NOTHING_CHANGED, original_words
 from mlflow_b3.auditing.report import AuditReport, RefitSummary
 from mlflow_b3.data.scores import is_mean
 from mlflow_b3.estimation.bounds import CONFIDENCE
@@ -243,6 +243,9 @@ def explain_test(
         return "The numbers of the leakage test are not finite, so nothing follows from it."
     ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
+    less = ", smaller ones less often"
+    if not test.detectable > 0:
+        found, less = NOTHING_CHANGED, ""
     better = "raise" if greater_is_better else "lower"
     done = "raised" if (test.effect >= 0) == greater_is_better else "lowered"
     if test.rejected:
@@ -255,7 +258,7 @@ def explain_test(
         f"No evidence that the model benefits from leaked rows (p = {test.pvalue:.2g}). In {sets}, other "
         f"rows of the validation clusters {done} {thing} by "
         f"{number(abs(test.effect))} ({ends} for how much they {better} it). This does not prove that "
-        f"leakage is harmless or that ids are right: {found}, smaller ones less often. A rejection would have meant "
+        f"leakage is harmless or that ids are right: {found}{less}. A rejection would have meant "
         f"that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
     )
 
@@ -450,8 +453,12 @@ def open_questions(report: AuditReport) -> list[str]:
         )
     if not test.rejected:
         found.append(
-            "Whether this model benefits from leaked rows at all. The test did not show it; an effect "
-            f"below {number(test.detectable)} would often be missed."
+            "Whether this model benefits from leaked rows at all. The test did not show it; "
+            + (
+                f"an effect below {number(test.detectable)} would often be missed."
+                if test.detectable > 0
+                else f"{NOTHING_CHANGED}."
+            )
         )
     by_shares = report.dose is None and report.leakage.misplaces
     if report.e0_secant is None and report.e0 is not None and by_shares:

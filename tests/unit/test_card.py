@@ -33,8 +33,7 @@ def test_a_summary_has_the_headline_the_scores_the_tipping_point_and_the_finding
         "  On new patients    0.300 (+0.150)  0.260 – 0.340, 95% interval (e0)",
         "                     If 10% of the rows carry a wrong 'patient_id'.",
         "  Tipping point      30% wrong ids would make it no better than the threshold",
-        "                     (0.450), 19.6% could; 100% of rows in split clusters would",
-        "                     not",
+        "                     (0.450), 19.6% could; all rows in split clusters would not",
         "  Findings           B315 few refits",
         "  More               report.to_text(), report.to_html(path), report.plot()",
     ]

@@ -261,7 +261,15 @@ def test_without_a_rate_the_loss_without_mates_is_said_to_be_conditional():
         "If 10% of the rows carried a wrong id, which nobody has said: with none of the"
         in to_html(nothing_known)
     )
-    assert "which nobody has said" not in to_html(REPORT_BY_DOSES)
+    for written in (to_text(nothing_known), to_markdown(nothing_known)):
+        assert "If 10% of the rows carried a wrong id, which nobody has said" in written
+    for written in (to_html, to_text, to_markdown):
+        assert "which nobody has said" not in written(REPORT_BY_DOSES)
+
+
+def test_of_a_range_the_table_is_said_to_be_for_its_middle():
+    audit = by_doses(settings={"claim": (0.05, 0.15)})
+    assert "For the middle of the range of wrong ids" in to_text(audit)
 
 
 def test_the_test_compares_training_sets_of_full_size():

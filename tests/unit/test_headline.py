@@ -285,10 +285,15 @@ def test_no_rate_does_not_say_that_it_beats_a_guess_and_that_this_is_open():
     audit = replace(audit, plan=replace(audit.plan, threshold_given=False))
     told = headline_of(audit).sentence
     assert told.startswith(
-        "By the estimate, the model would still beat a constant guess (0.450) if "
+        "By the estimate, the model would still beat a constant guess (0.450) even if 50% of the rows "
+        "carried a wrong id or if all rows belonged to split clusters. "
     )
-    assert "; its interval leaves that open. Reported error rate 0.240, " in told
+    sure = "By the interval, this is sure only up to 19.6% wrong ids. Reported error rate 0.240, "
+    assert sure in told
     assert "remains open" not in told
+    never_sure = replace(audit.sensitivity, high=(0.46, *audit.sensitivity.high[1:]))
+    told = headline_of(changed(audit, sensitivity=never_sure)).sentence
+    assert "Its interval leaves that open. Reported error rate 0.240, " in told
 
 
 def test_a_model_without_skill_cannot_tell():

@@ -243,6 +243,7 @@ def number(value: float | None) -> str:
     """Return a loss or share with three decimals, or with three digits if those would be 0."""
     if value is None:
         return "unknown"
+    value += 0.0  # without the sign of -0.0
     if abs(value) >= 100:
         return f"{value:.0f}" if abs(value) < 1e6 else f"{value:.2e}"
     return f"{value:.3f}" if 0.0005 <= abs(value) < 100 or value == 0 else f"{value:.3g}"
@@ -250,8 +251,9 @@ def number(value: float | None) -> str:
 
 def signed(difference: float, *, beside: float = 0.0) -> str:
     """Return a difference with its sign, and no more decimals than a score that it stands beside."""
-    fixed = abs(difference) < 0.0005 <= abs(beside)
-    text = f"{difference:+.3f}" if fixed else number(difference)
+    if abs(difference) < 0.0005 <= abs(beside):
+        return "+0.000"
+    text = number(difference)
     return text if text.startswith(("-", "+")) else f"+{text}"
 
 

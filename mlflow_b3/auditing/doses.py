@@ -33,8 +33,9 @@ from mlflow_b3.measurement.design import dose_levels
 from mlflow_b3.measurement.refits import FragmentSizes
 
 #: Rates at which laws of doses are computed for sensitivity curves: over the cluster error, if clusters are
-#: larger than `LARGE` rows, and over the split rate, in which laws change less. In 26 audits that were not
-#: used for choosing them, e0 of curves was off by 3% of the width of its interval at most, its upper end by 6%.
+#: larger than `LARGE` rows, and over the split rate, in which laws change less; more if these are too few. In 26
+#: audits that were not used for choosing them, e0 of curves was off by 3% of the width of its interval at
+#: most, its upper end by 6%.
 NODES, MORE_NODES, SPLIT_NODES = 8, 10, 5
 LARGE = 30
 #: The number of rates at which e0 is computed for a distribution of rates.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlflow_b3.auditing.doses import FEW_UNSEEN
+from mlflow_b3.auditing.doses import FEW_UNSEEN, NEGLIGIBLE
 from mlflow_b3.auditing.leakage import SAFE_THRESHOLD, Evidence
 from mlflow_b3.auditing.report import DOSE, AuditReport, RefitSummary, SubjectSummary
 from mlflow_b3.data.folds import Fold, make_folds
@@ -26,7 +26,11 @@ FEW_REFITS = 20
 NOISY_REFITS = 0.25
 #: The one-sided level of the test that rows of the same cluster hurt.
 HURTS = 0.025
+#: Refits of a fold in one pass of an audit by doses: one without injected rows, and five at most.
+REFITS_PER_FOLD = 6
 MOSTLY = 0.5
+#: What is known of the smallest effect that a test finds where all differences are 0.
+NOTHING_CHANGED = "no loss changed, so which effect the test would have found is not known"
 LEAST_AGREEMENT = 0.9
 
 
@@ -61,21 +65,24 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B307",
-                "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the loss "
-                "curve cannot reveal it: the same curve fits every share. The interval holds "
-                "for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
+                "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the "
+                "measured losses cannot reveal it: they fit every share. The interval holds for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
                 "(mlflow-b3 review), or use the error rate that your record linkage reports, and "
                 "audit again.",
             )
         )
     test = report.test
     if not test.rejected:
+        power = (
+            f"the test would have found an effect of {test.detectable:.3g} with probability 0.8"
+            if test.detectable > 0
+            else NOTHING_CHANGED
+        )
         found.append(
             (
                 "B308",
                 f"the test did not show that this learner benefits from leaked rows (p = "
-                f"{test.pvalue:.2g}). It may benefit all the same: the test would have found an effect of "
-                f"{test.detectable:.3g} with probability 0.8.",
+                f"{test.pvalue:.2g}). It may benefit all the same: {power}.",
             )
         )
     losses, greater = report.as_losses, report.subject.greater_is_better
@@ -180,8 +187,8 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
         found.append(
             (
                 "B306",
-                f"{percent(parts.ids / total)} of the variance of e0 comes from what is not known about "
-                "the ids, so more clusters or refits would not narrow the interval much.",
+                f"{percent(parts.ids / total)} of the variance of e0 comes from {ids_part(report)}: "
+                f"{ids_remedy(report)}.",
             )
         )
     if parts.refits > NOISY_REFITS * total:
@@ -203,6 +210,42 @@ def _about_doses(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def ids_part(report: AuditReport) -> str:
+    """Return what the part of the variance that comes from wrong ids is about."""
+    shape = (
+        "how the effect runs between no row of the same cluster in training and the measured doses"
+    )
+    return f"{shape}, and from the range of the rate" if is_range(report) else shape
+
+
+def ids_remedy(report: AuditReport) -> str:
+    """Return what would narrow that part."""
+    best = "better ids or a narrower range narrow" if is_range(report) else "better ids narrow"
+    others = "more clusters or refits" if more_refits_help(report) else "more clusters"
+    return f"{best} it, and {others} can, too"
+
+
+def is_range(report: AuditReport) -> bool:
+    """Return whether the rate of wrong ids is known within a range only."""
+    ranges = (report.claim.range, report.claim.split_range)
+    return any(ends is not None and ends[0] < ends[1] for ends in ranges)
+
+
+def more_refits_help(report: AuditReport) -> bool:
+    """Return whether a larger budget would make refits of an audit by doses that were not made.
+
+    After two passes, refits stop where they cause next to nothing of the variance of e0. A larger
+    budget then repeats the same ones.
+    """
+    found = report.conclusion.dose
+    assert found is not None
+    parts = found.variance
+    if parts.refits >= NEGLIGIBLE * (parts.clusters + parts.refits + parts.ids):
+        return True
+    folds = len(report.folds) // report.plan.repeats
+    return report.plan.repeats == 1 and found.refits <= REFITS_PER_FOLD * folds
 
 
 def _about_score(report: AuditReport) -> list[tuple[str, str]]:

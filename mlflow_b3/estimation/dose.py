@@ -192,8 +192,9 @@ class VarianceParts(Result):
         Which rows were injected and held back, folds, and randomness of the learner. More refits
         narrow it.
     ids : float
-        The unknown doses: the effect between the doses that were measured, and the range of the rates.
-        Only better ids narrow it.
+        The shape of the effect between dose 0 and the doses that were measured, and the range of the
+        rates if one was given. Better ids narrow it, because fewer mates go unnoticed. More clusters or
+        refits can narrow it too, because they show the shape.
     """
 
     clusters: float

@@ -8,6 +8,7 @@ from mlflow_b3.data.scores import is_approximate
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc import findings_with_cvc
 from mlflow_b3.reporting.document import Answer, Tile
+from mlflow_b3.reporting.doses import shrunk_in_short
 from mlflow_b3.reporting.headline import (
     GIVE_A_RATE,
     explain_tipping,
@@ -161,7 +162,8 @@ def summary_of(
     below = f"{premise_of(report)}." if report.e0 is not None else ""
     if not (below or report.leakage.is_known or report.plan.n_validated < FEW_CLUSTERS):
         below = GIVE_A_RATE  # with few clusters a rate alone would not help
-    lines += _filled(below, width, " " * (LABEL + 3), first=" " * (LABEL + 3))
+    for text in (below, shrunk_in_short(report)):
+        lines += _filled(text, width, " " * (LABEL + 3), first=" " * (LABEL + 3))
     named = [(TIPPING, tipping_rates(report)), *_groups(report)]
     titles = [f"{finding.code} {finding.title}" for finding in answer.findings]
     named += [(FINDINGS, "; ".join(titles) or "none")]

@@ -1,6 +1,7 @@
 """What an audit by doses found, in words: the loss by mates in training, and its noise."""
 
-from mlflow_b3.auditing.doses import USUAL_ERROR
+from mlflow_b3.auditing.doses import NEGLIGIBLE, USUAL_ERROR
+from mlflow_b3.auditing.findings import ids_part, ids_remedy
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
 from mlflow_b3.reporting.phrases import joined
@@ -20,10 +21,7 @@ def dose_sentence(report: AuditReport, curve: DoseCurve) -> str:
     values = {d: _of_hundred(loss) if in_percent else number(loss) for d, loss in losses.items()}
     first = f"With none of the other rows of the same {report.subject.cluster!r} in training, "
     if not report.leakage.is_known:
-        assumed = (
-            f"If {percent(USUAL_ERROR)} of the rows carried a wrong id, which nobody has said: "
-        )
-        first = f"{assumed}{first[0].lower()}{first[1:]}"
+        first = f"{dose_premise(report)}: {first[0].lower()}{first[1:]}"
     if in_percent:
         first += f"{values[curve.d[0]]} of 100 rows are wrong"
     else:
@@ -69,6 +67,14 @@ def _rate(report: AuditReport) -> str:
     return ""
 
 
+def dose_premise(report: AuditReport) -> str:
+    """Return the rate of wrong ids that a table of the losses is for, unless it is the given one."""
+    if not report.leakage.is_known:
+        return f"If {percent(USUAL_ERROR)} of the rows carried a wrong id, which nobody has said"
+    low, high = report.claim.range or (0.0, 0.0)
+    return "For the middle of the range of wrong ids" * (low < high)
+
+
 def explain_doses(report: AuditReport) -> list[str]:
     """Return what the uncertainty of e0 comes from, and whether e0 was shrunk."""
     found = report.conclusion.dose
@@ -78,23 +84,43 @@ def explain_doses(report: AuditReport) -> list[str]:
         f"The measured effect of rows of the same cluster is within the noise: with a probability of "
         f"{percent(found.no_effect)}, there is none. So e0 was pulled towards the score by the ids."
     )
-    return [*([shrunk] if found.shrunk else []), narrowing(found)]
+    if report.test.rejected:
+        shrunk = (
+            f"The leakage test finds an effect of rows of the same cluster (p = {report.test.pvalue:.2g}), "
+            "but its size is uncertain: by dose, it is within the noise. So e0 was pulled towards the score by "
+            "the ids."
+        )
+    return [*([shrunk] if is_shrunk(report) else []), narrowing(report, found)]
 
 
-def narrowing(found: DoseSolution) -> str:
+def is_shrunk(report: AuditReport) -> bool:
+    """Return whether e0 was pulled towards the score by the ids, because no effect is more probable."""
+    found = report.conclusion.dose
+    return found is not None and report.e0 is not None and found.shrunk
+
+
+def shrunk_in_short(report: AuditReport) -> str:
+    """Return in a few words that e0 was pulled towards the score by the ids; nothing if it was not."""
+    if not is_shrunk(report):
+        return ""
+    why = "Size of the effect uncertain" if report.test.rejected else "Effect within the noise"
+    return f"{why}: e0 was pulled towards LOCO."
+
+
+def narrowing(report: AuditReport, found: DoseSolution) -> str:
     """Return what the variance of e0 comes from and what would reduce it, largest part first."""
     parts = found.variance
     total = parts.clusters + parts.refits + parts.ids
     if not total > 0:
         return "The variance of e0 could not be split into its sources."
+    few = parts.refits < NEGLIGIBLE * total  # more would not change much
     causes = {
         "which clusters are in the table (more clusters narrow the interval)": parts.clusters,
-        "the refits (a larger budget narrows it)": parts.refits,
-        "what is not known about the ids (better knowledge of how many are wrong narrows it)": (
-            parts.ids
-        ),
+        "the refits" + " (a larger budget narrows it)" * (not few): parts.refits,
+        f"{ids_part(report)} ({ids_remedy(report)})": parts.ids,
     }
     ordered = sorted(causes.items(), key=lambda cause: -cause[1])
+    ordered = [(cause, part) for cause, part in ordered if part > 0]
     (cause, part), *others = ordered
     first = f"{_percentage(part / total)} comes from {cause}"
     told = [first, *(f"{_percentage(part / total)} from {cause}" for cause, part in others)]

@@ -3,14 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 
-from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
+from mlflow_b3.auditing.findings import LEAST_AGREEMENT, ids_remedy, original_words
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc_sentences import summarise_cvc
+from mlflow_b3.reporting.doses import is_shrunk
 from mlflow_b3.reporting.phrases import (
     NOT_FINITE,
     confidence_of,
     folds_words,
+    ids_are_right,
     is_finite,
     new_clusters,
     premise_of,
@@ -47,6 +49,8 @@ LEAVES_ROOM = "inflation was not shown, but the interval leaves room for"
 #: In place of a tipping point.
 NOT_SHOWN_BY_DATA = "There is no tipping point: these data cannot show what wrong ids would do."
 STILL = "The model would still"
+#: The largest split rate of a sensitivity curve, which is a limit: no rate of that size can be given.
+ALL = "100%"
 STILL_BEATS = f"{STILL} beat a constant guess"
 TRAINING_ROWS = "of the training rows of a fold belonged to its validation clusters"
 #: What would help where nothing is known about the ids.
@@ -199,7 +203,7 @@ def _worst(report: AuditReport) -> float:
 
 def _second(report: AuditReport) -> str:
     """Return what is known about LOCO, unless it is the worst score."""
-    if _worst(report) == report.loco:
+    if _worst(report) == report.loco or ids_are_right(report):
         return ""
     shown = {
         SHOWN: "inflated as well",
@@ -277,9 +281,10 @@ def _without_rate(report: AuditReport, scores: str) -> Headline:
     """Return the answer where nothing is known about the ids: the tipping point, then the scores."""
     doubt, tipping = _doubt(report), explain_tipping(report)
     if tipping.startswith(STILL_BEATS) and "remains open" in scores:  # of the same guess
-        tipping = (
-            f"By the estimate, {tipping[0].lower()}{tipping[1:-1]}; its interval leaves that open."
-        )
+        sure = _sure_up_to(report)
+        estimate = tipping.removesuffix(sure).removesuffix(".")
+        told = sure.strip() or "Its interval leaves that open."
+        tipping = f"By the estimate, {estimate[0].lower()}{estimate[1:]}. {told}"
         scores = f"{_upper(_scores(report))}."
     return Headline(
         word=CANNOT_TELL,
@@ -306,12 +311,10 @@ def _remedy(report: AuditReport, doubt: str) -> str:
     found = report.conclusion.dose
     if found is None:
         return "; more clusters or a larger budget would narrow it"
-    parts = {
-        "more clusters": found.variance.clusters,
-        "a larger budget": found.variance.refits,
-        "knowing better how many ids are wrong": found.variance.ids,
-    }
-    return f"; {max(parts, key=parts.__getitem__)} would narrow it"
+    parts = found.variance
+    if parts.ids > max(parts.clusters, parts.refits):
+        return f"; {ids_remedy(report)}"
+    return f"; {'more clusters' if parts.clusters >= parts.refits else 'a larger budget'} would narrow it"
 
 
 def _uninformative(report: AuditReport) -> str:
@@ -367,23 +370,30 @@ def loco_inflation(report: AuditReport) -> str:
     """Return whether the score by the cluster ids was shown to be optimistic.
 
     `SHOWN`; `NOT_SHOWN` if the learner does not benefit from leaked rows, or the correction is not
-    upwards or too small to be seen in the numbers as they are printed; or `OPEN` if too little is
-    known about the ids or the refits.
+    upwards, too small to be seen in the numbers as they are printed, or within the noise of the effects
+    by dose; or `OPEN` if too little is known about the ids or the refits.
     """
     report = report.as_losses
     known = report.e0 is not None and not _unchecked(report)
     low, high = report.claim.range or (0.0, 1.0)
-    gap = report.inflation or 0.0
-    if report.e0 is not None and number(report.e0) == number(report.loco):
-        gap = 0.0
+    gap = 0.0 if _equals_loco(report) or is_shrunk(report) else report.inflation or 0.0
     profits = report.test.rejected
     beyond = report.e0_interval[0] > report.loco and not _unchecked(report)
+    beyond = beyond and (report.e0 is None or gap > 0)
     if beyond or (profits and known and low > 0 and gap > 0):
         return SHOWN
     if profits and shares_clusters(report):
         return SHOWN
     whole = report.refit.is_full
     return NOT_SHOWN if known and whole and (not profits or gap <= 0 or high == 0) else OPEN
+
+
+def _equals_loco(report: AuditReport) -> bool:
+    """Return whether e0 and LOCO are the same as they are printed, or nearly so."""
+    if report.e0 is None:
+        return False
+    difference = signed(report.e0 - report.loco, beside=report.loco)
+    return number(report.e0) == number(report.loco) or difference == signed(0.0)
 
 
 def compare_with_threshold(report: AuditReport) -> str:
@@ -524,7 +534,7 @@ def tipping_rates(report: AuditReport) -> str:
     what = "the threshold" if report.plan.threshold_given else "a constant guess"
     limit = number(report.threshold)
     reached = " or ".join(f"{percent(tip)} {rows}" for tip, _, rows, _ in tips if tip is not None)
-    missed = [(most, rows) for tip, most, rows, _ in tips if tip is None]
+    missed = [(_most(most, rows), rows) for tip, most, rows, _ in tips if tip is None]
     if not report.refit.is_full:
         unknown = (
             f"not known for {' or '.join(rows.removeprefix('of ') for _, rows in missed)}"
@@ -532,7 +542,7 @@ def tipping_rates(report: AuditReport) -> str:
         )
         latest = f"{reached} at the latest" * bool(reached)
         return f"{'; '.join(filter(None, (latest, unknown)))} ({what}: {limit})"
-    never = " or ".join(f"{most} {rows}" for most, rows in missed)
+    never = " or ".join(most for most, _ in missed)
     possible = _possible_from(report)
     could = "" if possible is None else f", {percent(possible)} could"
     if not reached:
@@ -557,6 +567,21 @@ def _possible_from(report: AuditReport) -> float | None:
     return found
 
 
+def _sure_up_to(report: AuditReport) -> str:
+    """Return up to which rate the interval excludes a threshold that e0 never reaches, if not at all."""
+    possible = _possible_from(report)
+    if possible is None:
+        return ""
+    return f" By the interval, this is sure only up to {percent(possible)} wrong ids."
+
+
+def _most(rate: str, rows: str) -> str:
+    """Return the largest rate that was tried, in words where it is all rows."""
+    return (
+        f"all {rows.removeprefix('of ').removeprefix('the ')}" if rate == ALL else f"{rate} {rows}"
+    )
+
+
 def _tips(report: AuditReport) -> list[tuple[float | None, str, str, str]]:
     """Return the tipping point, the largest rate that was tried and two names of it, for each rate."""
     curve = report.sensitivity
@@ -569,7 +594,7 @@ def _tips(report: AuditReport) -> list[tuple[float | None, str, str, str]]:
         tips = [(report.tipping_cluster_error, most, "wrong ids", told)]
     if report.fragment_sensitivity is not None:
         split = "of the rows belonged to split clusters"
-        tips.append((report.tipping_split_rate, "100%", "of rows in split clusters", split))
+        tips.append((report.tipping_split_rate, ALL, "of rows in split clusters", split))
     return tips
 
 
@@ -593,7 +618,7 @@ def explain_tipping(report: AuditReport) -> str:
         )
     tips = _tips(report)
     reached = [f"{percent(tip)} {rows}" for tip, _, _, rows in tips if tip is not None]
-    missed = [f"{rate} {rows}" for tip, rate, _, rows in tips if tip is None]
+    missed = [_most(rate, rows) for tip, rate, _, rows in tips if tip is None]
     fails = (
         f"reach the threshold of {limit}"
         if given
@@ -609,14 +634,9 @@ def explain_tipping(report: AuditReport) -> str:
             f"{hidden} {tip})" for tip in missed
         ]
         return f"Tipping point: the model would {fails} {'; '.join(told)}."
-    possible = _possible_from(report)
     if not reached:
-        shown = (
-            ""
-            if possible is None
-            else f" The interval shows that only up to {percent(possible)} wrong ids."
-        )
-        return f"{STILL} {stays} if {' or if '.join(missed)}.{shown}"
+        return f"{STILL} {stays} even if {' or if '.join(missed)}.{_sure_up_to(report)}"
+    possible = _possible_from(report)
     but = f", but not even if {missed[0]}" if missed else ""
     could = (
         ""

@@ -181,6 +181,13 @@ def shares_clusters(report: AuditReport) -> bool:
     return any(fold.shared_clusters for fold in report.folds)
 
 
+def ids_are_right(report: AuditReport) -> bool:
+    """Return whether all ids were said to be right, so that e0 is the score by the ids."""
+    claim, right = report.claim, (0.0, 0.0)
+    also = claim.split_range in (None, right) and not claim.p0_validation
+    return report.e0 is not None and claim.range == right and also
+
+
 def is_half(report: AuditReport) -> bool:
     """Return whether e0 is the value for half of an upper limit on the leakage."""
     upper = report.linkage is not None and report.linkage.kind == "upper"

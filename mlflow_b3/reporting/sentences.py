@@ -2,7 +2,7 @@
 
 import math
 
-from mlflow_b3.auditing.findings import LEAST_AGREEMENT, original_words
+from mlflow_b3.auditing.findings import LEAST_AGREEMENT, NOTHING_CHANGED, original_words
 from mlflow_b3.auditing.report import AuditReport, RefitSummary
 from mlflow_b3.data.scores import is_mean
 from mlflow_b3.estimation.bounds import CONFIDENCE
@@ -13,7 +13,7 @@ from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.refit.learner import CLASSES_READ
 from mlflow_b3.reporting.cvc_sentences import describe_cvc, open_about_cvc
 from mlflow_b3.reporting.doses import TITLE as DOSES_TITLE
-from mlflow_b3.reporting.doses import curve_from_doses, doses_measured, explain_doses
+from mlflow_b3.reporting.doses import curve_from_doses, doses_measured, explain_doses, is_shrunk
 from mlflow_b3.reporting.headline import (
     NOT_SHOWN,
     OPEN,
@@ -32,6 +32,7 @@ from mlflow_b3.reporting.phrases import (
     explain_regression,
     fold_words,
     folds_words,
+    ids_are_right,
     is_finite,
     is_half,
     is_mixture,
@@ -40,7 +41,7 @@ from mlflow_b3.reporting.phrases import (
     sharpness_words,
     thing_of,
 )
-from mlflow_b3.results import article, loss_words, number, percent, shortened
+from mlflow_b3.results import article, loss_words, number, percent, shortened, signed
 
 # --- What an audit found, in sentences that need no statistics to read
 
@@ -53,6 +54,7 @@ DOSE_WORDS = {
     "halves": "in halves",
     "singles": "with one row breaking off",
 }
+NOT_OPTIMISTIC = "by this estimate not optimistic"
 
 
 def explain(report: AuditReport) -> list[str]:
@@ -172,21 +174,30 @@ def explain_inflation(report: AuditReport) -> str:
         return f"{ignoring}; {second}. {found}; {shows}"
     losses = report.as_losses
     assert losses.e0 is not None
-    start = f"{ignoring}, {_optimistic(losses.e0 - losses.iid)}. {second[0].upper()}{second[1:]}"
-    if report.inflation <= 0:
-        return f"{start}, {_optimistic(report.inflation)}."
+    first = _optimistic(losses.e0 - losses.iid, beside=report.iid)
+    start = f"{ignoring}, {first}. {second[0].upper()}{second[1:]}"
+    if ids_are_right(report):
+        return f"{start}."
+    gap = _optimistic(report.inflation, beside=report.loco)
+    if report.inflation <= 0 or gap == NOT_OPTIMISTIC:
+        return f"{start}, {gap}."
     half = ", if half of that limit leaked" if is_half(report) else ""
-    return f"{start}, {_optimistic(report.inflation)}{half}." + {
-        NOT_SHOWN: " This is within the noise: it may not be optimistic at all.",
+    noise = " This is within the noise: it may not be optimistic at all."
+    if report.test.rejected and is_shrunk(report):
+        noise = " How large this is remains uncertain."
+    return f"{start}, {gap}{half}." + {
+        NOT_SHOWN: noise,
         OPEN: " Whether it is optimistic at all is not known.",
     }.get(answer, "")
 
 
-def _optimistic(gap: float) -> str:
+def _optimistic(gap: float, *, beside: float) -> str:
     """Return how optimistic a score is by the estimate of e0."""
+    if signed(gap, beside=beside) == signed(0.0):
+        return NOT_OPTIMISTIC
     if gap > 0:
         return f"by this estimate optimistic by {number(gap)}"
-    return f"by this estimate not optimistic (correction {number(gap)})"
+    return f"{NOT_OPTIMISTIC} (correction {number(gap)})"
 
 
 def explain_test_of(report: AuditReport) -> str:
@@ -232,6 +243,9 @@ def explain_test(
         return "The numbers of the leakage test are not finite, so nothing follows from it."
     ends = f"90% interval {number(test.interval[0])} to {number(test.interval[1])}"
     found = f"an effect of {number(test.detectable)} would have been found in four of five cases"
+    less = ", smaller ones less often"
+    if not test.detectable > 0:
+        found, less = NOTHING_CHANGED, ""
     better = "raise" if greater_is_better else "lower"
     done = "raised" if (test.effect >= 0) == greater_is_better else "lowered"
     if test.rejected:
@@ -244,7 +258,7 @@ def explain_test(
         f"No evidence that the model benefits from leaked rows (p = {test.pvalue:.2g}). In {sets}, other "
         f"rows of the validation clusters {done} {thing} by "
         f"{number(abs(test.effect))} ({ends} for how much they {better} it). This does not prove that "
-        f"leakage is harmless or that ids are right: {found}, smaller ones less often. A rejection would have meant "
+        f"leakage is harmless or that ids are right: {found}{less}. A rejection would have meant "
         f"that wrong ids make the score optimistic, not that ids are wrong. {_form(test)}."
     )
 
@@ -439,8 +453,12 @@ def open_questions(report: AuditReport) -> list[str]:
         )
     if not test.rejected:
         found.append(
-            "Whether this model benefits from leaked rows at all. The test did not show it; an effect "
-            f"below {number(test.detectable)} would often be missed."
+            "Whether this model benefits from leaked rows at all. The test did not show it; "
+            + (
+                f"an effect below {number(test.detectable)} would often be missed."
+                if test.detectable > 0
+                else f"{NOTHING_CHANGED}."
+            )
         )
     by_shares = report.dose is None and report.leakage.misplaces
     if report.e0_secant is None and report.e0 is not None and by_shares:

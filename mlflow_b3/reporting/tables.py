@@ -11,6 +11,7 @@ from mlflow_b3.data.folds import FoldSummary
 from mlflow_b3.estimation.dose import DoseCurve
 from mlflow_b3.reporting.cvc_sentences import describe_cvc
 from mlflow_b3.reporting.document import Table
+from mlflow_b3.reporting.doses import dose_premise
 from mlflow_b3.reporting.phrases import (
     confidence_of,
     estimator_words,
@@ -143,6 +144,7 @@ def dose_table(report: AuditReport, curve: DoseCurve) -> Table:
     """Return the loss by how many rows of its own cluster a row has in training."""
     full = report.refit.is_full
     return Table(
+        caption=dose_premise(report),
         header=("rows of the same cluster in training", loss_words(report.subject.loss), INTERVAL),
         rows=tuple(
             (str(d), number(loss), interval_words((low, high if full else None)))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from example_reports import DOSES, REPORT, by_doses, changed, unknown
+from example_reports import DOSES, PROFITS, REPORT, SHOWS_NOTHING, by_doses, changed, unknown
 from matplotlib.figure import Figure
 
 from mlflow_b3 import AuditReport
@@ -14,6 +14,8 @@ from mlflow_b3.auditing.findings import audit_findings
 from mlflow_b3.estimation.dose import VarianceParts
 from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.reporting.charts import charts_of, figures_of
+from mlflow_b3.reporting.doses import narrowing
+from mlflow_b3.reporting.headline import NOT_SHOWN, headline_of, loco_inflation
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
 from mlflow_b3.reporting.paper import describe_for_paper
 from mlflow_b3.reporting.sentences import (
@@ -27,6 +29,7 @@ from mlflow_b3.reporting.tables import settings_table
 from mlflow_b3.tracking.metrics_and_files import curves_of, curves_table, parameters_of
 
 REPORT_BY_DOSES = by_doses()
+SHRUNK = replace(DOSES, shrunk=True, no_effect=0.63)
 SENTENCE = (
     "With none of the other rows of the same 'patient_id' in training, 30 of 100 rows are wrong; with "
     "one 26, with three 20, with nine 15."
@@ -47,9 +50,13 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def codes(audit: AuditReport) -> set[str]:
+def messages(audit: AuditReport) -> dict[str, str]:
     counts = FitCounts(planned=95, done=95)
-    return {finding.code for finding in audit_findings(audit, counts)}
+    return {finding.code: finding.message for finding in audit_findings(audit, counts)}
+
+
+def codes(audit: AuditReport) -> set[str]:
+    return set(messages(audit))
 
 
 # --- the chart ------------------------------------------------------------------------------------
@@ -133,18 +140,92 @@ def test_the_text_has_the_losses_as_a_table():
 def test_what_would_narrow_the_interval_is_told_by_its_part_of_the_variance():
     told = (
         "Of the variance of e0, 75% comes from which clusters are in the table (more clusters narrow the "
-        "interval), 20% from what is not known about the ids (better knowledge of how many are wrong "
-        "narrows it) and 5% from the refits (a larger budget narrows it)."
+        "interval), 20% from how the effect runs between no row of the same cluster in training and the "
+        "measured doses (better ids narrow it, and more clusters or refits can, too) and 5% from the refits "
+        "(a larger budget narrows it)."
     )
     assert told in explain(REPORT_BY_DOSES)
     assert told in one_line(to_text(REPORT_BY_DOSES))
 
 
+def test_knowing_the_rate_better_helps_where_a_range_was_given():
+    words = "or a narrower range narrow it"
+    assert words in " ".join(explain(by_doses(settings={"claim": (0.05, 0.15)})))
+    assert words not in " ".join(explain(REPORT_BY_DOSES))
+
+
+def test_a_larger_budget_is_not_recommended_where_it_repeats_the_same_refits():
+    """After two passes refits stop where they cause less than 5% of the variance."""
+    settled = replace(DOSES, variance=VarianceParts(clusters=0.7, refits=0.01, ids=0.29))
+    told = " ".join(explain(by_doses(settled)))
+    assert "better ids narrow it, and more clusters can, too) and 1% from the refits." in told
+    first_pass = replace(settled, refits=30)
+    short = by_doses(first_pass, settings={"repeats": 1}, folds=REPORT.folds)
+    assert "more clusters or refits can, too" in " ".join(explain(short))
+
+
+def test_a_part_of_the_variance_that_is_zero_is_left_out():
+    """As that of wrong ids is if all ids are right."""
+    right = replace(DOSES, variance=VarianceParts(clusters=0.75, refits=0.25, ids=0.0))
+    assert narrowing(by_doses(right), right) == (
+        "Of the variance of e0, 75% comes from which clusters are in the table (more clusters narrow the "
+        "interval) and 25% from the refits (a larger budget narrows it)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest", "told"),
+    [
+        ("clusters", "; more clusters would narrow it."),
+        ("refits", "; a larger budget would narrow it."),
+        ("ids", "; better ids narrow it, and more clusters or refits can, too."),
+    ],
+)
+def test_a_wide_interval_comes_with_what_would_narrow_it(largest, told):
+    parts = VarianceParts(**{"clusters": 0.1, "refits": 0.1, "ids": 0.1, largest: 0.8})
+    wide = by_doses(
+        replace(DOSES, variance=parts),
+        settings={"threshold_given": False},
+        test=SHOWS_NOTHING,
+        iid=0.24,
+        e0_interval=(0.2, 0.4),
+        constant_loss=0.45,
+    )
+    assert told in headline_of(wide).sentence
+
+
 def test_an_effect_within_its_noise_is_told():
-    doses = replace(DOSES, shrunk=True, no_effect=0.63)
-    text = " ".join(explain(by_doses(doses)))
+    text = " ".join(explain(by_doses(SHRUNK, test=SHOWS_NOTHING)))
     assert "with a probability of 63%, there is none. So e0 was pulled towards the score by" in text
     assert "pulled" not in " ".join(explain(REPORT_BY_DOSES))
+
+
+def test_an_effect_that_only_the_leakage_test_finds_is_told_without_contradiction():
+    """Its null hypothesis is tested on all doses at once; by dose, no effect may stay more probable."""
+    audit = by_doses(SHRUNK)
+    text = " ".join(explain(audit))
+    assert audit.test.rejected
+    assert (
+        "The leakage test finds an effect of rows of the same cluster (p = 0.0001), but its" in text
+    )
+    assert "there is none" not in text
+    assert "How large this is remains uncertain." in text
+    assert loco_inflation(audit) == NOT_SHOWN
+    assert "inflated as well" not in str(headline_of(audit))
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        (SHOWS_NOTHING, "Effect within the noise: e0 was pulled towards LOCO."),
+        (PROFITS, "Size of the effect uncertain: e0 was pulled towards LOCO."),
+    ],
+)
+def test_a_pull_towards_the_score_by_ids_has_a_line_on_the_terminal(test, told):
+    lines = [line.strip() for line in str(by_doses(SHRUNK, test=test)).splitlines()]
+    assert lines.count(told) == 1
+    assert "pulled" not in str(REPORT_BY_DOSES)
+    assert "pulled" not in str(unknown_by_doses())
 
 
 @pytest.mark.parametrize(
@@ -180,7 +261,15 @@ def test_without_a_rate_the_loss_without_mates_is_said_to_be_conditional():
         "If 10% of the rows carried a wrong id, which nobody has said: with none of the"
         in to_html(nothing_known)
     )
-    assert "which nobody has said" not in to_html(REPORT_BY_DOSES)
+    for written in (to_text(nothing_known), to_markdown(nothing_known)):
+        assert "If 10% of the rows carried a wrong id, which nobody has said" in written
+    for written in (to_html, to_text, to_markdown):
+        assert "which nobody has said" not in written(REPORT_BY_DOSES)
+
+
+def test_of_a_range_the_table_is_said_to_be_for_its_middle():
+    audit = by_doses(settings={"claim": (0.05, 0.15)})
+    assert "For the middle of the range of wrong ids" in to_text(audit)
 
 
 def test_the_test_compares_training_sets_of_full_size():
@@ -231,6 +320,11 @@ def test_ids_and_refits_that_dominate_the_variance_are_findings():
     by_ids = VarianceParts(clusters=0.1, refits=0.1, ids=0.8)
     by_refits = VarianceParts(clusters=0.6, refits=0.3, ids=0.1)
     assert codes(by_doses(replace(DOSES, variance=by_ids))) == {"B306"}
+    told = messages(by_doses(replace(DOSES, variance=by_ids)))["B306"]
+    assert told.startswith(
+        "80% of the variance of e0 comes from how the effect runs between no row"
+    )
+    assert told.endswith("better ids narrow it, and more clusters or refits can, too.")
     assert codes(by_doses(replace(DOSES, variance=by_refits))) == {"B315"}
 
 

@@ -42,6 +42,7 @@ from mlflow_b3.reporting.headline import (
     loco_inflation,
     tipping_rates,
 )
+from mlflow_b3.reporting.sentences import explain_inflation
 
 pytestmark = pytest.mark.newest
 
@@ -187,6 +188,22 @@ def test_a_correction_that_the_printed_numbers_do_not_show_is_no_inflation(e0, e
     assert loco_inflation(audit) == expected
 
 
+@pytest.mark.parametrize("e0", [0.25, 0.2501, 0.2499])
+def test_where_all_ids_are_right_nothing_is_said_about_the_score_by_ids(e0):
+    """It is e0, up to rounding errors."""
+    audit = report(settings={"claim": (0.0, 0.0)}, e0=e0, inflation=e0 - 0.25)
+    assert "on new patients" in sentence(audit) or e0 < 0.25
+    assert "inflated" not in sentence(audit)
+    assert "inflation" not in sentence(audit)
+    assert explain_inflation(audit).endswith(" By patient_id alone it is 0.250.")
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign():
+    audit = sound(settings=ANY, iid=0.1602, e0=0.1601, loco=0.16, inflation=0.0001)
+    assert "on new patients 0.160 (+0.000)" in sentence(audit)
+    assert "-0.000" not in str(audit) + audit.to_text()
+
+
 @pytest.mark.parametrize("changes", [{"n_validated": 6, "n_clusters": 6}, {"refit_agreement": 0.5}])
 def test_inflation_is_told_with_what_makes_it_unsure(changes):
     told = sentence(report(settings={**ANY, **changes}))
@@ -268,10 +285,15 @@ def test_no_rate_does_not_say_that_it_beats_a_guess_and_that_this_is_open():
     audit = replace(audit, plan=replace(audit.plan, threshold_given=False))
     told = headline_of(audit).sentence
     assert told.startswith(
-        "By the estimate, the model would still beat a constant guess (0.450) if "
+        "By the estimate, the model would still beat a constant guess (0.450) even if 50% of the rows "
+        "carried a wrong id or if all rows belonged to split clusters. "
     )
-    assert "; its interval leaves that open. Reported error rate 0.240, " in told
+    sure = "By the interval, this is sure only up to 19.6% wrong ids. Reported error rate 0.240, "
+    assert sure in told
     assert "remains open" not in told
+    never_sure = replace(audit.sensitivity, high=(0.46, *audit.sensitivity.high[1:]))
+    told = headline_of(changed(audit, sensitivity=never_sure)).sentence
+    assert "Its interval leaves that open. Reported error rate 0.240, " in told
 
 
 def test_a_model_without_skill_cannot_tell():

@@ -18,6 +18,8 @@ from example_reports import (
 )
 
 from mlflow_b3 import AuditReport, Finding
+from mlflow_b3.auditing.findings import audit_findings
+from mlflow_b3.measurement.refits import FitCounts
 from mlflow_b3.reporting.document import WIDTH
 from mlflow_b3.reporting.headline import BELOW, compare_with_threshold, headline_of
 from mlflow_b3.reporting.pages import to_html, to_markdown, to_text
@@ -27,6 +29,7 @@ from mlflow_b3.reporting.sentences import (
     explain,
     explain_inflation,
     explain_test,
+    open_questions,
 )
 from mlflow_b3.reporting.tables import score_rows
 from mlflow_b3.results import loss_words, number, percent
@@ -165,13 +168,28 @@ def test_the_report_repeats_what_the_test_says(test):
     assert explain_test(test) in said(report(test=test))
 
 
+def test_a_test_of_losses_that_did_not_change_names_no_effect_that_it_would_have_found():
+    """As with three clusters of which no prediction changes."""
+    still = replace(
+        SHOWS_NOTHING, statistic=0.0, pvalue=1.0, effect=0.0, interval=(0.0, 0.0), detectable=0.0
+    )
+    told = "no loss changed, so which effect the test would have found is not known."
+    audit = report(test=still)
+    assert told in explain_test(still)
+    assert [question for question in open_questions(audit) if question.endswith(told)]
+    counts = FitCounts(planned=420, done=420)
+    (finding,) = (each for each in audit_findings(audit, counts) if each.code == "B308")
+    assert finding.message.endswith(told)
+    assert "four of five" not in explain_test(still)
+
+
 # --- the tipping point ----------------------------------------------------------------------------
 
 
 def test_the_tipping_point_is_given_for_both_patterns():
     assert explain(REPORT)[3] == (
         "Tipping point: the model would reach the threshold of 0.450 if 30% of the "
-        "rows carried a wrong id, but not even if 100% of the rows belonged to split clusters. By the "
+        "rows carried a wrong id, but not even if all rows belonged to split clusters. By the "
         "interval, it could from 19.6% wrong ids on."
     )
 
@@ -187,10 +205,10 @@ def test_a_tipping_point_that_both_patterns_have_is_given_in_one_clause():
 def test_a_threshold_that_no_rate_reaches_is_told_in_one_clause():
     text = explain(changed(REPORT, tipping_cluster_error=None))[3]
     assert text.startswith(
-        "The model would still stay below the threshold of 0.450 if 50% of the rows carried a "
+        "The model would still stay below the threshold of 0.450 even if 50% of the rows carried a "
     )
     assert text.endswith(
-        "wrong id or if 100% of the rows belonged to split clusters. The interval shows that only up to "
+        "wrong id or if all rows belonged to split clusters. By the interval, this is sure only up to "
         "19.6% wrong ids."
     )
 

@@ -66,6 +66,8 @@ MOST_CORRELATED = 2.0
 #: If the laws at other rates predict an interval worse than by this share of its width, laws at more rates are
 #: used; how often their number is increased.
 ROUGH, REFINEMENTS = 0.1, 3
+#: With laws at fewer rates, too little is left to predict one of them.
+ENOUGH_TO_PREDICT = 7
 #: Rates that differ by less than this share of a range of rates are the same.
 SAME_RATE = 1e-6
 #: Doses of the curve up to which every dose has a point.
@@ -443,6 +445,8 @@ class DoseFit:
 
     def _between_rough(self, rates: Sequence[float], laws: "Sequence[_Laws]") -> list[float]:
         """Return the middles beside rates at which the laws at the other rates give another interval."""
+        if len(rates) < ENOUGH_TO_PREDICT:
+            return []
         place = self._law_scale(rates)
         predicted, every = [], np.arange(len(rates))
         for inner in every[1:-1]:

@@ -588,7 +588,7 @@ def test_when_nothing_is_known_both_patterns_are_shown_with_intervals_and_tippin
     assert "What each split rate would mean" in text
     words = " ".join(text.split())
     assert "of the rows carried a wrong id" in words
-    assert "of the rows belonged to split clusters." in words
+    assert "rows belonged to split clusters" in words
     assert "At a split rate of 20% it would be about" in words
     rate = report.tipping_split_rate
     if rate is not None and rate <= 0.5:

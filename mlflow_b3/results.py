@@ -162,6 +162,7 @@ CODES: dict[str, str] = {
     "B355": "almost all rows have mates in training",
     "B356": "the correction of this score is approximate",
     "B357": "the score is that of one class",
+    "B358": "a few clusters decide the score",
 }
 
 

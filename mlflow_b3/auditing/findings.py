@@ -29,6 +29,9 @@ HURTS = 0.025
 #: Refits of a fold in one pass of an audit by doses: one without injected rows, and five at most.
 REFITS_PER_FOLD = 6
 MOSTLY = 0.5
+#: So few clusters should not have this part of the variance of a score if there are so many clusters. Of normal
+#: contributions, 5 of 60 have two fifths of it.
+DECISIVE, DECISIVE_PART, MANY_CLUSTERS = 5, 2 / 3, 60
 #: What is known of the smallest effect that a test finds where all differences are 0.
 NOTHING_CHANGED = "no loss changed, so which effect the test would have found is not known"
 LEAST_AGREEMENT = 0.9
@@ -69,6 +72,16 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
                 "measured losses cannot reveal it: they fit every share. The interval holds for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
                 "(mlflow-b3 review), or use the error rate that your record linkage reports, and "
                 "audit again.",
+            )
+        )
+    part = _decisive_part(report)
+    if part > DECISIVE_PART:
+        found.append(
+            (
+                "B358",
+                f"{DECISIVE} of {report.plan.n_validated} clusters make up {percent(part)} of the variance of "
+                "the score by clusters: the losses have heavy tails. Which clusters are in the table decides the "
+                "scores, and intervals contain the loss on new clusters less often than they say.",
             )
         )
     test = report.test
@@ -113,6 +126,17 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def _decisive_part(report: AuditReport) -> float:
+    """Return which part of the variance of an unbounded mean loss a few clusters have."""
+    influence = report.influence
+    if influence is None or influence.unit != "clusters" or report.subject.loss_bound is not None:
+        return 0.0
+    squares = np.sort(influence.loco**2)
+    if len(squares) < MANY_CLUSTERS or not squares.sum():
+        return 0.0
+    return float(squares[-DECISIVE:].sum() / squares.sum())
 
 
 def _about_curve(report: AuditReport) -> list[tuple[str, str]]:

@@ -434,6 +434,20 @@ def test_few_clusters_are_left_out_one_at_a_time_and_named_as_few(clinic):
     assert report.loco_interval[1] <= report.e0_interval[1]
 
 
+@pytest.mark.parametrize(("tail", "decided"), [(0.0, False), (2.0, True)])
+def test_a_few_clusters_that_decide_a_squared_loss_are_told(clinic, tail, decided):
+    """Costs of patients are log-normal: those of a few are most of the squared error."""
+    rng = np.random.default_rng(0)
+    patient = clinic.frame["patient_id"].factorize()[0]
+    level = rng.normal(size=patient.max() + 1)
+    costs = np.exp(tail * level)[patient] + rng.normal(size=len(patient))
+    frame = clinic.frame.assign(disease=costs)
+    report = b3.audit(LinearRegression(), frame, cluster_error=0.1, budget=10, **COLUMNS)
+    assert ("B358" in codes(report)) is decided
+    absolute = b3.audit(LogisticRegression(), clinic.frame, cluster_error=0.1, budget=10, **COLUMNS)
+    assert "B358" not in codes(absolute), "an error rate has a largest value"
+
+
 def test_two_clusters_have_an_answer_that_nobody_can_rely_on(clinic):
     frame = clinic.frame.assign(patient_id=np.arange(len(clinic.frame)) % 2)
     report = b3.audit(LogisticRegression(), frame, cluster_error=0.1, **COLUMNS)

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping
 
-from mlflow_b3.auditing.report import AuditReport
+from mlflow_b3.auditing.report import DOSE, AuditReport
 from mlflow_b3.data.scores import is_approximate
 from mlflow_b3.measurement.refits import FEW_CLUSTERS
 from mlflow_b3.reporting.cvc import findings_with_cvc
@@ -64,6 +64,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
     few = report.plan.n_validated < FEW_CLUSTERS and report.e0_interval[1] is not None
     clusters = clusters_noun(report.subject.cluster)
     about = ", approximate" * approximate
+    few_say = "rough" if report.plan.method == DOSE else f"of these {clusters} only"
     return (
         Tile(
             label="Reported",
@@ -83,7 +84,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
             label=f"On {new_clusters(report)}",
             value=f"{unknown}{gap}",
             note=(
-                f"{interval_words(report.e0_interval)}, of these {clusters} only (e0{about})"
+                f"{interval_words(report.e0_interval)}, {few_say} (e0{about})"
                 if few
                 else f"{_interval(report.e0_interval, confidence_of(report))} (e0{about})"
             ),

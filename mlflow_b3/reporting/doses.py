@@ -1,5 +1,7 @@
 """What an audit by doses found, in words: the loss by mates in training, and its noise."""
 
+from math import isclose
+
 from mlflow_b3.auditing.doses import NEGLIGIBLE, USUAL_ERROR
 from mlflow_b3.auditing.findings import ids_part, ids_remedy
 from mlflow_b3.auditing.report import AuditReport
@@ -96,7 +98,11 @@ def explain_doses(report: AuditReport) -> list[str]:
 def is_shrunk(report: AuditReport) -> bool:
     """Return whether e0 was pulled towards the score by the ids, because no effect is more probable."""
     found = report.conclusion.dose
-    return found is not None and report.e0 is not None and found.shrunk
+    if (
+        found is None or report.e0 is None or isclose(report.e0, report.loco)
+    ):  # if all ids are right
+        return False
+    return found.shrunk
 
 
 def shrunk_in_short(report: AuditReport) -> str:

@@ -430,6 +430,7 @@ def test_few_clusters_are_left_out_one_at_a_time_and_named_as_few(clinic):
     assert len(report.folds) == 4
     assert report.settings.fits <= 100
     assert "B301" in codes(report)
+    assert "rough (e0)" in str(report)
     assert report.loco_interval[0] >= report.e0_interval[0]
     assert report.loco_interval[1] <= report.e0_interval[1]
 
@@ -446,6 +447,12 @@ def test_a_few_clusters_that_decide_a_squared_loss_are_told(clinic, tail, decide
     assert ("B358" in codes(report)) is decided
     absolute = b3.audit(LogisticRegression(), clinic.frame, cluster_error=0.1, budget=10, **COLUMNS)
     assert "B358" not in codes(absolute), "an error rate has a largest value"
+
+
+def test_where_all_ids_are_right_nothing_is_pulled_anywhere(clinic):
+    report = b3.audit(LogisticRegression(), clinic.frame, cluster_error=0, budget=10, **COLUMNS)
+    assert report.e0 == pytest.approx(report.loco)
+    assert "pulled" not in str(report) + report.to_text()
 
 
 def test_two_clusters_have_an_answer_that_nobody_can_rely_on(clinic):

@@ -140,8 +140,9 @@ def audit(
         posterior samples; and how folds are made from scored pairs.
     folds : int, "balanced", splitter, list of splits or of the fold of each row, or path, optional
         By default, one cluster is left out at a time with up to ten clusters if the budget suffices,
-        otherwise there are five folds of whole clusters or more. "balanced" leaves out several at a time if their sizes differ
-        much. A path is that of the folds.csv of another audit of the same rows in MLflow.
+        otherwise there are five folds of whole clusters or more. "balanced" leaves out several at a
+        time if their sizes differ much. A path is that of the folds.csv of another audit of the same
+        rows in MLflow.
     method : str or Method
         "dose" solves e0 from the loss by how many rows of its own cluster a row has in training
         (`report.dose`). "auto" is the same if that can be measured, and otherwise "power", which

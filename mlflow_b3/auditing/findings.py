@@ -16,6 +16,7 @@ from mlflow_b3.data.scores import named_score
 from mlflow_b3.data.table import IN_TABLE, AuditData
 from mlflow_b3.linkage.leak import Splits
 from mlflow_b3.linkage.leak_sources import leak_from_pairs
+from mlflow_b3.measurement.design import DOSES
 from mlflow_b3.measurement.refits import FEW_CLUSTERS, TOLERATED_FAILURES, FitCounts
 from mlflow_b3.results import Finding, number, percent
 
@@ -26,8 +27,6 @@ FEW_REFITS = 20
 NOISY_REFITS = 0.25
 #: The one-sided level of the test that rows of the same cluster hurt.
 HURTS = 0.025
-#: Refits of a fold in one pass of an audit by doses: one without injected rows, and five at most.
-REFITS_PER_FOLD = 6
 MOSTLY = 0.5
 #: So few clusters should not have this part of the variance of a score if there are so many clusters. Of normal
 #: contributions, 5 of 60 have two fifths of it.
@@ -69,9 +68,9 @@ def _about_leakage(report: AuditReport) -> list[tuple[str, str]]:
             (
                 "B307",
                 "no leaked share was given (p0, cluster_error, split_rate, or linkage evidence), and the "
-                "measured losses cannot reveal it: they fit every share. The interval holds for any share of wrong ids up to 50%. Have a sample of rows resolved by hand "
-                "(mlflow-b3 review), or use the error rate that your record linkage reports, and "
-                "audit again.",
+                "measured losses cannot reveal it: they fit every share. The interval holds for any share "
+                "of wrong ids up to 50%. Have a sample of rows resolved by hand (mlflow-b3 review), or use "
+                "the error rate that your record linkage reports, and audit again.",
             )
         )
     part = _decisive_part(report)
@@ -269,7 +268,7 @@ def more_refits_help(report: AuditReport) -> bool:
     if parts.refits >= NEGLIGIBLE * (parts.clusters + parts.refits + parts.ids):
         return True
     folds = len(report.folds) // report.plan.repeats
-    return report.plan.repeats == 1 and found.refits <= REFITS_PER_FOLD * folds
+    return report.plan.repeats == 1 and found.refits <= (1 + len(DOSES)) * folds
 
 
 def _about_score(report: AuditReport) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
     few = report.plan.n_validated < FEW_CLUSTERS and report.e0_interval[1] is not None
     clusters = clusters_noun(report.subject.cluster)
     about = ", approximate" * approximate
-    few_say = "rough" if report.plan.method == DOSE else f"of these {clusters} only"
+    scope = "rough" if report.plan.method == DOSE else f"of these {clusters} only"
     return (
         Tile(
             label="Reported",
@@ -84,7 +84,7 @@ def tiles_of(report: AuditReport) -> tuple[Tile, ...]:
             label=f"On {new_clusters(report)}",
             value=f"{unknown}{gap}",
             note=(
-                f"{interval_words(report.e0_interval)}, {few_say} (e0{about})"
+                f"{interval_words(report.e0_interval)}, {scope} (e0{about})"
                 if few
                 else f"{_interval(report.e0_interval, confidence_of(report))} (e0{about})"
             ),

@@ -1,12 +1,10 @@
 """What an audit by doses found, in words: the loss by mates in training, and its noise."""
 
-from math import isclose
-
 from mlflow_b3.auditing.doses import NEGLIGIBLE, USUAL_ERROR
 from mlflow_b3.auditing.findings import ids_part, ids_remedy
 from mlflow_b3.auditing.report import AuditReport
 from mlflow_b3.estimation.dose import DoseCurve, DoseSolution
-from mlflow_b3.reporting.phrases import joined
+from mlflow_b3.reporting.phrases import ids_are_right, joined
 from mlflow_b3.results import loss_words, number, percent
 
 TITLE = "The score by rows of the same cluster in training"
@@ -98,9 +96,7 @@ def explain_doses(report: AuditReport) -> list[str]:
 def is_shrunk(report: AuditReport) -> bool:
     """Return whether e0 was pulled towards the score by the ids, because no effect is more probable."""
     found = report.conclusion.dose
-    if (
-        found is None or report.e0 is None or isclose(report.e0, report.loco)
-    ):  # if all ids are right
+    if found is None or report.e0 is None or ids_are_right(report):
         return False
     return found.shrunk
 
